@@ -32,6 +32,7 @@ from dwac.errors import (
     NonFiniteError,
 )
 from dwac.training.run import Run
+from tests.named import refuses
 
 REASON = (
     "a row of weight 2 weighs twice in the loss but votes once, and two equal rows may fall into different parts, "
@@ -43,12 +44,21 @@ EXPECTED = {
 }
 
 
+QUICK: dict[str, Any] = {"epochs": 6, "batch_size": 32, "learning_rate": 1e-2, "random_state": 0, "device": "cpu"}
+
+
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [DWACClassifier(epochs=6, batch_size=32, learning_rate=1e-2, random_state=0, device="cpu")],
-    expected_failed_checks=lambda _: EXPECTED,
+    [DWACClassifier("tabular:paper", rescale=False, **QUICK)], expected_failed_checks=lambda _: EXPECTED
 )
 @pytest.mark.filterwarnings("ignore")
 def test_follows_the_rules_of_scikit_learn(estimator, check) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([DWACClassifier(**QUICK)], expected_failed_checks=lambda _: EXPECTED)  # type: ignore[untyped-decorator]
+@pytest.mark.filterwarnings("ignore")
+def test_follows_the_rules_of_scikit_learn_with_the_default_network(estimator, check) -> None:
     check(estimator)
 
 
@@ -154,7 +164,7 @@ def test_the_softmax_twin_is_one_parameter_away(fitted) -> None:
     assert twin.score(X, y) > 0.85
     assert twin.conformal(X).p_values.shape == (240, 2)
     assert twin.embed(X).shape == (240, 16)
-    with pytest.raises(HeadError, match="softmax has no voting examples"):
+    with refuses(HeadError, "softmax"):
         twin.explain(X[:1])
 
 
@@ -167,18 +177,19 @@ def test_the_same_random_state_gives_the_same_model() -> None:
     for seed in (1, 2):
         torch.manual_seed(seed)  # the caller's own randomness does not matter
         before = torch.get_rng_state()
-        answers.append(DWACClassifier(epochs=3, random_state=7, device="cpu").fit(X, y).log_class_weights(X))
+        answers.append(DWACClassifier(epochs=2, random_state=7, device="cpu").fit(X, y).log_class_weights(X))
         assert torch.equal(before, torch.get_rng_state())
     assert (answers[0] == answers[1]).all()
-    other = DWACClassifier(epochs=3, random_state=8, device="cpu").fit(X, y).log_class_weights(X)
+    other = DWACClassifier(epochs=2, random_state=8, device="cpu").fit(X, y).log_class_weights(X)
     assert not (answers[0] == other).all()
 
 
 def test_works_in_pipelines_searches_and_cross_validation() -> None:
     X, y = load_iris(return_X_y=True)
-    clf = DWACClassifier(epochs=15, batch_size=32, learning_rate=5e-3, random_state=0, device="cpu")
-    assert cross_val_score(make_pipeline(StandardScaler(), clf), X, y, cv=3).mean() > 0.85
-    search = GridSearchCV(clf, {"embedding_size": [2, 8], "head": ["dwac", "softmax"]}, cv=2).fit(X, y)
+    clf = DWACClassifier(epochs=8, batch_size=32, learning_rate=1e-2, random_state=0, device="cpu")
+    assert cross_val_score(make_pipeline(StandardScaler(), clf), X, y, cv=2).mean() > 0.85
+    grid = [{"embedding_size": [2], "head": ["dwac"]}, {"embedding_size": [8], "head": ["softmax"]}]
+    search = GridSearchCV(clf, grid, cv=2).fit(X, y)
     assert search.best_score_ > 0.85
 
 
@@ -186,7 +197,7 @@ def test_class_weights_move_the_boundary(tmp_path) -> None:
     rng = np.random.default_rng(0)
     y = (rng.random(600) < 0.15).astype(int)
     X = rng.normal(size=(600, 1)) + 2 * y[:, None]
-    clf = DWACClassifier(epochs=15, random_state=0, device="cpu")
+    clf = DWACClassifier(epochs=5, learning_rate=1e-2, random_state=0, device="cpu")
     plain = clf.fit(X, y)
     even = clone(clf).set_params(class_weight="balanced").fit(X, y)
     assert plain.predict(X).mean() < 0.15 < even.predict(X).mean() < 0.5
@@ -200,11 +211,12 @@ def test_sample_weights_weigh_the_loss() -> None:
     X, y = people()
     clf = DWACClassifier(epochs=2, random_state=0, device="cpu")
     same = clf.fit(X, y, sample_weight=np.full(240, 3.0)).predict_proba(X)
-    assert np.allclose(same, clone(clf).fit(X, y).predict_proba(X), atol=1e-4)
+    plain = clone(clf).fit(X, y).predict_proba(X)
+    assert np.allclose(same, plain, atol=1e-4)
     other = clone(clf).fit(X, y, sample_weight=np.arange(240)).predict_proba(X)
-    assert np.abs(same - other).max() > np.abs(same - clone(clf).fit(X, y).predict_proba(X)).max()
+    assert np.abs(same - other).max() > np.abs(same - plain).max()
     held = X.index.isin(clf.calibration_ids_).astype(float)
-    with pytest.raises(InputError, match="at least one training row"):
+    with refuses(InputError, "training"):
         clone(clf).fit(X, y, sample_weight=held)
 
 
@@ -214,7 +226,7 @@ def test_history_has_one_row_per_epoch(fitted) -> None:
 
 
 def test_ctrl_c_keeps_the_best_model_so_far(tmp_path, monkeypatch) -> None:
-    X, y = people(2000)
+    X, y = people(400)
     learned, save = threading.Event(), Run.save
 
     def note(run, path):
@@ -258,7 +270,7 @@ def test_an_interrupted_fit_resumes_from_its_checkpoint(tmp_path, monkeypatch) -
         with pytest.raises(SystemExit):
             clone(clf).fit(X, y)
     assert checkpoint.exists()
-    with pytest.raises(InputError, match="must be a checkpoint of this training"):
+    with refuses(InputError, "checkpoint"):
         clone(clf).set_params(learning_rate=0.5).fit(X, y)
     resumed = clone(clf).fit(X, y)
     assert len(resumed.history_) == 6
@@ -333,7 +345,7 @@ def test_any_module_with_several_inputs_or_a_dataset(tmp_path) -> None:
 @pytest.fixture(scope="module")
 def ensemble() -> DWACClassifier:
     settings: dict[str, Any] = {"ensemble_size": 3, "auxiliary_weight": 0.5, "embedding_size": 5}
-    return DWACClassifier(epochs=40, random_state=0, device="cpu", **settings).fit(*people())
+    return DWACClassifier(epochs=12, learning_rate=1e-2, random_state=0, device="cpu", **settings).fit(*people())
 
 
 def test_members_vote_together(ensemble) -> None:
@@ -367,9 +379,8 @@ def test_members_start_differently_and_repeat_by_random_state(ensemble) -> None:
 
 def test_the_softmax_twin_has_members_too() -> None:
     for size in (None, 2):
-        twin = DWACClassifier(
-            head="softmax", ensemble_size=2, embedding_size=size, epochs=40, random_state=0, device="cpu"
-        )
+        settings: dict[str, Any] = {"embedding_size": size, "epochs": 12, "learning_rate": 1e-2}
+        twin = DWACClassifier(head="softmax", ensemble_size=2, random_state=0, device="cpu", **settings)
         twin.fit(*people())
         assert twin.score(*people(seed=1)) > 0.85
         assert twin.conformal(people(seed=1)[0]).p_values.shape == (240, 2)
@@ -417,7 +428,7 @@ def test_an_interrupted_ensemble_resumes_from_its_checkpoint(tmp_path, monkeypat
         with pytest.raises(SystemExit):
             clone(clf).fit(X, y)
     for other in ({"ensemble_size": 3}, {"ensemble_size": None}, {"auxiliary_weight": 0.25}, {"auxiliary_weight": 0}):
-        with pytest.raises(InputError, match="must be a checkpoint of this training"):
+        with refuses(InputError, "checkpoint"):
             clone(clf).set_params(**other).fit(X, y)
     resumed = clone(clf).fit(X, y)
     assert (resumed.log_class_weights(X) == straight.log_class_weights(X)).all()
@@ -426,9 +437,9 @@ def test_an_interrupted_ensemble_resumes_from_its_checkpoint(tmp_path, monkeypat
 
 def test_copies_of_one_network_are_not_an_ensemble_and_the_error_says_what_to_do(tmp_path) -> None:
     X, y = load_iris(return_X_y=True)
-    settings: dict[str, Any] = {"epochs": 15, "batch_size": 16, "learning_rate": 1e-2}
+    settings: dict[str, Any] = {"epochs": 6, "batch_size": 16, "learning_rate": 3e-2}
     settings |= {"random_state": 0, "device": "cpu"}
-    with pytest.raises(InputError, match=r"ensemble_size=2 copies .* start alike; give encoder=dwac\.nn\.Ensemble"):
+    with refuses(InputError, "ensemble_size=2", "encoder=dwac.nn.Ensemble"):
         DWACClassifier(nn.Linear(4, 8), ensemble_size=2, **settings).fit(X, y)
 
     def networks() -> dwac.nn.Ensemble:
@@ -443,7 +454,7 @@ def test_copies_of_one_network_are_not_an_ensemble_and_the_error_says_what_to_do
         again = dwac.load(folder, module=networks(), device="cpu")
         assert (again.log_class_weights(X) == clf.log_class_weights(X)).all()
         assert (again.conformal(X).p_values == clf.conformal(X).p_values).all()
-        with pytest.raises(DwacError, match="give the module that the model was trained with"):
+        with refuses(DwacError, "module"):
             dwac.load(folder, module=networks().members[0], device="cpu")
 
 
@@ -472,7 +483,7 @@ def test_added_examples_vote_at_once(fitted, tmp_path) -> None:
     assert e.neighbors[0].distance == pytest.approx(0, abs=1e-3)
     with pytest.raises(IdError, match="taken"):
         clf.add_references(X[:1], y[:1])
-    with pytest.raises(LabelError, match="row 0 is 'maybe'"):
+    with refuses(LabelError, "row 0", "maybe"):
         clf.add_references(X[60:61], ["maybe"])
     with pytest.raises(IdError, match="calibration row"):
         clf.add_references(X[60:61], y[60:61], ids=[clf.calibration_ids_[0]])
@@ -506,9 +517,9 @@ def test_forgotten_examples_are_gone_everywhere(fitted, tmp_path) -> None:
     folder = clf.save(tmp_path / "after")
     written = b"".join(path.read_bytes() for path in folder.iterdir())
     assert all(f'"{name}"'.encode() not in written for name in (voter, calibrator, checker))
-    with pytest.raises(IdError, match="nothing was forgotten"):
+    with refuses(IdError, voter):
         clf.forget([voter])
-    with pytest.raises(IdError, match="list of ids"):
+    with refuses(IdError, "ids"):
         clf.forget("p3")
     assert clf.predict(X[:3]).shape == (3,)
 
@@ -610,8 +621,15 @@ def test_a_saved_model_answers_the_same(fitted, tmp_path) -> None:
     assert clone(again).fit(*people()).score(X, y) == fitted.score(X, y)
 
 
-@pytest.mark.parametrize("head", ["dwac", "softmax"])
-@pytest.mark.parametrize("labels", [["a", "b", "c"], [0, 1, 2], [("x", 1), ("x", 2), ("y", 1)], [True, False, True]])
+@pytest.mark.parametrize(
+    ("head", "labels"),
+    [
+        ("dwac", ["a", "b", "c"]),
+        ("softmax", [0, 1, 2]),
+        ("softmax", [("x", 1), ("x", 2), ("y", 1)]),
+        ("dwac", [True, False, True]),
+    ],
+)
 def test_labels_of_any_kind_survive_the_disk(head, labels, tmp_path) -> None:
     X, y = load_iris(return_X_y=True)
     clf = DWACClassifier(epochs=1, head=head, random_state=0, device="cpu").fit(X, [labels[k] for k in y])
@@ -643,8 +661,8 @@ def broken(**columns: Any) -> pd.DataFrame:
     [
         (people(seed=1)[0].drop(columns="job"), "job"),
         (people(seed=1)[0].rename(columns={"age": "years"}), "years"),
-        (broken(age="old"), "column 'age' must hold numbers; got 'old' in row 0"),
-        (broken(since="soon"), "column 'since' must hold dates"),
+        (broken(age="old"), "'age'.*'old'.*row 0"),
+        (broken(since="soon"), "'since'"),
     ],
 )
 def test_a_table_that_does_not_fit_is_named(fitted, X, message) -> None:
@@ -660,10 +678,10 @@ def test_unseen_categories_and_new_gaps_are_fine(fitted) -> None:
 @pytest.mark.parametrize(
     ("X", "y", "error", "message"),
     [
-        (np.zeros((4, 2)), [0, 0, 0, 0], LabelError, "only one class"),
+        (np.zeros((4, 2)), [0, 0, 0, 0], LabelError, "class"),
         (np.zeros((4, 2)), [0, 1, 2, 3], LabelError, "4 classes in 4 rows"),
-        (np.zeros((4, 2)), [0, 1, 0], InputError, "X has 4 rows; got 3 labels"),
-        (np.zeros((4, 2)), [0, 1, np.nan, 0], LabelError, "row 2 is nan"),
+        (np.zeros((4, 2)), [0, 1, 0], InputError, "4 rows.*3 labels"),
+        (np.zeros((4, 2)), [0, 1, np.nan, 0], LabelError, "row 2.*nan"),
         (np.full((40, 2), np.inf), [0, 1] * 20, NonFiniteError, "row 0"),
         (np.where(np.arange(40)[:, None] == 7, np.inf, 1.0), [0, 1] * 20, NonFiniteError, "column 0 .* row 7"),
         (np.full((40, 8, 8), np.nan), [0, 1] * 20, NonFiniteError, "row 0"),
@@ -672,9 +690,9 @@ def test_unseen_categories_and_new_gaps_are_fine(fitted) -> None:
             pd.DataFrame({"text": [f"film {i}" for i in range(40)]}),
             [0, 1] * 20,
             InputError,
-            r"column 'text' has a different value",
+            "'text'",
         ),
-        (pd.DataFrame({"a": [1.0] * 40, 3: range(40)}), [0, 1] * 20, InputError, "named by strings alone"),
+        (pd.DataFrame({"a": [1.0] * 40, 3: range(40)}), [0, 1] * 20, InputError, "strings"),
     ],
 )
 def test_data_that_cannot_be_learned_is_named_before_any_work(X, y, error, message) -> None:
@@ -702,26 +720,26 @@ def test_a_broken_image_file_is_named_by_its_row(tmp_path) -> None:
         ({"encoder": "tabular:huge"}, "'default', 'numbers', 'paper' or 'wide'"),
         ({"encoder": 3}, "nn.Module"),
         ({"nonconformity": "odd"}, "'probability'"),
-        ({"device": "abacus"}, "device must be"),
-        ({"epochs": 0}, "epochs must be"),
-        ({"embedding_size": 0}, "embedding_size must be"),
-        ({"learning_rate": -1.0}, "learning_rate must be"),
+        ({"device": "abacus"}, "device"),
+        ({"epochs": 0}, "epochs"),
+        ({"embedding_size": 0}, "embedding_size"),
+        ({"learning_rate": -1.0}, "learning_rate"),
         ({"validation_size": 0.9, "calibration_size": 0.2}, "for training"),
         ({"class_weight": {"nobody": 2}}, "'nobody'"),
         ({"mixed_precision": "some"}, "mixed_precision"),
         ({"penalty": -1.0}, "penalty"),
-        ({"auxiliary_weight": -1}, "auxiliary_weight must be a finite number, at least 0; got -1"),
-        ({"auxiliary_weight": "much"}, "auxiliary_weight must be"),
-        ({"ensemble_size": 0}, "ensemble_size must be a whole number of at least 1; got 0"),
-        ({"ensemble_size": 2.0}, "ensemble_size must be"),
-        ({"ensemble_size": True}, "ensemble_size must be"),
-        ({"learning_rate": "fast"}, "learning_rate must be"),
-        ({"batch_size": 1}, "batch_size must be a whole number of at least 2"),
-        ({"class_weight": np.ones(2)}, "class_weight must be"),
-        ({"class_weight": {"yes": "x"}}, "class_weight must hold"),
-        ({"rescale": "no"}, "rescale must be"),
-        ({"checkpoint": 5}, "checkpoint must be"),
-        ({"checkpoint": "nowhere/at/all.safetensors"}, "checkpoint must be in an existing folder"),
+        ({"auxiliary_weight": -1}, "auxiliary_weight.*-1"),
+        ({"auxiliary_weight": "much"}, "auxiliary_weight"),
+        ({"ensemble_size": 0}, "ensemble_size.*1.*0"),
+        ({"ensemble_size": 2.0}, "ensemble_size"),
+        ({"ensemble_size": True}, "ensemble_size"),
+        ({"learning_rate": "fast"}, "learning_rate"),
+        ({"batch_size": 1}, "batch_size.*2"),
+        ({"class_weight": np.ones(2)}, "class_weight"),
+        ({"class_weight": {"yes": "x"}}, "class_weight"),
+        ({"rescale": "no"}, "rescale"),
+        ({"checkpoint": 5}, "checkpoint"),
+        ({"checkpoint": "nowhere/at/all.safetensors"}, "checkpoint.*nowhere/at"),
         ({"checkpoint": "here.safetensors"}, "random_state"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from copy import deepcopy
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from dwac.engine.groups import divide
 from dwac.errors import HeadError, IdError, InputError, StorageError
 from dwac.estimator import condensing
 from dwac.metrics import log_loss
-from tests.estimator.test_persistence import forge
+from tests.estimator.helpers import forge
+from tests.named import refuses, warns
 
 N = 700
 SETTINGS: dict[str, Any] = {"epochs": 4, "random_state": 0, "device": "cpu", "verbose": False}
@@ -53,9 +55,15 @@ def chosen(full: DWACClassifier) -> DWACClassifier:
     return full.condense()
 
 
-@pytest.fixture
-def few(full: DWACClassifier) -> DWACClassifier:
+@pytest.fixture(scope="module")
+def twelve(full: DWACClassifier) -> DWACClassifier:
+    """No test edits it."""
     return full.condense(12)
+
+
+@pytest.fixture
+def few(twelve: DWACClassifier) -> DWACClassifier:
+    return deepcopy(twelve)
 
 
 @pytest.fixture
@@ -123,7 +131,7 @@ def test_weights_are_fitted_to_the_full_vote(full) -> None:
 
 def test_where_no_number_will_do_all_vote_and_it_is_said(full, monkeypatch) -> None:
     monkeypatch.setattr(condensing.Condenser, "keeps", lambda *_: False)
-    with pytest.raises(InputError, match="no number of voters up to"):
+    with refuses(InputError, "size="):
         full.condense()
 
 
@@ -171,55 +179,56 @@ def test_the_same_representatives_are_chosen_every_time(full, chosen) -> None:
 
 @pytest.mark.parametrize("size", [0, -3, 2.5, "many", True])
 def test_sizes_that_are_no_number_are_refused(full, size) -> None:
-    with pytest.raises(InputError, match="size must be"):
+    with refuses(InputError, "size", size):
         full.condense(size)
 
 
 def test_a_softmax_cannot_be_condensed() -> None:
     clf = DWACClassifier(head="softmax", **SETTINGS).fit(X[:100], truth(X[:100]))
-    with pytest.raises(HeadError, match="no voting examples"):
+    with refuses(HeadError, "softmax"):
         clf.condense()
     assert clf.agreement_ is None
 
 
 def test_without_validation_rows_a_number_is_asked_for() -> None:
     clf = DWACClassifier(validation_size=0, **SETTINGS).fit(X[:200], truth(X[:200]))
-    with pytest.raises(InputError, match="give a number: size="):
+    with refuses(InputError, "size="):
         clf.condense()
     assert len(clf.condense(9).references_) == 9
 
 
 def test_a_model_saved_alone_cannot_be_condensed_again(alone) -> None:
-    with pytest.raises(InputError, match="condense the model it came from"):
+    with refuses(InputError, "condense"):
         alone.condense(5)
 
 
 # The setting
 
 
-def test_the_setting_condenses_after_training(full) -> None:
+def test_the_setting_condenses_after_training(full, twelve) -> None:
     clf = DWACClassifier(voters=12, calibration_size=150, validation_size=100, **SETTINGS).fit(X, truth(X))
-    np.testing.assert_array_equal(clf.predict_proba(NEW), full.condense(12).predict_proba(NEW))
-    assert clf.references_.ids.tolist() == full.condense(12).references_.ids.tolist()
+    np.testing.assert_array_equal(clf.predict_proba(NEW), twelve.predict_proba(NEW))
+    assert clf.references_.ids.tolist() == twelve.references_.ids.tolist()
     assert clone(clf).get_params()["voters"] == 12
     assert len(members(clf)) == len(full.references_)
 
 
 def test_auto_condenses_many_voters_only_and_only_where_rows_can_choose(full, monkeypatch) -> None:
     small = X[:200], truth(X[:200])
+    settings = SETTINGS | {"epochs": 1}
     for voters in ("all", "auto", 10**6):
-        assert not DWACClassifier(voters=voters, **SETTINGS).fit(*small).references_.weighted
+        assert not DWACClassifier(voters=voters, **settings).fit(*small).references_.weighted
     monkeypatch.setattr(condensing, "_AUTOMATIC", 50)
-    assert not DWACClassifier(voters="auto", validation_size=0, **SETTINGS).fit(*small).references_.weighted
-    clf = DWACClassifier(voters="auto", **SETTINGS).fit(*small)
+    assert not DWACClassifier(voters="auto", validation_size=0, **settings).fit(*small).references_.weighted
+    clf = DWACClassifier(voters="auto", **settings).fit(*small)
     assert clf.references_.weighted
     assert clf.references_.ids.tolist() == clf.condense().references_.ids.tolist()
-    assert not DWACClassifier(voters="auto", head="softmax", **SETTINGS).fit(*small).agreement_
+    assert not DWACClassifier(voters="auto", head="softmax", **settings).fit(*small).agreement_
 
 
 @pytest.mark.parametrize("voters", ["some", 0, -1, 2.5, True, [3]])
 def test_settings_that_say_nothing_are_refused_before_training(voters) -> None:
-    with pytest.raises(InputError, match="voters must be"):
+    with refuses(InputError, "voters", voters):
         DWACClassifier(voters=voters).fit(X[:100], truth(X[:100]))
 
 
@@ -307,7 +316,7 @@ def test_forgetting_somebody_who_does_not_vote_counts(few) -> None:
     assert few.references_.sizes.sum() == n - 1
     with pytest.raises(IdError, match=gone):
         few.forget([gone])
-    with pytest.raises(IdError, match="nothing was forgotten"):
+    with refuses(IdError, "nobody"):
         few.forget([few.references_.ids[0], "nobody"])
     assert few.references_.sizes.sum() == n - 1
 
@@ -341,7 +350,7 @@ def test_edits_equal_condensing_the_edited_model(full, tmp_path) -> None:
 def test_forgetting_on_a_model_alone_warns_that_votes_go_too(alone) -> None:
     gone, votes, n = alone.references_.ids[0], alone.references_.sizes[0], alone.references_.sizes.sum()
     assert alone.agreement_ is not None
-    with pytest.warns(UserWarning, match=f"with them the votes of {int(votes)} training examples"):
+    with warns(UserWarning, int(votes)):
         alone.forget([gone])
     assert len(alone.references_) == 11
     assert alone.references_.sizes.sum() == n - votes
@@ -351,7 +360,7 @@ def test_forgetting_on_a_model_alone_warns_that_votes_go_too(alone) -> None:
 
 
 def test_somebody_whom_a_model_alone_does_not_hold_cannot_be_forgotten(few, alone) -> None:
-    with pytest.raises(IdError, match=r"saved without those who are represented: forget them in the model that it"):
+    with refuses(IdError):
         alone.forget([silent(few)])
     assert len(alone.references_) == 12
 
@@ -384,7 +393,7 @@ def assert_same(got: DWACClassifier, want: DWACClassifier) -> None:
     assert got.references_.ids.tolist() == want.references_.ids.tolist()
     for name in ("leaves", "parents", "labels", "sizes", "representatives", "leaf_sizes"):
         np.testing.assert_array_equal(getattr(got.references_.groups, name), getattr(want.references_.groups, name))
-    for one, other in zip(got.explain(NEW[:5]), want.explain(NEW[:5]), strict=True):
+    for one, other in zip(got.explain(NEW[:2]), want.explain(NEW[:2]), strict=True):
         assert one.to_dict() == other.to_dict()
         assert str(one) == str(other)
 
@@ -485,14 +494,14 @@ def mixed(t: dict[str, torch.Tensor]) -> Any:
         (lambda t: t.update(ref_leaf=t["ref_leaf"][1:]), "leaves"),
         (lambda t: t.update(ref_leaf=-t["ref_leaf"]), "leaves"),
         (lambda t: t.update(ref_leaf=t["ref_leaf"] + 2**61), "leaves must"),
-        (lambda t: t.update(ref_leaf=t["ref_leaf"].float()), "ref_leaf must hold whole"),
+        (lambda t: t.update(ref_leaf=t["ref_leaf"].float()), "ref_leaf"),
         (lambda t: t.update(leaf_group=t["leaf_group"][1:]), "parents"),
         (lambda t: t.update(leaf_group=torch.zeros_like(t["leaf_group"])), "within one class"),
         (lambda t: t.update(leaf_group=t["leaf_group"] + 1), "without gaps"),
         (lambda t: t.update(ref_weight=-t["ref_weight"]), "weights must be 12 positive"),
         (lambda t: t.update(ref_weight=t["ref_weight"][1:]), "weights must be 12 positive"),
-        (lambda t: t.update(ref_weight=t["ref_weight"] * float("nan")), "ref_weight must hold finite"),
-        (lambda t: t.update(ref_weight=t["ref_weight"].long()), "ref_weight must hold finite"),
+        (lambda t: t.update(ref_weight=t["ref_weight"] * float("nan")), "ref_weight"),
+        (lambda t: t.update(ref_weight=t["ref_weight"].long()), "ref_weight"),
         (lambda t: t.pop("ref_leaf"), "ref_leaf"),
     ],
 )
@@ -506,16 +515,16 @@ def test_tensors_of_groups_that_do_not_fit_are_named(few, change, message, tmp_p
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.update(descriptions=["x"]), "descriptions must be"),
-        (lambda c: c.update(descriptions="x"), "descriptions must be"),
-        (lambda c: c["descriptions"].__setitem__(0, 5), "descriptions must be"),
-        (lambda c: c.update(agreement=[1.0, 0.9]), "agreement must be"),
-        (lambda c: c.update(agreement=[0.5, 0.9, 1.0, 9]), "agreement must be"),
-        (lambda c: c.update(agreement=[2.0, 0.9, 3.0, 9]), "agreement must be"),
-        (lambda c: c.update(agreement=[1.0, 0.9, 1.0, 0]), "agreement must be"),
-        (lambda c: c.update(agreement="high"), "agreement must be"),
-        (lambda c: c.update(condensed="yes"), "condensed must be"),
-        (lambda c: c.update(condensed=True), "condensed must be"),
+        (lambda c: c.update(descriptions=["x"]), "descriptions"),
+        (lambda c: c.update(descriptions="x"), "descriptions"),
+        (lambda c: c["descriptions"].__setitem__(0, 5), "descriptions"),
+        (lambda c: c.update(agreement=[1.0, 0.9]), "agreement"),
+        (lambda c: c.update(agreement=[0.5, 0.9, 1.0, 9]), "agreement"),
+        (lambda c: c.update(agreement=[2.0, 0.9, 3.0, 9]), "agreement"),
+        (lambda c: c.update(agreement=[1.0, 0.9, 1.0, 0]), "agreement"),
+        (lambda c: c.update(agreement="high"), "agreement"),
+        (lambda c: c.update(condensed="yes"), "condensed"),
+        (lambda c: c.update(condensed=True), "condensed"),
     ],
 )
 def test_a_config_of_groups_that_does_not_fit_is_named(few, change, message, tmp_path) -> None:
@@ -528,7 +537,7 @@ def test_a_config_of_groups_that_does_not_fit_is_named(few, change, message, tmp
 def test_validation_labels_that_do_not_fit_are_named(full, tmp_path) -> None:
     folder = full.save(tmp_path / "model")
     forge(folder, tensors=lambda t: t.update(validation_y=t["validation_y"] - 1))
-    with pytest.raises(StorageError, match="validation labels must lie in 0 … 2"):
+    with refuses(StorageError, 0, 2):
         load(folder)
 
 

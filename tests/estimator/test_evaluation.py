@@ -12,13 +12,15 @@ from dwac.errors import HeadError, LabelError, ShapeError
 from dwac.estimator import DWACRegressor
 from dwac.estimator.evaluation import OrderedEvaluation, evaluate, predict
 from dwac.estimator.evaluation.classes import _undercovered
+from tests.estimator.helpers import fit_once
+from tests.named import refuses
 
 X = np.arange(120.0)[:, None]
 Y = np.repeat(["low", "mid", "high"], 40)
 
 
 def test_one_pass_gives_what_the_classifier_gives() -> None:
-    clf = DWACClassifier(epochs=3, random_state=0, device="cpu").fit(X, Y)
+    clf = fit_once(DWACClassifier(epochs=3, random_state=0, device="cpu"), X, Y)
     predictions = predict(clf, X)
     assert np.array_equal(predictions.labels, clf.predict(X))
     assert np.array_equal(predictions.probabilities, clf.predict_proba(X))
@@ -41,7 +43,7 @@ def test_without_calibration_there_is_no_trust_to_tell() -> None:
 
 
 def test_a_class_without_rows_has_gaps_not_zeros() -> None:
-    clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(X, Y)
+    clf = fit_once(DWACClassifier(epochs=1, random_state=0, device="cpu"), X, Y)
     found = evaluate(predict(clf, X[:40]), Y[:40], epsilon=0.2).to_dict()
     by_label = {row["label"]: row for row in found["by_class"]}
     assert by_label["low"]["n"] == 40
@@ -51,7 +53,7 @@ def test_a_class_without_rows_has_gaps_not_zeros() -> None:
 
 
 def test_unknown_labels_are_refused() -> None:
-    clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(X, Y)
+    clf = fit_once(DWACClassifier(epochs=1, random_state=0, device="cpu"), X, Y)
     with pytest.raises(LabelError, match="'huge'"):
         evaluate(predict(clf, X[:2]), ["low", "huge"])
     with pytest.raises(LabelError, match="'a'"):
@@ -59,7 +61,7 @@ def test_unknown_labels_are_refused() -> None:
 
 
 def test_unknown_labels_count_as_wrong_and_not_covered_if_not_strict() -> None:
-    clf = DWACClassifier(epochs=3, random_state=0, device="cpu").fit(X, Y)
+    clf = fit_once(DWACClassifier(epochs=3, random_state=0, device="cpu"), X, Y)
     all_known = evaluate(predict(clf, X), Y, epsilon=0.3)
     y = np.where(np.arange(120) % 4 == 0, "huge", Y)
     found = evaluate(predict(clf, X), y, epsilon=0.3, strict=False)
@@ -150,7 +152,7 @@ def test_a_linear_output_has_no_quantiles_but_intervals() -> None:
     assert {"prediction", "lower", "upper"} < set(predictions.frame(0.2).columns)
     found = evaluate(predictions, X[:, 0], 0.2)
     assert found.crps == found.mae
-    with pytest.raises(HeadError, match="a linear output has none"):
+    with refuses(HeadError, "linear"):
         predictions.frame(0.2, [0.5])
 
 
@@ -162,7 +164,7 @@ def test_intervals_that_miss_more_than_chance_explains_are_told(reg: DWACRegress
 
 
 def test_the_truth_must_have_as_many_numbers(reg: DWACRegressor) -> None:
-    with pytest.raises(ShapeError, match="y must have 1 numbers per row, as in fit; got 2"):
+    with refuses(ShapeError, "y", 1, 2):
         evaluate(predict(reg, X), np.zeros((120, 2)))
 
 
@@ -178,7 +180,7 @@ def test_labels_that_nobody_has_or_gets_have_gaps_not_zeros() -> None:
     assert found.to_dict()["by_label"][0]["f1"] is None
     frame = predictions.part(slice(2)).frame(0.2)
     assert frame["labels"].map(len).tolist() == predictions.has[:2].sum(axis=1).tolist()
-    with pytest.raises(ShapeError, match="y must have 2 columns"):
+    with refuses(ShapeError, "y", 2):
         evaluate(predictions, np.zeros((40, 3)))
 
 

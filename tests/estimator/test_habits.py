@@ -25,6 +25,7 @@ from dwac import DWACClassifier, DWACRegressor
 from dwac.errors import InputError, ShapeError
 from dwac.estimator import containers
 from dwac.explain import Explanations
+from tests.named import refuses
 
 QUICK: dict[str, Any] = {"epochs": 3, "random_state": 0, "device": "cpu"}
 N = 90
@@ -68,7 +69,7 @@ def several() -> DWACClassifier:
 
 def test_explanations_know_the_index_of_the_rows(three, number) -> None:
     for model in (three, number):
-        found = model.explain(X[:3])
+        found = model.explain(X[:3], epsilon=0.2)
         assert isinstance(found, Explanations)
         assert found.ids == ["r0", "r1", "r2"]
         assert found.to_frame().index.tolist() == found.ids
@@ -184,7 +185,7 @@ def test_sparse_columns_of_a_frame_are_numbers(two) -> None:
 def test_a_sparse_table_that_memory_does_not_hold_is_refused_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(containers, "memory", lambda: 1e6)
     wide = sparse.random_array((1000, 1000), density=0.001, format="csr", rng=0)
-    with pytest.raises(InputError, match=r"1,000 rows of 1,000 columns .* TruncatedSVD"):
+    with refuses(InputError, "1,000 rows", "1,000 columns", "TruncatedSVD"):
         DWACClassifier(**QUICK).fit(wide, np.arange(1000) % 2)
     small = containers.native(wide[:10])
     assert small.shape == (10, 1000)
@@ -261,12 +262,12 @@ def test_a_data_loader_feeds_your_own_network_and_images() -> None:
 
 def test_a_data_loader_that_shuffles_does_not_mix_up_names_or_answers(two) -> None:
     mixed = loader(torch.as_tensor(NUMBERS), shuffle=True)
-    with pytest.raises(InputError, match=r"ids name rows in the order of the dataset.*shuffle=False"):
+    with refuses(InputError, "ids", "shuffle=False"):
         DWACClassifier(**QUICK).fit(mixed, ids=list(range(N)))
-    with pytest.raises(InputError, match=r"answered in the order of the dataset.*shuffle=False"):
+    with refuses(InputError, "shuffle=False"):
         two.predict(mixed)
     alone: DataLoader[Any] = DataLoader(torch.as_tensor(NUMBERS)[:, :, None].float(), batch_size=32, shuffle=True)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"y has labels in the order.*shuffle=False"):
+    with refuses(InputError, "y", "shuffle=False"):
         DWACClassifier(Small(), **QUICK).fit(alone, Y)
 
 
@@ -276,7 +277,7 @@ def test_what_a_data_loader_must_give_is_said() -> None:
         DWACClassifier(Small(), **QUICK).fit(loader(x), Y)
     with pytest.raises(InputError, match="got 3 parts"):
         DWACClassifier(Small(), **QUICK).fit(DataLoader(TensorDataset(x, x, x)))
-    with pytest.raises(ShapeError, match="at least one batch"):
+    with refuses(ShapeError, "batch"):
         DWACClassifier(Small(), **QUICK).fit(DataLoader(TensorDataset(x[:0], x[:0])))
 
 
@@ -311,7 +312,7 @@ def test_a_data_loader_of_single_rows_is_read_in_larger_batches() -> None:
 
 def test_partial_fit_is_not_there_and_says_what_to_do(three) -> None:
     assert not hasattr(three, "partial_fit")
-    with pytest.raises(AttributeError, match=r"fit\(batches\).*add_references\(X, y\)"):
+    with refuses(AttributeError, "fit(batches", "add_references(X, y"):
         three.partial_fit(X, Y)
 
 

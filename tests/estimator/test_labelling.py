@@ -11,15 +11,16 @@ import torch
 from dwac import DWACClassifier
 from dwac.errors import HeadError, InputError, UnreadableWarning
 from dwac.estimator.labelling import expected_worth
-from tests.estimator.test_worth import QUICK, rows
+from tests.estimator.helpers import SPLIT, noisy_rows
+from tests.named import refuses, warns
 
 
 @pytest.fixture(scope="module")
 def clf() -> DWACClassifier:
-    return DWACClassifier(**QUICK).fit(*rows(60, 0))
+    return DWACClassifier(**SPLIT).fit(*noisy_rows(60, 0))
 
 
-POOL = rows(80, 1, "pool")[0]
+POOL = noisy_rows(80, 1, "pool")[0]
 
 
 def divergence(log_w: float, votes: Any, label: int) -> float:
@@ -81,7 +82,7 @@ def test_one_of_two_equal_rows_is_enough(clf) -> None:
 
 
 def test_rows_that_should_profit_can_be_others(clf) -> None:
-    table = clf.label_next(POOL, n=3, X=rows(20, 5)[0])
+    table = clf.label_next(POOL, n=3, X=noisy_rows(20, 5)[0])
     assert table.attrs["judges"] == 20
     assert clf.label_next(POOL, n=3).attrs["judges"] == len(POOL)
 
@@ -93,14 +94,14 @@ def test_names_and_small_pools(clf) -> None:
 
 def test_rows_that_cannot_be_read_are_not_asked_for() -> None:
     texts = ["good film"] * 20 + ["bad film"] * 20
-    clf = DWACClassifier(**{**QUICK, "epochs": 2}).fit(texts, ["yes"] * 20 + ["no"] * 20)
-    with pytest.warns(UnreadableWarning, match="not asked for"):
+    clf = DWACClassifier(**{**SPLIT, "epochs": 2}).fit(texts, ["yes"] * 20 + ["no"] * 20)
+    with warns(UnreadableWarning, "1 of 3"):
         table = clf.label_next(["", "good", "bad"], n=3)
     assert sorted(table.index) == [1, 2]
 
 
 def test_classes_with_weights_vote_with_them() -> None:
-    clf = DWACClassifier(**QUICK, class_weight={"yes": 5.0, "no": 1.0}).fit(*rows(60, 0))
+    clf = DWACClassifier(**SPLIT, class_weight={"yes": 5.0, "no": 1.0}).fit(*noisy_rows(60, 0))
     assert np.isfinite(clf.label_next(POOL, n=3)["expected_worth"]).all()
 
 
@@ -108,10 +109,10 @@ def test_errors_say_what_to_do(clf) -> None:
     with pytest.raises(InputError, match="n must be"):
         clf.label_next(POOL, n=0)
     with pytest.raises(HeadError, match="softmax"):
-        DWACClassifier(head="softmax", **QUICK).fit(*rows(60, 0)).label_next(POOL)
+        DWACClassifier(head="softmax", **SPLIT).fit(*noisy_rows(60, 0)).label_next(POOL)
     X = np.random.default_rng(2).normal(size=(60, 3))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        several = DWACClassifier(**{**QUICK, "epochs": 1}).fit(X, (X > 0).astype(int))
-    with pytest.raises(InputError, match="one label per row"):
+        several = DWACClassifier(**{**SPLIT, "epochs": 1}).fit(X, (X > 0).astype(int))
+    with refuses(InputError, "label_next"):
         several.label_next(X)

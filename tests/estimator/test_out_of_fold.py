@@ -34,7 +34,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_input_is_judged_by_others(kind: str) -> None:
     X, encoder = KINDS[kind]
-    clf = DWACClassifier(encoder, epochs=20, learning_rate=1e-2, random_state=0, device="cpu")
+    clf = DWACClassifier(encoder, epochs=8, learning_rate=2e-2, random_state=0, device="cpu")
     votes = out_of_fold_votes(clf, X, None if kind == "dataset" else Y, folds=3)
     assert votes.shape == (N, 2)
     assert np.isfinite(votes).all()

@@ -7,7 +7,6 @@ import json
 import re
 import socket
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from functools import partial
@@ -29,8 +28,9 @@ from dwac.encoders.huggingface import MODEL_TYPES
 from dwac.errors import DwacError, InputError, StorageError
 from dwac.estimator import persistence
 from dwac.nn import Ensemble
+from tests.estimator.helpers import Change, forge
+from tests.named import refuses
 
-Change = Callable[[dict[str, Any]], Any]
 SETTINGS: dict[str, Any] = {"epochs": 1, "random_state": 0, "device": "cpu", "verbose": False}
 
 
@@ -54,18 +54,28 @@ def folder(fitted: DWACClassifier, tmp_path: Path) -> Path:
     return fitted.save(tmp_path / "model")
 
 
+@pytest.fixture(scope="module")
+def of_texts() -> DWACClassifier:
+    texts = [f"{word} film with number {i % 5}" for i in range(20) for word in ("good", "bad")]
+    return DWACClassifier(**SETTINGS).fit(texts, labels(0, 1, n=40))
+
+
+@pytest.fixture(scope="module")
+def of_pictures() -> DWACClassifier:
+    """Of one channel."""
+    X = np.random.default_rng(0).integers(0, 255, (40, 8, 8), dtype=np.uint8)
+    return DWACClassifier(**SETTINGS).fit(X, labels(0, 1, n=40))
+
+
+@pytest.fixture(scope="module")
+def of_colours() -> DWACClassifier:
+    """Of three channels."""
+    X = np.random.default_rng(0).integers(0, 255, (40, 8, 8, 3), dtype=np.uint8)
+    return DWACClassifier(**SETTINGS).fit(X, labels(0, 1, n=40))
+
+
 def load(folder: Path, **options: Any) -> DWACClassifier:
     return dwac.load(folder, device="cpu", **options)
-
-
-def forge(folder: Path, change: Change | None = None, tensors: Change | None = None) -> None:
-    """Write the folder again, with other contents and checksums that fit: as someone who means harm would."""
-    stored = storage.read_model(folder)
-    if change is not None:
-        change(stored.config)
-    if tensors is not None:
-        tensors(stored.tensors)
-    storage.write_model(folder, *stored)
 
 
 # Labels
@@ -75,7 +85,7 @@ def forge(folder: Path, change: Change | None = None, tensors: Change | None = N
 @pytest.mark.parametrize("kind", ["datetime64", "timedelta64"])
 def test_dates_and_durations_survive_as_labels(kind, unit, tmp_path) -> None:
     y = np.array([10**9, 2 * 10**9, 3 * 10**9] * 20, np.int64).view(f"{kind}[{unit}]")
-    clf = DWACClassifier(**SETTINGS).fit(table(), y)
+    clf = DWACClassifier("tabular:paper", **SETTINGS).fit(table(), y)
     again = load(clf.save(tmp_path / "model"))
     assert again.classes_.dtype == clf.classes_.dtype
     assert np.array_equal(again.classes_, clf.classes_)
@@ -109,9 +119,9 @@ def test_what_is_set_after_fit_does_not_change_the_saved_model(tmp_path) -> None
 
 def test_saving_onto_a_model_is_refused_unless_it_may_be_replaced(fitted, folder) -> None:
     before = (folder / "model.json").read_bytes()
-    with pytest.raises(StorageError, match=r"already holds a model.*overwrite=True"):
+    with refuses(StorageError, folder, "overwrite=True"):
         fitted.save(folder)
-    with pytest.raises(StorageError, match="already holds a model"):
+    with refuses(StorageError, folder, "overwrite=True"):
         load(folder).save(folder)  # also its own: whoever forgets somebody may want to keep the folder until later
     assert (folder / "model.json").read_bytes() == before
     less = load(folder).forget([fitted.references_.ids[0]])
@@ -173,13 +183,13 @@ def test_a_fingerprint_is_of_all_that_the_folder_holds(fitted, folder, tmp_path)
     forge(folder, None, zeroed)  # with checksums that fit
     load(folder)
     assert dwac.fingerprint(folder) != mark
-    with pytest.raises(StorageError, match=f"{mark}.*{dwac.fingerprint(folder)}.*nothing was loaded"):
+    with refuses(StorageError, mark, dwac.fingerprint(folder)):
         load(folder, expect=mark)
     other = fitted.save(tmp_path / "other")
     mark = dwac.fingerprint(other)
     (other / "columns.json").write_text('{"target": "x"}')  # how commands read data
     assert dwac.fingerprint(other) != mark
-    with pytest.raises(StorageError, match="does not exist"):
+    with refuses(StorageError, tmp_path / "nothing"):
         dwac.fingerprint(tmp_path / "nothing")
 
 
@@ -247,30 +257,30 @@ def test_a_changed_config_is_named(folder) -> None:
     path.write_text(json.dumps(json.loads(text)))  # the same, laid out otherwise
     load(folder)
     path.write_text(text.replace('"gaussian"', '"laplace"'))
-    with pytest.raises(StorageError, match=r"model\.json: its config has SHA-256 .* altered"):
+    with refuses(StorageError, "model.json", "SHA-256"):
         load(folder)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c["settings"].update(kernel="foo"), "unknown kernel 'foo'"),
-        (lambda c: c["settings"].update(head="foo"), "unknown head 'foo'"),
+        (lambda c: c["settings"].update(kernel="foo"), "kernel.*'foo'"),
+        (lambda c: c["settings"].update(head="foo"), "head.*'foo'"),
         (lambda c: c["settings"].update(epochs=-1), "epochs"),
         (lambda c: c["settings"].update(os="system"), "os"),
         (lambda c: c.pop("settings"), "KeyError"),
-        (lambda c: c["encoder"].update(kind="pickle"), "unknown encoder 'pickle'"),
-        (lambda c: c.update(classes_type="<U2"), "label .*maybe.* would change"),
+        (lambda c: c["encoder"].update(kind="pickle"), "encoder.*'pickle'"),
+        (lambda c: c.update(classes_type="<U2"), "maybe"),
         (lambda c: c.update(classes_type="<U100000000"), "not supported"),
         (lambda c: c.update(classes_type="V8"), "not supported"),
-        (lambda c: c["classes"].__setitem__(0, c["classes"][1]), "must be unique"),
+        (lambda c: c["classes"].__setitem__(0, c["classes"][1]), "unique"),
         (lambda c: c["classes"].pop(), "must lie in 0 … 1"),
         (lambda c: c["calibration_ids"].pop(), "equally many ids"),
         (lambda c: c.update(calibration_ids="p" * len(c["calibration_ids"])), "must be a list"),
         (lambda c: c["calibration_ids"].__setitem__(0, c["calibration_ids"][1]), "is repeated"),
         (lambda c: c["validation_ids"].__setitem__(0, c["validation_ids"][1]), "is repeated"),
         (lambda c: c.update(features=["size", "job", "code"]), "must be the encoder's columns"),
-        (lambda c: c.update(n_features=2), "number of features must be 3.*got 2"),
+        (lambda c: c.update(n_features=2), "features.*3.*2"),
         (lambda c: c.update(without_record=[[0, "p0"]]), "id"),
         (lambda c: c.update(without_record=[[-1, "x"]]), "distinct row numbers"),
         (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0]["values"].__setitem__(0, "x"), "'size'.*finite"),
@@ -282,18 +292,18 @@ def test_a_changed_config_is_named(folder) -> None:
         (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0].update(fill=10**30), "'size'.*finite"),
         (
             lambda c: c["encoder"]["config"]["columns"][2]["categories"].__setitem__(0, ["a"]),
-            "'job' must have consistent",
+            "'job'",
         ),
         (
             lambda c: c["encoder"]["config"]["columns"][2]["categories"].__setitem__(0, "nurse"),
-            "'job' must have consistent",
+            "'job'",
         ),
-        (lambda c: c["encoder"]["config"]["columns"][2].update(kind="datetime"), "'job' must have consistent"),
-        (lambda c: c["encoder"]["config"]["columns"][0].update(kind=["numeric"]), "'size' must have consistent"),
-        (lambda c: c["encoder"]["config"]["columns"][0].update(gaps=3), "'size' must have consistent"),
+        (lambda c: c["encoder"]["config"]["columns"][2].update(kind="datetime"), "'job'"),
+        (lambda c: c["encoder"]["config"]["columns"][0].update(kind=["numeric"]), "'size'"),
+        (lambda c: c["encoder"]["config"]["columns"][0].update(gaps=3), "'size'"),
         (lambda c: c["encoder"]["config"]["columns"].pop(0), "shape"),
-        (lambda c: c["encoder"]["config"]["settings"].update(depth=0.5), "depth must be a"),
-        (lambda c: c["encoder"]["config"]["settings"].update(depth=10**9), "depth must be at most 1000"),
+        (lambda c: c["encoder"]["config"]["settings"].update(depth=0.5), "depth"),
+        (lambda c: c["encoder"]["config"]["settings"].update(depth=10**9), "depth.*1000"),
         (lambda c: c["encoder"].update(config=[]), "TypeError"),
         (lambda c: c.update(history={"a": 1}), "ValueError"),
     ],
@@ -312,10 +322,10 @@ def test_an_invalid_config_is_named_with_the_folder(folder, change, message) -> 
         (lambda t: t.update(calibration_h=t["calibration_h"][1:]), "equally many ids"),
         (lambda t: t.update(calibration_h=t["calibration_h"][:, 1:]), "equally many ids"),
         (lambda t: t.update(calibration_h=t["calibration_h"] * float("nan")), "finite"),
-        (lambda t: t.update(calibration_h=t["calibration_h"].double() * 1e300), "calibration_h must hold finite"),
-        (lambda t: t.update(calibration_z=t["calibration_z"].to(torch.complex64)), "calibration_z must hold finite"),
-        (lambda t: t.update(ref_h=t["ref_h"] * float("nan")), "ref_h must hold finite"),
-        (lambda t: t.update({"backbone.bias": t["backbone.bias"] * float("inf")}), "backbone.bias must hold finite"),
+        (lambda t: t.update(calibration_h=t["calibration_h"].double() * 1e300), "calibration_h"),
+        (lambda t: t.update(calibration_z=t["calibration_z"].to(torch.complex64)), "calibration_z"),
+        (lambda t: t.update(ref_h=t["ref_h"] * float("nan")), "ref_h"),
+        (lambda t: t.update({"backbone.bias": t["backbone.bias"] * float("inf")}), "backbone.bias"),
         (lambda t: t.update(ref_y=t["ref_y"] + 1), "must lie in 0 … 2"),
         (lambda t: t.update(ref_h=t["ref_h"][:, 1:]), "voters' embeddings"),
         (lambda t: t.update(ref_h=t["ref_h"][1:]), "labels"),
@@ -344,7 +354,7 @@ def test_a_missing_examples_file_and_any_other_failure_name_the_folder(folder, m
                 load(folder)
     stored = storage.read_model(folder)
     storage.write_model(folder, stored.config, stored.tensors)
-    with pytest.raises(StorageError, match=rf"^{folder}.*training examples.*missing"):
+    with refuses(StorageError, folder, "examples"):
         load(folder)
 
 
@@ -352,9 +362,9 @@ def test_a_network_of_ones_own_is_asked_for_and_must_fit(tmp_path) -> None:
     X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
     clf = DWACClassifier(nn.Linear(3, 8), **SETTINGS).fit(X, labels(0, 1))
     folder = clf.save(tmp_path / "model")
-    with pytest.raises(InputError, match=r"^this model was trained with a network of your own.*module=…"):
+    with refuses(InputError, "module=…"):
         load(folder)
-    with pytest.raises(StorageError, match=rf"^{folder}.*backbone.weight.*\(7, 3\).*\(8, 3\).*give the module"):
+    with refuses(StorageError, folder, "backbone.weight", (7, 3), (8, 3), "module"):
         load(folder, module=nn.Linear(3, 7))
     assert np.array_equal(load(folder, module=nn.Linear(3, 8)).predict(X), clf.predict(X))
 
@@ -387,16 +397,16 @@ def test_a_hostile_size_takes_no_memory(folder, change, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("ensemble_size", "message"),
     [
-        (10**9, "has 1000000000 networks; 2 are stored"),
-        (3, "has 3 networks; 2 are stored"),
+        (10**9, "1000000000 networks.*2"),
+        (3, "3 networks.*2"),
         (1, r"embedding.weight must have shape \(5, 128\); \(10, 128\) is stored"),
-        (0, "ensemble_size must be a whole number of at least 1; got 0"),
-        (-1, "ensemble_size must be"),
-        ("2", "ensemble_size must be"),
-        (2.5, "ensemble_size must be"),
-        (True, "ensemble_size must be"),
-        (None, "ensemble_size must be"),
-        ([2], "ensemble_size must be"),
+        (0, "ensemble_size.*1.*0"),
+        (-1, "ensemble_size"),
+        ("2", "ensemble_size"),
+        (2.5, "ensemble_size"),
+        (True, "ensemble_size"),
+        (None, "ensemble_size"),
+        ([2], "ensemble_size"),
     ],
 )
 def test_networks_that_are_not_stored_take_no_memory(
@@ -416,7 +426,7 @@ def test_networks_that_are_not_stored_take_no_memory(
 def test_a_single_network_is_no_ensemble(folder) -> None:
     for members in (2, 16, 10**9):
         forge(folder, partial(dict.update, ensemble_size=members))
-        with pytest.raises(StorageError, match=rf"^{folder}.*has {members} networks; 0 are stored"):
+        with refuses(StorageError, folder, members, 0):
             load(folder)
 
 
@@ -433,7 +443,7 @@ def test_an_own_network_of_hostile_size_takes_no_memory(tmp_path, monkeypatch) -
             forge(folder, change)
             with monkeypatch.context() as patch:
                 patch.setattr(nn.Linear, "__init__", None)  # no layer is made
-                with pytest.raises(StorageError, match=rf"^{folder}: (embedding.weight|its config has)"):
+                with pytest.raises(StorageError, match=rf"^{folder}: .*(embedding.weight|config)"):
                     load(folder, module=module)
             storage.write_model(folder, *stored)
         assert np.isfinite(load(folder, module=module).predict_proba(X)).all()
@@ -448,27 +458,26 @@ def test_a_guide_is_neither_stored_nor_built_again(tmp_path) -> None:
     assert not hasattr(again.model_, "auxiliary_head")  # K × |h| numbers that the folder does not hold
     assert (again.auxiliary_weight, again.ensemble_size) == (0.5, 2)
     forge(folder, lambda c: c["settings"].update(auxiliary_weight=-1.0))
-    with pytest.raises(StorageError, match="auxiliary_weight must be"):
+    with refuses(StorageError, "auxiliary_weight"):
         load(folder)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c["sizes"].update(ngrams=0), "ngrams must be"),
+        (lambda c: c["sizes"].update(ngrams=0), "ngrams"),
         (lambda c: c["sizes"].update(ngrams=10**9), "cannot be"),
         (lambda c: c["settings"].update(max_ngrams=10**12) or c["sizes"].update(ngrams=10**9), "cannot be"),
         (lambda c: c["sizes"].update(length=10**9), "cannot be"),
-        (lambda c: c["sizes"].update(length="9"), "length must be"),
+        (lambda c: c["sizes"].update(length="9"), "length"),
         (lambda c: c.update(ngrams=c["ngrams"][::-1]), "ascending"),
         (lambda c: c["vocabulary"].__setitem__(0, c["vocabulary"][1]), "unique words"),
         (lambda c: c["vocabulary"].__setitem__(0, ["a"]), "vocabulary"),
         (lambda c: c.update(characters=[]), "true or false"),
     ],
 )
-def test_invalid_texts_are_named_with_the_folder(change, message, tmp_path) -> None:
-    texts = [f"{word} film with number {i % 5}" for i in range(20) for word in ("good", "bad")]
-    folder = DWACClassifier(**SETTINGS).fit(texts, labels(0, 1, n=40)).save(tmp_path / "model")
+def test_invalid_texts_are_named_with_the_folder(change, message, of_texts, tmp_path) -> None:
+    folder = of_texts.save(tmp_path / "model")
     forge(folder, lambda c: change(c["encoder"]["config"]))
     with pytest.raises(StorageError, match=rf"^{folder}.*{message}"):
         load(folder)
@@ -490,9 +499,8 @@ def test_invalid_texts_are_named_with_the_folder(change, message, tmp_path) -> N
         {"shape": [3, 2**20, 2**20]},
     ],
 )
-def test_images_without_sense_are_named_with_the_folder(change, tmp_path) -> None:
-    X = np.random.default_rng(0).integers(0, 255, (40, 8, 8, 3), dtype=np.uint8)
-    folder = DWACClassifier(**SETTINGS).fit(X, labels(0, 1, n=40)).save(tmp_path / "model")
+def test_images_without_sense_are_named_with_the_folder(change, of_colours, tmp_path) -> None:
+    folder = of_colours.save(tmp_path / "model")
     forge(folder, lambda c: c["encoder"]["config"]["seen"].update(change))
     with pytest.raises(StorageError, match=rf"^{folder}.*images"):
         load(folder)
@@ -502,7 +510,7 @@ def test_texts_of_hostile_depth_take_no_memory(monkeypatch) -> None:
     pytest.importorskip("transformers")
     no_network(monkeypatch)
     encoder = hugging_face(model_type="bert", num_hidden_layers=10**9)
-    with pytest.raises(StorageError, match="many more layers than are stored"):
+    with refuses(StorageError):
         persistence._rehearse(encoder, 1, {})
     assert torch.is_grad_enabled()
 
@@ -524,8 +532,8 @@ def repeated(n: int, column: pa.Array, facts: dict[str, Any]) -> bytes:
 @pytest.mark.parametrize(
     ("n", "text", "message"),
     [
-        (10**7, "x", "at most 42 rows; got 10,000,000 or more"),
-        (42, "x" * 10**8, "takes 4,200,000,.* bytes or more in memory; at most 1,073,741,824 are allowed"),
+        (10**7, "x", "42.*10,000,000"),
+        (42, "x" * 10**8, "4,200,000,.*1,073,741,824"),
     ],
 )
 def test_examples_of_hostile_size_take_no_memory(n, text, message, folder) -> None:
@@ -538,13 +546,12 @@ def test_examples_of_hostile_size_take_no_memory(n, text, message, folder) -> No
     manifest = json.loads(path.read_text())
     manifest["files"]["examples"] = {"name": name, "size": len(data), "sha256": digest}
     path.write_text(json.dumps(manifest))
-    with pytest.raises(StorageError, match=rf"^{folder}.*{message}.*restore it from a copy"):
+    with pytest.raises(StorageError, match=rf"^{folder}.*{message}.*restore"):
         load(folder)
 
 
-def test_pictures_of_hostile_size_in_records_are_refused(tmp_path) -> None:
-    X = np.random.default_rng(0).integers(0, 255, (40, 8, 8), dtype=np.uint8)
-    folder = DWACClassifier(**SETTINGS).fit(X, labels(0, 1, n=40)).save(tmp_path / "model")
+def test_pictures_of_hostile_size_in_records_are_refused(of_pictures, tmp_path) -> None:
+    folder = of_pictures.save(tmp_path / "model")
     stored = storage.read_model(folder)
     assert stored.examples is not None
     png = stored.examples["image"].iloc[0]
@@ -552,13 +559,12 @@ def test_pictures_of_hostile_size_in_records_are_refused(tmp_path) -> None:
         pictures: list[Any] = [hostile, *stored.examples["image"].iloc[1:]]
         changed = stored.examples.assign(image=pictures)
         storage.write_model(folder, stored.config, stored.tensors, changed)
-        with pytest.raises(StorageError, match=rf"^{folder}.*must be a PNG of \(8, 8\) pixels"):
+        with refuses(StorageError, folder, "PNG", (8, 8)):
             load(folder)
 
 
-def test_images_of_hostile_size_take_no_memory(tmp_path) -> None:
-    X = np.random.default_rng(0).integers(0, 255, (40, 8, 8), dtype=np.uint8)
-    folder = DWACClassifier(**SETTINGS).fit(X, labels(0, 1, n=40)).save(tmp_path / "model")
+def test_images_of_hostile_size_take_no_memory(of_pictures, tmp_path) -> None:
+    folder = of_pictures.save(tmp_path / "model")
     forge(folder, lambda c: c["encoder"]["config"]["seen"].update(width=10**6))
     with pytest.raises(StorageError, match="shape"):
         load(folder)
@@ -618,7 +624,7 @@ def test_a_restored_hugging_face_model_reaches_for_nothing(evil, monkeypatch) ->
 
 @pytest.mark.parametrize("model_type", ["detr", "yoso", "evil", None, ["bert"]])
 def test_model_types_that_may_fetch_more_are_refused(model_type) -> None:
-    with pytest.raises(InputError, match="choose a text encoder: albert, bert"):
+    with refuses(InputError, "albert", "bert"):
         hugging_face(model_type=model_type, use_pretrained_backbone=True, backbone="evil/resnet")
 
 
@@ -638,18 +644,17 @@ def test_timm_names_of_a_hub_are_refused(name, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     X = np.zeros((4, 8, 8), dtype=np.uint8)
     config = ImageEncoder().fit(X).config() | {"network": f"timm:{name}"}
-    with pytest.raises(InputError, match="fetched from a hub"):
+    with refuses(InputError, "hub"):
         ImageEncoder.from_config(config).network()
-    with pytest.raises(InputError, match="fetched from a hub"):
+    with refuses(InputError, "hub"):
         ImageEncoder(f"timm:{name}").fit(X)
 
 
-def test_a_missing_library_is_named_with_the_folder(tmp_path, monkeypatch) -> None:
-    X = np.random.default_rng(0).integers(0, 255, (40, 8, 8), dtype=np.uint8)
-    folder = DWACClassifier(**SETTINGS).fit(X, labels(0, 1, n=40)).save(tmp_path / "model")
+def test_a_missing_library_is_named_with_the_folder(of_pictures, tmp_path, monkeypatch) -> None:
+    folder = of_pictures.save(tmp_path / "model")
     forge(folder, lambda c: c["encoder"]["config"].update(network="timm:resnet10t"))
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(StorageError, match=rf"^{folder}.*pip install timm"):
+    with refuses(StorageError, folder, "pip install timm"):
         load(folder)
 
 

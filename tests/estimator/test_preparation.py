@@ -20,6 +20,7 @@ from dwac.estimator.preparation import (
     split,
     take,
 )
+from tests.named import refuses
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_bad_labels_are_named(y, error, message) -> None:
 def test_later_labels_must_be_known() -> None:
     classes = np.array(["no", "yes"])
     assert encode_known(["yes", "no"], 2, classes).tolist() == [1, 0]
-    with pytest.raises(LabelError, match="'no', 'yes'; row 1 is 'maybe'"):
+    with refuses(LabelError, "no", "yes", "row 1", "maybe"):
         encode_known(["yes", "maybe"], 2, classes)
 
 
@@ -81,7 +82,7 @@ def test_ids_come_from_the_index_or_are_numbers() -> None:
         assert row_ids(frame.set_axis(["ann", "ann"]), None, 2).tolist() == [0, 1]
     with pytest.raises(IdError, match="'x' is repeated"):
         row_ids(frame, ["x", "x"], 2)
-    with pytest.raises(ShapeError, match="X has 2 rows; got 1 ids"):
+    with refuses(ShapeError, 2, 1, "ids"):
         row_ids(frame, ["x"], 2)
 
 
@@ -162,7 +163,7 @@ def test_rows_are_taken_from_every_form_of_x() -> None:
     assert [part.tolist() for part in take((torch.arange(3), np.arange(3)), rows)] == [[2, 0], [2, 0]]
     assert (count([1, 2]), count((torch.zeros(3, 2),)), count(np.zeros((4, 1)))) == (2, 3, 4)
     for X in ("text", 3.0, np.array(3.0)):
-        with pytest.raises(DwacError, match="one example per row"):
+        with refuses(DwacError, "X"):
             rows_of(X)
     with pytest.raises(DwacError, match="minimum of 1"):
         rows_of([])

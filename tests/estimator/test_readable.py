@@ -22,13 +22,16 @@ from dwac.estimator.evaluation import evaluate, predict
 from dwac.estimator.preparation import take
 from dwac.estimator.readable import Partial, sift
 from dwac.report.findings import ClassFindings
+from tests.estimator.helpers import fit_once
+from tests.named import refuses, warns
 
 N = 90
 Y = np.array(["a", "b", "b"] * (N // 3))
 
 
-def fitted(X: Any, y: Any = Y, **options: Any) -> DWACClassifier:
-    return DWACClassifier(**{"epochs": 1, "random_state": 0, "device": "cpu", "verbose": False, **options}).fit(X, y)
+def fitted(X: Any, y: Any = Y, **options: Any) -> Any:
+    settings = {"epochs": 1, "random_state": 0, "device": "cpu", "verbose": False, **options}
+    return fit_once(DWACClassifier(**settings), X, y)
 
 
 def png(seed: int) -> bytes:
@@ -102,7 +105,7 @@ def case(kind: str, tmp_path: Path) -> Case:
             return Case(table(), asked, dict.fromkeys((1, 2), "'job' must hold single values"), {})
         case "dates":
             asked = with_cells(table(), "since", "soon", 5)
-            return Case(table(), asked, dict.fromkeys((1, 2), "'since' must hold dates"), {})
+            return Case(table(), asked, dict.fromkeys((1, 2), "'since'"), {})
         case "arrays":
             X = rng.normal(size=(N, 8, 8)).astype(np.float32)
             asked = [X[0], np.full((8, 8), np.nan), np.zeros((8, 9)), None, X[1]]
@@ -157,7 +160,7 @@ def test_rows_that_cannot_be_read_are_flagged_and_change_no_other(kind: str, hea
     assert np.isnan(votes[bad]).all()
     assert clf.unreadable(given.asked) == {row: reasons[row] for row in bad}
 
-    with pytest.warns(UnreadableWarning, match=f"{len(bad)} of {n} rows could not be read .row 1: "):
+    with warns(UnreadableWarning, f"{len(bad)} of {n}", "row 1"):
         probabilities = clf.predict_proba(given.asked)
     assert np.isnan(probabilities[bad]).all()
     np.testing.assert_array_equal(probabilities[fine], clf.predict_proba(alone))
@@ -220,7 +223,7 @@ def test_one_empty_text_alone_is_answered_too() -> None:
     assert np.isnan(clf.conformal([""]).credibility).tolist() == [True]
     with pytest.warns(UnreadableWarning, match="1 of 1 rows"):
         assert clf.predict([""]).tolist() == [None]
-    with pytest.warns(UnreadableWarning), pytest.raises(InputError, match="at least one row must be readable"):
+    with pytest.warns(UnreadableWarning), refuses(InputError, 1, "unreadable(X)"):
         clf.score([""], ["b"])
     assert clf.explain([""])[0].unreadable == "the text is empty"
 
@@ -237,7 +240,7 @@ def test_labels_of_the_other_rows_keep_their_type(names: list[Any]) -> None:
 def test_several_labels_of_a_row_that_cannot_be_read_are_none() -> None:
     rows = [*texts()[:2], ""]
     table = np.stack([Y == "a", np.arange(N) % 2 == 0], axis=1).astype(int)
-    with pytest.warns(UserWarning, match="no label at all"):
+    with warns(UserWarning, f"of {N}"):
         clf = fitted(texts(), y=table)
     with pytest.warns(UnreadableWarning):
         found = clf.predict(rows)
@@ -250,9 +253,9 @@ def test_several_labels_of_a_row_that_cannot_be_read_are_none() -> None:
 
 
 def test_what_is_of_another_kind_altogether_is_refused() -> None:
-    with pytest.raises(KindError, match="row 0 is int '1'"):
+    with refuses(KindError, "row 0", "1"):
         fitted(texts()).predict([1, 2])
-    with pytest.raises(KindError, match="column 'age' must hold numbers; got 'old' in row 0"):
+    with refuses(KindError, "age", "old", "row 0"):
         fitted(table()).predict(table().assign(age="old"))
     clf = fitted(table())
     assert (
@@ -264,7 +267,7 @@ def test_what_is_of_another_kind_altogether_is_refused() -> None:
 def test_training_and_edits_still_refuse_such_rows() -> None:
     clf = fitted(texts())
     for refuse in (clf.embed, lambda X: clf.add_references(X, ["a", "b"]), lambda X: clf.recalibrate(X, ["a", "b"])):
-        with pytest.raises(InputError, match="row 1 is empty"):
+        with refuses(InputError, "row 1"):
             refuse(["fine", ""])
     with pytest.raises(NonFiniteError, match="row 1"):
         fitted(np.where(np.arange(N)[:, None] == 1, np.inf, np.arange(N)[:, None]))
@@ -341,7 +344,7 @@ def test_an_evaluation_counts_rows_that_were_not_read_and_leaves_them_out() -> N
     found, expected = evaluate(predict(clf, X), y, 0.2), evaluate(predict(clf, X[:6]), y[:6], 0.2)
     assert (found.n, found.unreadable, expected.unreadable) == (6, 1, 0)
     assert found.to_dict() == {**expected.to_dict(), "unreadable": 1}
-    with pytest.raises(InputError, match=r"at least one row must be readable.*the text is empty"):
+    with refuses(InputError, "row 0"):
         evaluate(predict(clf, ["", ""]), ["a", "b"])
 
 
@@ -362,7 +365,7 @@ def test_an_empty_text_is_left_out_of_a_fit_and_counted(form: Any) -> None:
     X[4] = ""
     y, weights = [*Y, "b", "a"], [*np.arange(1.0, N + 1), np.inf, -1]
     clf = DWACClassifier(epochs=1, random_state=0, device="cpu", verbose=False)
-    with pytest.warns(UserWarning, match=f"3 of {N + 2} texts are empty.* row 4") as told:
+    with warns(UserWarning, f"3 of {N + 2}", "row 4") as told:
         clf.fit(form(X), y, sample_weight=weights)
     assert told[0].filename == __file__
     kept = [*range(4), *range(5, N)]
@@ -376,7 +379,7 @@ def test_an_empty_text_is_left_out_of_a_fit_and_counted(form: Any) -> None:
 def test_an_empty_text_keeps_ids_and_numbers_aligned() -> None:
     X = texts()
     X[0] = None
-    with pytest.warns(UserWarning, match="1 of 90 texts is empty"):
+    with warns(UserWarning, "1 of 90"):
         reg = DWACRegressor(epochs=1, random_state=0, device="cpu", verbose=False).fit(
             X, np.arange(N, dtype=float), ids=[f"t{i}" for i in range(N)]
         )
@@ -386,5 +389,5 @@ def test_an_empty_text_keeps_ids_and_numbers_aligned() -> None:
 
 
 def test_texts_that_are_all_empty_are_refused() -> None:
-    with pytest.raises(InputError, match="row 0 is empty"):
+    with refuses(InputError, "row 0"):
         DWACClassifier(encoder="text", device="cpu").fit([""] * N, Y)

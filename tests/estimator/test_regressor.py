@@ -31,6 +31,7 @@ from dwac.estimator.folds import Folds
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.intervals import calibrated, intervals
 from dwac.training.cross_fit import FOLDS
+from tests.named import refuses, warns
 
 REASON = (
     "a row of weight 2 weighs twice in the loss but votes once, and two equal rows may fall into different parts, so "
@@ -64,7 +65,7 @@ def crossed() -> DWACRegressor:
 
 @pytest.fixture(scope="module")
 def split() -> DWACRegressor:
-    return DWACRegressor(cross_fit=False, random_state=0, device="cpu", epochs=25).fit(*line(600))
+    return DWACRegressor(cross_fit=False, random_state=0, device="cpu", epochs=10, learning_rate=1e-2).fit(*line(600))
 
 
 def test_predicts_numbers_better_than_their_mean(crossed, split) -> None:
@@ -99,7 +100,7 @@ def test_quantiles_cdf_and_crps_are_of_one_distribution(split) -> None:
     integral = np.sum((cdf - (y.iloc[row] <= grid[::100])) ** 2) * (grid[100] - grid[0])
     assert votes.crps(y)[row] == pytest.approx(integral, abs=0.3)
     assert len(votes) == 20
-    with pytest.raises(ShapeError, match="one number per row"):
+    with refuses(ShapeError, "y"):
         votes.crps(y[:3])
 
 
@@ -110,7 +111,7 @@ def test_settings_of_the_average_apply_without_training(crossed) -> None:
     try:
         np.testing.assert_array_equal(crossed.predict(X), crossed.predict_distribution(X).median)
         crossed.average = "medain"
-        with pytest.raises(InputError, match="'mean' or 'median'; got 'medain'"):
+        with refuses(InputError, "mean", "median", "medain"):
             crossed.predict(X)
     finally:
         crossed.average = "mean"
@@ -153,7 +154,7 @@ def test_intervals_by_group_are_calibrated_within_each() -> None:
     assert width[groups[700:] == "noisy"].mean() > 1.3 * width[groups[700:] == "calm"].mean()
     with pytest.warns(dwac.errors.CalibrationWarning):
         assert np.isinf(reg.predict_interval(X[:1], 0.2, within=["unknown"])).all()
-    with pytest.raises(ShapeError, match="one name per row"):
+    with refuses(ShapeError, "within", 3, 1):
         reg.predict_interval(X[:3], 0.2, within=["calm"])
 
 
@@ -186,9 +187,9 @@ def test_cross_fitted_intervals_cover_as_asked_however_few_rows_may_be_missed(n,
 
 
 def test_groups_need_groups_in_fit(split) -> None:
-    with pytest.raises(InputError, match=r"fit with within=…"):
+    with refuses(InputError, "within=…"):
         split.predict_interval(line(3)[0], within=["a", "b", "c"])
-    with pytest.raises(ShapeError, match="one name per row"):
+    with refuses(ShapeError, "within", 50, 1):
         DWACRegressor(**QUICK).fit(*line(50), within=["a"])
 
 
@@ -221,9 +222,9 @@ def test_groups_are_those_of_the_rows_that_calibrate(tmp_path) -> None:
     kept: Any = reg.forget(gone)._within
     assert not kept.index.isin(gone).any()
     reg.recalibrate(X[200:], y[200:])
-    with pytest.raises(InputError, match=r"recalibrate with within=…"):
+    with refuses(InputError, "recalibrate", "within=…"):
         reg.predict_interval(X[:2], 0.2, within=["a", "b"])
-    with pytest.raises(ShapeError, match="one name per row"):
+    with refuses(ShapeError, "within", 200, 1):
         reg.recalibrate(X[200:], y[200:], within=["a"])
     reg.recalibrate(X[200:], y[200:], within=["a"] * 195 + ["b"] * 5)
     with pytest.warns(dwac.errors.CalibrationWarning, match="group 'b' has 5"):
@@ -232,7 +233,7 @@ def test_groups_are_those_of_the_rows_that_calibrate(tmp_path) -> None:
     again = dwac.load(reg.save(tmp_path / "model"), device="cpu")
     with pytest.warns(dwac.errors.CalibrationWarning, match="group 'b' has 5"):
         np.testing.assert_array_equal(again.predict_interval(X[:2], 0.1, within=["a", "b"]), found)
-    with pytest.raises(InputError, match="got nan at row 0"):
+    with refuses(InputError, "nan", "row 0"):
         DWACRegressor(**QUICK).fit(*line(2), within=[np.nan, "a"])
 
 
@@ -246,7 +247,7 @@ def test_groups_are_those_of_the_rows_that_calibrate(tmp_path) -> None:
     ],
 )
 def test_dates_are_no_numbers(times) -> None:
-    with pytest.raises(LabelError, match="dates or durations"):
+    with refuses(LabelError, "dates"):
         DWACRegressor(**QUICK).fit(line(30)[0], times)
 
 
@@ -254,7 +255,7 @@ def test_dates_are_no_numbers(times) -> None:
 def test_numbers_whose_squares_overflow_are_refused_before_training(head) -> None:
     X, y = line(30)
     y.iloc[4] = -1e200
-    with pytest.raises(NonFiniteError, match=r"at most 1e\+150 in size; row 4 is not"):
+    with refuses(NonFiniteError, "1e+150", "row 4"):
         DWACRegressor(head=head, **QUICK).fit(X, y)
 
 
@@ -339,23 +340,28 @@ def test_several_numbers_are_predicted_at_once(tmp_path) -> None:
     again = dwac.load(reg.save(tmp_path / "model"), device="cpu")
     np.testing.assert_array_equal(again.predict_interval(new, 0.2), intervals)
     assert list(again.target_.names) == ["up", "down"]
-    with pytest.raises(ShapeError, match="2 numbers per row"):
+    with refuses(ShapeError, 2):
         reg.recalibrate(new, truth)
 
 
+UNUSUAL = [
+    np.full(60, 7.25),  # constant
+    np.repeat([1.0, 2.0, 5.0], 20),  # exactly repeated
+    np.concatenate([np.arange(59.0), [1e9]]),  # one far outside
+    np.random.default_rng(0).standard_cauchy(60),  # heavy tails
+    1e-200 * np.arange(1, 61.0),
+    1e120 * np.arange(1, 61.0),
+]
+
+
 @pytest.mark.parametrize(
-    ("numbers", "about"),
+    ("numbers", "cross_fit"),
     [
-        (np.full(60, 7.25), 7.25),  # constant
-        (np.repeat([1.0, 2.0, 5.0], 20), None),  # exactly repeated
-        (np.concatenate([np.arange(59.0), [1e9]]), None),  # one far outside
-        (np.random.default_rng(0).standard_cauchy(60), None),  # heavy tails
-        (1e-200 * np.arange(1, 61.0), None),
-        (1e120 * np.arange(1, 61.0), None),
+        *((numbers, place in (0, 2, 5)) for place, numbers in enumerate(UNUSUAL)),
+        *(pytest.param(numbers, place in (1, 3, 4), marks=pytest.mark.slow) for place, numbers in enumerate(UNUSUAL)),
     ],
 )
-@pytest.mark.parametrize("cross_fit", [True, False])
-def test_any_finite_numbers_can_be_predicted(numbers, about, cross_fit) -> None:
+def test_any_finite_numbers_can_be_predicted(numbers, cross_fit) -> None:
     X = pd.DataFrame({"x": np.arange(60.0)})
     settings: dict[str, Any] = {} if cross_fit else {"epochs": 3}
     reg = DWACRegressor(cross_fit=cross_fit, random_state=0, device="cpu", **settings).fit(X, numbers)
@@ -365,9 +371,9 @@ def test_any_finite_numbers_can_be_predicted(numbers, about, cross_fit) -> None:
     intervals = reg.predict_interval(X, 0.2)
     assert not np.isnan(intervals).any()
     assert (intervals[:, 0] <= intervals[:, 1]).all()
-    if about is not None:
-        np.testing.assert_allclose(found, about)
-        np.testing.assert_array_equal(intervals, about)
+    if np.ptp(numbers) == 0:
+        np.testing.assert_allclose(found, numbers)
+        np.testing.assert_array_equal(intervals, numbers[0])
     else:
         covered = (intervals[:, 0] <= numbers) & (numbers <= intervals[:, 1])
         assert covered.mean() > 0.6
@@ -376,12 +382,12 @@ def test_any_finite_numbers_can_be_predicted(numbers, about, cross_fit) -> None:
 @pytest.mark.parametrize(
     ("y", "error", "message"),
     [
-        (["1", "two", "3"] * 10, LabelError, "y must be numbers; got 'two'"),
-        ([1.0, np.nan, 3.0] * 10, NonFiniteError, "row 1 is missing"),
-        ([1.0, 2.0, np.inf] * 10, NonFiniteError, "row 2 is infinite"),
-        ([1.0, 2.0], ShapeError, "X has 30 rows; got 2"),
+        (["1", "two", "3"] * 10, LabelError, "y.*'two'"),
+        ([1.0, np.nan, 3.0] * 10, NonFiniteError, "row 1"),
+        ([1.0, 2.0, np.inf] * 10, NonFiniteError, "row 2"),
+        ([1.0, 2.0], ShapeError, "30 rows.*2"),
         (None, LabelError, "requires y"),
-        (np.ones((30, 2, 2)), ShapeError, "a table of them"),
+        (np.ones((30, 2, 2)), ShapeError, "30, 2, 2"),
     ],
 )
 def test_targets_that_are_no_numbers_are_refused_in_a_sentence(y, error, message) -> None:
@@ -393,7 +399,7 @@ def test_targets_that_are_no_numbers_are_refused_in_a_sentence(y, error, message
 
 def test_gaps_of_nullable_columns_are_named() -> None:
     y = pd.Series([1, 2, None] * 10, dtype="Int64")
-    with pytest.raises(NonFiniteError, match="row 2 is missing"):
+    with refuses(NonFiniteError, "row 2"):
         DWACRegressor(**QUICK).fit(pd.DataFrame({"x": np.arange(30.0)}), y)
 
 
@@ -402,11 +408,11 @@ def test_the_linear_head_has_no_votes_but_intervals(tmp_path) -> None:
     reg = DWACRegressor(head="linear", **QUICK).fit(X, y)
     assert reg.score(X, y) > 0.5
     assert (np.diff(reg.predict_interval(X, 0.2), axis=1) > 0).all()
-    with pytest.raises(HeadError, match="no voting examples"):
+    with refuses(HeadError, "head='dwac'"):
         reg.predict_distribution(X)
     again = dwac.load(reg.save(tmp_path / "model"), device="cpu")
     np.testing.assert_array_equal(again.predict_interval(X), reg.predict_interval(X))
-    with pytest.raises(HeadError, match="choose 'dwac' or 'linear'"):
+    with refuses(HeadError, "dwac", "linear"):
         DWACRegressor(head="softmax").fit(X, y)
 
 
@@ -414,14 +420,14 @@ def test_texts_images_and_networks_of_ones_own_predict_numbers() -> None:
     rng = np.random.default_rng(0)
     counts = rng.integers(1, 6, 80)
     texts = [" ".join(["very"] * int(k) + ["good", "bad"]) for k in counts]
-    assert DWACRegressor(**QUICK).fit(texts, counts).predict(texts[:3]).shape == (3,)
     unread = DWACRegressor(**QUICK).fit(texts, counts)
-    with pytest.warns(UnreadableWarning, match="row 0: the text is empty"):
+    assert unread.predict(texts[:3]).shape == (3,)
+    with warns(UnreadableWarning, "1 of 2", "row 0"):
         found = unread.predict(["", texts[0]])
-    with pytest.warns(UnreadableWarning, match="row 0: the text is empty"):
+    with warns(UnreadableWarning, "1 of 2", "row 0"):
         interval = unread.predict_interval(["", texts[0]], epsilon=0.1)
     assert np.isnan(found).tolist() == [True, False]
-    np.testing.assert_array_equal(np.isnan(interval), [[True, True], [False, False]])
+    assert np.isnan(interval).tolist() == [[True, True], [False, False]]
     pictures = rng.integers(0, 255, (60, 8, 8)).astype(np.uint8)
     brightness = pictures.mean(axis=(1, 2))
     assert np.isfinite(DWACRegressor(**QUICK).fit(pictures, brightness).predict(pictures[:2])).all()
@@ -440,11 +446,11 @@ def test_sample_weights_count_in_the_loss() -> None:
     weights = np.where(X["x"] > 1.5, 1.0, 1e-6)
     reg = DWACRegressor(random_state=0, device="cpu").fit(X, y, sample_weight=weights)
     assert np.isfinite(reg.predict(X)).all()
-    with pytest.raises(ShapeError, match="Sample weights must be 1D"):
+    with refuses(ShapeError, "1D"):
         DWACRegressor(**QUICK).fit(X, y, sample_weight=np.ones((200, 2)))
 
 
 def test_fits_with_one_seed_are_the_same() -> None:
-    X, y = line(150)
+    X, y = line(60)
     first, second = (DWACRegressor(random_state=3, device="cpu").fit(X, y).predict(X) for _ in range(2))
     np.testing.assert_array_equal(first, second)

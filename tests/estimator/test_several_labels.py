@@ -15,9 +15,11 @@ import dwac
 from dwac import DWACClassifier
 from dwac.errors import InputError, LabelError, ShapeError
 from dwac.metrics import missed_share
+from tests.estimator.helpers import fit_once
+from tests.named import refuses, warns
 
 Floats = NDArray[np.float64]
-QUICK: dict[str, Any] = {"epochs": 12, "batch_size": 32, "learning_rate": 1e-2, "random_state": 0, "device": "cpu"}
+QUICK: dict[str, Any] = {"epochs": 3, "batch_size": 32, "learning_rate": 1e-2, "random_state": 0, "device": "cpu"}
 
 
 def songs(n: int = 300, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -46,7 +48,9 @@ def crossed() -> DWACClassifier:
 def split() -> DWACClassifier:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return DWACClassifier(cross_fit=False, epochs=20, random_state=0, device="cpu").fit(*songs(700))
+        return DWACClassifier(cross_fit=False, epochs=8, learning_rate=1e-2, random_state=0, device="cpu").fit(
+            *songs(700)
+        )
 
 
 def test_labels_are_predicted_from_the_same_votes(crossed, split) -> None:
@@ -100,7 +104,7 @@ def test_unlike_rows_are_atypical_and_unreadable_ones_undecided(crossed) -> None
     assert crossed.conformal(far).typicality[0] < 0.05
     texts = [["loud", "bright"], ["quiet"]] * 30
     clf = DWACClassifier(**QUICK).fit(["a loud bright day", "a quiet night"] * 30, texts)
-    with pytest.warns(UserWarning, match="could not be read"):
+    with warns(UserWarning, "1 of 2"):
         assert clf.predict(["", "a quiet night"]).shape == (2,)
     found = clf.conformal(["", "a quiet night"])
     assert np.isnan(found.typicality[0])
@@ -110,7 +114,7 @@ def test_unlike_rows_are_atypical_and_unreadable_ones_undecided(crossed) -> None
 def test_lists_are_answered_with_tuples_of_labels() -> None:
     X, Y = songs(120)
     lists = [[name for name in Y.columns if row[name]] for _, row in Y.iterrows()]
-    with pytest.warns(UserWarning, match="have no label at all"):
+    with warns(UserWarning, 120):
         clf = DWACClassifier(**QUICK).fit(X, lists)
     assert clf.classes_.tolist() == ["calm", "happy", "sad"]
     found = clf.predict(X)
@@ -122,7 +126,7 @@ def test_lists_are_answered_with_tuples_of_labels() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_every_form_of_indicators_gives_the_same_model(form) -> None:
     X, Y = songs(80)
-    wanted = DWACClassifier(**QUICK).fit(X, Y).predict_proba(X)
+    wanted = fit_once(DWACClassifier(**QUICK), X, Y).predict_proba(X)
     np.testing.assert_array_equal(DWACClassifier(**QUICK).fit(X, form(Y)).predict_proba(X), wanted)
 
 
@@ -153,7 +157,7 @@ def test_voters_come_and_go_with_label_sets_that_nobody_had() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_the_twin_has_a_logistic_output_for_each_label(tmp_path) -> None:
     X, Y = songs(300)
-    clf = DWACClassifier(head="softmax", **QUICK).fit(X, Y)
+    clf = DWACClassifier(head="softmax", **QUICK | {"epochs": 12}).fit(X, Y)
     assert f1_score(Y, clf.predict(X), average="micro") > 0.7
     assert clf.conformal(X).decisions(0.3).shape == (300, 3)
     again = dwac.load(clf.save(tmp_path / "model"), device="cpu")
@@ -163,11 +167,11 @@ def test_the_twin_has_a_logistic_output_for_each_label(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (lambda Y: Y.assign(happy=2), LabelError, "0 and 1 alone.*'happy' is"),
-        (lambda Y: Y.assign(happy="yes"), LabelError, "row 0 of column 'happy' is 'yes'"),
-        (lambda Y: Y * 0, LabelError, "every column of y is constant"),
-        (lambda Y: Y[:10], ShapeError, "X has 60 rows; got 10"),
-        (lambda Y: [[] for _ in range(len(Y))], LabelError, "every list is empty"),
+        (lambda Y: Y.assign(happy=2), LabelError, "0 and 1.*'happy'"),
+        (lambda Y: Y.assign(happy="yes"), LabelError, "row 0.*'happy'.*'yes'"),
+        (lambda Y: Y * 0, LabelError, "constant"),
+        (lambda Y: Y[:10], ShapeError, "60 rows.*10"),
+        (lambda Y: [[] for _ in range(len(Y))], LabelError, "empty"),
     ],
 )
 def test_bad_labels_are_refused_in_a_sentence(change, error, message) -> None:
@@ -178,9 +182,9 @@ def test_bad_labels_are_refused_in_a_sentence(change, error, message) -> None:
 
 def test_constant_labels_and_rows_without_any_are_said() -> None:
     X, Y = songs(60)
-    with pytest.warns(UserWarning, match="every row has the label 'loud'"):
+    with warns(UserWarning, "loud"):
         clf = DWACClassifier(**QUICK).fit(X, Y.assign(loud=1))
-    with pytest.warns(UserWarning, match="of 60 rows have no label at all; they vote for none"):
+    with warns(UserWarning, 60):
         DWACClassifier(**QUICK).fit(X, Y)
     assert (clf.predict_proba(X)[:, 3] == 1).all()
 
@@ -188,11 +192,11 @@ def test_constant_labels_and_rows_without_any_are_said() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_settings_for_one_label_are_refused() -> None:
     X, Y = songs(60)
-    with pytest.raises(InputError, match="class_weight is for one label per row"):
+    with refuses(InputError, "class_weight"):
         DWACClassifier(class_weight="balanced", **QUICK).fit(X, Y)
-    with pytest.raises(InputError, match="ordered=True is for one label per row"):
+    with refuses(InputError, "ordered=True"):
         DWACClassifier(ordered=True, **QUICK).fit(X, Y)
-    with pytest.raises(InputError, match="ordered must be True or False or 'auto'"):
+    with refuses(InputError, "ordered", "auto"):
         DWACClassifier(ordered="yes", **QUICK).fit(X, Y)
 
 
@@ -231,18 +235,18 @@ def test_a_model_of_a_table_reads_lists_of_0_and_1_as_its_rows() -> None:
 def test_what_is_no_list_of_labels_is_named() -> None:
     X, Y = songs(60)
     lists = [[name for name in Y.columns if row[name]] for _, row in Y.iterrows()]
-    with pytest.raises(LabelError, match="row 2 has None"):
+    with refuses(LabelError, "row 2", "None"):
         DWACClassifier(**QUICK).fit(X, [*lists[:2], [None], *lists[3:]])
     clf = DWACClassifier(**QUICK).fit(X, lists)
-    with pytest.raises(LabelError, match="a list of labels for each row; row 0 is 'happy'"):
+    with refuses(LabelError, "row 0", "happy"):
         clf.score(X[:2], ["happy", "calm"])
-    with pytest.raises(LabelError, match="a list of labels for each row; row 0 is 0"):
+    with refuses(LabelError, "row 0 is 0"):
         clf.score(X[:2], torch.tensor([0, 1]))
-    with pytest.raises(ShapeError, match=r"lists of labels; got shape \(2, 3, 1\)"):
+    with refuses(ShapeError, (2, 3, 1)):
         clf.score(X[:2], np.zeros((2, 3, 1)))
     gaps = Y.astype("boolean")
     gaps.loc[gaps.index[5], "calm"] = pd.NA
-    with pytest.raises(LabelError, match="row 5 of column 'calm' is <NA>"):
+    with refuses(LabelError, "row 5", "calm", "NA"):
         DWACClassifier(**QUICK).fit(X, gaps)
 
 
@@ -281,7 +285,7 @@ def test_an_ordered_categorical_has_its_own_order(tmp_path) -> None:
     X, y = stars()
     names = np.array(["awful", "bad", "fair", "good", "great"])
     words = pd.Series(pd.Categorical(names[y], categories=names[::-1], ordered=True))
-    clf = DWACClassifier(**QUICK).fit(X, words)
+    clf = DWACClassifier(**QUICK | {"epochs": 12}).fit(X, words)
     assert clf.classes_.tolist() == names[::-1].tolist()
     assert clf.target_.kind == "ordered"
     assert clf.score(X, words) > 0.5

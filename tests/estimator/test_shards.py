@@ -17,8 +17,9 @@ from dwac.estimator import persistence, sharding
 from dwac.estimator.certificate import Certificate, fingerprint
 from dwac.estimator.shards import CALIBRATION, TRAINING, VALIDATION, as_stored, deal
 from dwac.storage import read_model
+from tests.named import refuses, warns
 
-QUICK: dict[str, Any] = {"shards": 2, "random_state": 0, "epochs": 2, "device": "cpu", "verbose": False}
+QUICK: dict[str, Any] = {"shards": 2, "random_state": 0, "epochs": 1, "device": "cpu", "verbose": False}
 
 
 def table(n: int = 300) -> tuple[pd.DataFrame, pd.Series]:
@@ -119,7 +120,7 @@ def test_votes_go_first_and_networks_are_trained_later(saved: Path, tmp_path: Pa
     X, y = table()
     clf = loaded(saved)
     gone = [some_id(clf, TRAINING, 0), some_id(clf, VALIDATION, 1)]
-    with pytest.warns(UserWarning, match="2 of 2 networks saw these rows and are as they were"):
+    with warns(UserWarning, "2 of 2"):
         clf.forget(gone)
     again = loaded(clf.save(tmp_path / "stale"))
     assert not set(gone) & set(again._shards.rows.ids)
@@ -157,12 +158,12 @@ def test_a_category_goes_with_the_last_row_that_has_it(tmp_path: Path) -> None:
 def test_the_last_row_of_a_class_takes_the_class_with_it(saved: Path) -> None:
     X, y = table()
     clf, gone = loaded(saved), y.index[y == "rare"].tolist()
-    with pytest.warns(UserWarning, match="a label is gone"):
+    with warns(UserWarning, "label", 2):
         clf.forget(gone, exact=True)
     assert clf.classes_.tolist() == ["no", "yes"]
     assert len(clf.deletions_[-1].retrained) == 2
     assert_same(clf, dwac.DWACClassifier(**QUICK).fit(X.drop(gone), y.drop(gone)))
-    with pytest.raises(LabelError, match="only one class would be left"):
+    with refuses(LabelError, "class"):
         clf.forget(y.index[y == "no"].tolist(), exact=True)
 
 
@@ -170,7 +171,7 @@ def test_a_label_of_a_list_goes_with_the_last_row_that_has_it() -> None:
     X, y = table()
     lists = [[label, *(["x"] if b == "x" else [])] for label, b in zip(y, X["b"], strict=True)]
     clf, gone = dwac.DWACClassifier(**QUICK).fit(X, lists), y.index[y == "rare"].tolist()
-    with pytest.warns(UserWarning, match="a label is gone"):
+    with warns(UserWarning, "label", 2):
         clf.forget(gone, exact=True)
     kept = [labels for labels in lists if "rare" not in labels]
     assert_same(clf, dwac.DWACClassifier(**QUICK).fit(X.drop(gone), kept))
@@ -198,12 +199,12 @@ def texts() -> tuple[Any, Any, Any, dict[str, Any]]:
     y = rng.integers(0, 2, 180)
     words = np.array([["good", "fine", "nice", "kind"], ["bad", "poor", "dull", "rude"]])
     X = [f"{' '.join(rng.choice(words[label], 3))} {rng.choice(['film', 'book'])}" for label in y]
-    return dwac.DWACClassifier(**QUICK | {"epochs": 1}), X, y, {}
+    return dwac.DWACClassifier(**QUICK), X, y, {}
 
 
 def images() -> tuple[Any, Any, Any, dict[str, Any]]:
     digits = load_digits(n_class=2)
-    return dwac.DWACClassifier(**QUICK | {"epochs": 1}), digits.images[:180], digits.target[:180], {}
+    return dwac.DWACClassifier(**QUICK), digits.images[:180], digits.target[:180], {}
 
 
 @pytest.mark.parametrize("case", [numbers, labels, texts, images])
@@ -231,7 +232,7 @@ def test_a_model_without_held_out_rows_forgets_exactly() -> None:
 
 def test_a_condensed_model_says_where_to_forget_exactly(saved: Path) -> None:
     small = dwac.load(saved).condense(10).set_params(shards=None)  # which is for the next fit
-    with pytest.warns(UserWarning, match="of 2 networks .* in the model that was condensed, forget"):
+    with warns(UserWarning, 2, "condensed"):
         small.forget([small.references_.ids[0]])
 
 
@@ -278,7 +279,7 @@ def test_a_model_that_saw_the_row_does_not_pass_for_one_that_did_not(saved: Path
     gone = [some_id(clf, TRAINING, 0)]
     certificate = loaded(saved).forget(gone, exact=True).deletions_[-1]
     assert not certificate.verify(clf)
-    with pytest.warns(UserWarning, match="as they were"):
+    with warns(UserWarning, "1 of 2"):
         clf.forget(gone)
     assert not certificate.verify(clf)
     assert certificate.verify(clf.forget([], exact=True))
@@ -321,22 +322,22 @@ def test_exact_deletion_says_what_it_needs(saved: Path, tmp_path: Path) -> None:
     whole = dwac.DWACClassifier(**QUICK | {"shards": None}).fit(X, y)
     clf = loaded(saved)
     gone = [some_id(clf, TRAINING, 0)]
-    with pytest.raises(InputError, match="fit with shards=4"):
+    with refuses(InputError, "shards=4"):
         whole.forget([whole.references_.ids[0]], exact=True)
-    with pytest.raises(InputError, match="saved without its examples"):
+    with refuses(InputError, "examples"):
         dwac.load(clf.save(tmp_path / "private", include_examples=False), device="cpu").forget(gone, exact=True)
     with pytest.raises(InputError, match="condense"):
         clf.condense(20).forget(gone, exact=True)
-    with pytest.raises(IdError, match="nothing was forgotten"):
+    with refuses(IdError, "nobody"):
         clf.forget(["nobody"], exact=True)
-    with pytest.raises(InputError, match="given other voters, labels or calibration rows"):
+    with refuses(InputError, "voters", "calibration"):
         loaded(saved).add_references(X[:1], y[:1], ids=["new"]).forget(gone, exact=True)
-    with pytest.raises(InputError, match="given other voters, labels or calibration rows"):
+    with refuses(InputError, "voters", "calibration"):
         loaded(saved).recalibrate(X[:9], y[:9], ids=range(9)).forget(gone, exact=True)
     changed = loaded(saved)
     voter = changed.references_.ids[0]
     changed.references_.relabel([voter], (changed.references_.labels[:1] + 1) % 2)
-    with pytest.raises(InputError, match=r"other voters, labels .* nothing was forgotten"):
+    with refuses(InputError, "voters", "labels"):
         changed.forget(gone, exact=True)
     assert fingerprint(clf) == fingerprint(loaded(saved))
 
@@ -345,15 +346,15 @@ def test_exact_deletion_says_what_it_needs(saved: Path, tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"shards": 1}, "shards"),
-        ({"ensemble_size": 2}, "ensemble_size must be left out"),
-        ({"cross_fit": True}, "cross_fit must be left out"),
-        ({"voters": 20}, "voters must be left out"),
-        ({"checkpoint": "file"}, "checkpoint must be left out"),
+        ({"ensemble_size": 2}, "ensemble_size"),
+        ({"cross_fit": True}, "cross_fit"),
+        ({"voters": 20}, "voters"),
+        ({"checkpoint": "file"}, "checkpoint"),
         ({"head": "softmax"}, "head='dwac'"),
-        ({"calibration_size": 50}, "must be a share"),
-        ({"validation_size": 0.5, "calibration_size": 0.5}, "leave rows to train on"),
-        ({"shards": 9}, "at least 50 training rows"),
-        ({"encoder": torch.nn.Linear(4, 2)}, "a network of yours may have learned"),
+        ({"calibration_size": 50}, "calibration_size"),
+        ({"validation_size": 0.5, "calibration_size": 0.5}, "validation_size|calibration_size"),
+        ({"shards": 9}, "50"),
+        ({"encoder": torch.nn.Linear(4, 2)}, "network"),
     ],
 )
 def test_settings_that_would_break_the_promise_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -363,12 +364,12 @@ def test_settings_that_would_break_the_promise_are_refused(settings: dict[str, A
 
 def test_data_that_one_row_could_change_for_all_are_refused() -> None:
     X, y = table()
-    with pytest.raises(InputError, match="'d' holds int and str"):
+    with refuses(InputError, "d", "int", "str"):
         dwac.DWACClassifier(**QUICK).fit(X.assign(d=[1, *["a"] * 299]), y)
-    with pytest.raises(InputError, match="read in batches"):
+    with refuses(InputError, "batches"):
         dwac.DWACClassifier(**QUICK).fit(iter([(X, y)]))
     pictures = pytest.importorskip("PIL.Image")
-    with pytest.raises(InputError, match="images as one array"):
+    with refuses(InputError, "array"):
         dwac.DWACClassifier(**QUICK).fit([pictures.new("L", (8, 8))] * 10, [0, 1] * 5)
 
 
@@ -382,7 +383,7 @@ def test_a_folder_whose_rows_do_not_fit_is_refused(saved: Path) -> None:
     for broken in ({"n": 1}, {"stale": [7]}, {"seed": "0"}, {"pending": [7]}):
         with pytest.raises((InputError, dwac.errors.StorageError)):
             shards.unpack(config | broken, tensors, frame)
-    with pytest.raises(dwac.errors.StorageError, match="do not fit"):
+    with refuses(dwac.errors.StorageError, "rows"):
         shards.unpack(config, tensors, None if frame is None else frame[1:])
     with pytest.raises(dwac.errors.StorageError, match="missing"):
         shards.unpack(config, tensors, None)

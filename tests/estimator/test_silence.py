@@ -13,6 +13,8 @@ import dwac
 from dwac import DWACClassifier, DWACRegressor
 from dwac.encoders import TabularEncoder
 from dwac.errors import HeadError, IdError, InputError
+from tests.estimator.helpers import fit_once
+from tests.named import refuses, warns
 
 TARGETS = ["classes", "ordered", "labels", "numbers"]
 
@@ -36,7 +38,7 @@ def target(kind: str, X: pd.DataFrame) -> Any:
 def fitted(kind: str, **settings: Any) -> Any:
     X = table()
     made = DWACRegressor if kind == "numbers" else DWACClassifier
-    return made(random_state=0, device="cpu", **settings).fit(X, target(kind, X))
+    return fit_once(made(random_state=0, device="cpu", **settings), X, target(kind, X))
 
 
 @pytest.fixture(scope="module", params=TARGETS)
@@ -91,9 +93,9 @@ def test_calibration_rows_of_a_split_model_stay_whoever_is_silenced() -> None:
     before = clf.calibration_ids_.tolist()
     clf.silence(clf.references_.ids[:20].tolist())
     assert clf.calibration_ids_.tolist() == before
-    with pytest.raises(IdError, match=f"{before[0]!r}.*nothing was silenced"):
+    with refuses(IdError, before[0]):
         clf.silence([before[0]])
-    with pytest.raises(IdError, match="list of ids"):
+    with refuses(IdError, "ids"):
         clf.silence("row1")
     with pytest.raises(HeadError):
         fitted("classes", head="softmax", cross_fit=False, epochs=1).silence(["row1"])
@@ -111,7 +113,7 @@ def test_relabelled_rows_calibrate_with_the_labels_they_came_with(crossed: Any) 
     votes = clf.references_.labels if clf.references_.targets is None else clf.references_.targets
     assert len(votes[places].unique(dim=0)) == 1
     promised(clf, X[:5])
-    with pytest.raises(IdError, match=r"'nobody'.*nothing was relabelled"):
+    with refuses(IdError, "nobody"):
         clf.relabel(["nobody"], new[:1])
 
 
@@ -122,7 +124,7 @@ def test_rows_of_a_sharded_model_that_were_silenced_can_be_forgotten() -> None:
     clf.silence([name])
     with pytest.raises(InputError, match="silence"):
         clf.forget([name], exact=True)
-    with pytest.warns(UserWarning, match="saw these rows"):
+    with warns(UserWarning, 2):
         clf.forget([name])
     assert name not in clf._shards.rows.ids
 

@@ -23,6 +23,7 @@ from dwac.errors import InputError, LabelError, NonFiniteError, ShapeError
 from dwac.estimator import spool, streaming, survey
 from dwac.estimator.condensing import Condenser, counted
 from dwac.estimator.streams import Roles, open_dataset, stream_of
+from tests.named import refuses, warns
 
 N = 5_000
 SMALL = TabularEncoder(width=16, depth=1, frequencies=4)
@@ -82,6 +83,12 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rows(*features: str, label: str = "label") -> pads.Dataset:
     return pads.InMemoryDataset(pa.Table.from_pandas(FRAME[[*features, label]], preserve_index=False))
+
+
+@pytest.fixture(scope="module")
+def plain() -> DWACClassifier:
+    """Of all rows and default voters; no test edits it."""
+    return DWACClassifier(**SETTINGS).fit(rows(*FEATURES), "label")
 
 
 # Who votes
@@ -153,7 +160,7 @@ def test_all_vote_if_asked_unless_memory_is_short(monkeypatch: pytest.MonkeyPatc
     h = clf.embed(by_name.loc[clf.references_.ids[:50], FEATURES])
     np.testing.assert_allclose(h, clf.references_.embeddings[:50].numpy(), atol=1e-5)
     monkeypatch.setattr("os.sysconf", lambda name: 512)
-    with pytest.raises(InputError, match="voters='all' would keep 4,300 rows"):
+    with refuses(InputError, "voters='all'", "4,300"):
         clf.fit(rows(*FEATURES), "label")
     assert len(clf.references_) == N - 700  # a fit that fails changes nothing
 
@@ -161,10 +168,10 @@ def test_all_vote_if_asked_unless_memory_is_short(monkeypatch: pytest.MonkeyPatc
 # Where rows come from
 
 
-def test_batches_from_anywhere_give_the_model_of_the_dataset(folder: Path) -> None:
+def test_batches_from_anywhere_give_the_model_of_the_dataset(plain: DWACClassifier, folder: Path) -> None:
     table = FRAME[[*FEATURES, "label"]]
     parts = [table.iloc[start : start + 900] for start in range(0, N, 900)]
-    expected = DWACClassifier(**SETTINGS).fit(rows(*FEATURES), "label").predict_proba(NEW[FEATURES])
+    expected = plain.predict_proba(NEW[FEATURES])
     given: list[tuple[Any, str | None]] = [
         (iter(parts), "label"),
         ([pa.RecordBatch.from_pandas(part, preserve_index=False) for part in parts], "label"),
@@ -197,11 +204,10 @@ def test_a_small_stream_is_fitted_as_if_it_were_given_as_a_whole() -> None:
 # What is learned
 
 
-def test_the_encoder_is_that_of_the_training_rows_in_memory() -> None:
-    clf = DWACClassifier(**SETTINGS).fit(rows(*FEATURES), "label")
-    training = FRAME.drop(index=[*clf.validation_ids_, *clf.calibration_ids_])
+def test_the_encoder_is_that_of_the_training_rows_in_memory(plain: DWACClassifier) -> None:
+    training = FRAME.drop(index=[*plain.validation_ids_, *plain.calibration_ids_])
     expected = TabularEncoder(width=16, depth=1, frequencies=4).fit(training[FEATURES])
-    assert clf.encoder_.config() == expected.config()
+    assert plain.encoder_.config() == expected.config()
 
 
 @pytest.mark.usefixtures("sampled")
@@ -225,7 +231,7 @@ def test_texts_are_read_in_batches() -> None:
     pairs = ((texts[i : i + 1000], labels[i : i + 1000]) for i in range(0, N, 1000))
     settings = {**SETTINGS, "encoder": TextEncoder("paper"), "epochs": 1, "learning_rate": 0.01}
     texts[1234] = " "
-    with pytest.warns(UserWarning, match="1 of .* texts is empty .* row 1234") as told:
+    with warns(UserWarning, "1 of", "row 1234") as told:
         clf = DWACClassifier(voters=20, **settings).fit(pairs)
     assert told[0].filename == __file__
     assert clf.predict(["the goal of a team", "salt the soup"]).tolist() == ["sport", "food"]
@@ -240,10 +246,9 @@ def test_several_labels_are_read_in_batches() -> None:
     assert (clf.predict(NEW[FEATURES])[:, 0] == (NEW["age"] > 0)).mean() > 0.8
 
 
-def test_weights_of_rows_and_classes_count() -> None:
+def test_weights_of_rows_and_classes_count(plain: DWACClassifier) -> None:
     table = FRAME[[*FEATURES, "label"]].assign(w=np.where(FRAME["age"] > 0, 5.0, 5.0))
     data = pads.dataset(pa.Table.from_pandas(table, preserve_index=False))
-    plain = DWACClassifier(**SETTINGS).fit(rows(*FEATURES), "label")
     same = DWACClassifier(**SETTINGS).fit(data, "label", sample_weight="w")  # only ratios matter
     np.testing.assert_allclose(same.predict_proba(NEW[FEATURES]), plain.predict_proba(NEW[FEATURES]), atol=1e-4)
     balanced = DWACClassifier(class_weight="balanced", **SETTINGS).fit(rows(*FEATURES), "label")
@@ -280,7 +285,7 @@ def test_rows_are_dealt_over_the_whole_file(tmp_path: Path) -> None:
 
 def test_a_disk_that_is_too_small_is_found_before_anything_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool, "_SPARE", 2**62)
-    with pytest.raises(InputError, match="GB are free; free some, or set TMPDIR"):
+    with refuses(InputError, "GB", "TMPDIR"):
         DWACClassifier(**SETTINGS).fit(rows(*FEATURES), "label")
 
 
@@ -308,21 +313,21 @@ GOOD = FRAME[[*FEATURES, "label"]]
 @pytest.mark.parametrize(
     ("batches", "y", "error", "message"),
     [
-        (repeated(GOOD), "price", InputError, "has no column 'price'; its columns are 'age'"),
-        (repeated(GOOD), None, InputError, "y must name it"),
-        (repeated(GOOD), ["label", 3], InputError, "must be names of columns; got 3"),
-        (iter([]), "label", ShapeError, "the iterable gave none"),
-        ([GOOD.head(0)], "label", ShapeError, "columns but no rows"),
-        ([GOOD, GOOD.drop(columns="age")], "label", InputError, "must have the columns 'age', .* batch 1 has"),
-        ([GOOD, GOOD.assign(age="x")], "label", InputError, "columns of the same types"),
-        (repeated(GOOD, label="one"), "label", LabelError, "only one class"),
-        (repeated(GOOD, label=GOOD["age"]), "label", LabelError, "Unknown label type: continuous"),
-        ([GOOD, GOOD.assign(label=None)], "label", LabelError, "y has no label in row 5,000 of the data"),
-        ([GOOD, GOOD.assign(age=np.inf)], "label", NonFiniteError, "must be finite; got inf in row 5,0.. of the data"),
-        (iter([np.zeros((2, 3, 4))]), "label", InputError, "batch 0 is an array of shape"),
+        (repeated(GOOD), "price", InputError, "'price'.*'age'"),
+        (repeated(GOOD), None, InputError, r"\by\b"),
+        (repeated(GOOD), ["label", 3], InputError, "names of columns.*3"),
+        (iter([]), "label", ShapeError, "iterable"),
+        ([GOOD.head(0)], "label", ShapeError, "no rows"),
+        ([GOOD, GOOD.drop(columns="age")], "label", InputError, "'age'.*batch 1"),
+        ([GOOD, GOOD.assign(age="x")], "label", InputError, "types"),
+        (repeated(GOOD, label="one"), "label", LabelError, "class"),
+        (repeated(GOOD, label=GOOD["age"]), "label", LabelError, "continuous"),
+        ([GOOD, GOOD.assign(label=None)], "label", LabelError, "y.*row 5,000"),
+        ([GOOD, GOOD.assign(age=np.inf)], "label", NonFiniteError, "inf.*row 5,0.."),
+        (iter([np.zeros((2, 3, 4))]), "label", InputError, "batch 0.*shape"),
         (((GOOD[FEATURES], GOOD["label"]) for _ in range(2)), "label", InputError, "leave y out"),
-        ("nowhere/", "label", InputError, "no file or folder"),
-        ("nowhere/*.parquet", "label", InputError, "no file matches"),
+        ("nowhere/", "label", InputError, "nowhere/"),
+        ("nowhere/*.parquet", "label", InputError, r"nowhere/\*\.parquet"),
     ],
 )
 def test_what_cannot_be_learned_from_is_named(batches: Any, y: Any, error: type[Exception], message: str) -> None:
@@ -332,16 +337,16 @@ def test_what_cannot_be_learned_from_is_named(batches: Any, y: Any, error: type[
 
 def test_images_and_networks_of_your_own_need_all_rows() -> None:
     for encoder in ("image", torch.nn.Linear(3, 2)):
-        with pytest.raises(InputError, match="must be tables or texts"):
+        with refuses(InputError, "tables", "texts"):
             DWACClassifier(**{**SETTINGS, "encoder": encoder}).fit(rows(*FEATURES), "label")
-    with pytest.raises(InputError, match="needs all rows in memory"):
+    with refuses(InputError, "cross_fit=True"):
         DWACClassifier(cross_fit=True, device="cpu").fit(rows(*FEATURES), "label")
 
 
 def test_files_with_other_columns_and_damaged_ones_are_named(tmp_path: Path) -> None:
     GOOD.to_parquet(tmp_path / "a.parquet")
     GOOD.drop(columns="age").to_parquet(tmp_path / "b.parquet")
-    with pytest.raises(InputError, match=r"b\.parquet lacks 'age'"):
+    with refuses(InputError, "b.parquet", "age"):
         DWACClassifier(**SETTINGS).fit(tmp_path / "*.parquet", "label")
     (tmp_path / "b.parquet").write_bytes(b"PAR1 and then nothing")
     with pytest.raises(InputError, match="Parquet"):
