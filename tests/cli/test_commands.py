@@ -1,5 +1,6 @@
 """From a file to a model, predictions, explanations and an evaluation, as a person types it."""
 
+import errno
 import inspect
 import io
 import json
@@ -23,41 +24,14 @@ from dwac.encoders import TabularEncoder
 from dwac.estimator.evaluation import as_csv, harmless_cell
 from dwac.explain.rendering import percent
 from dwac.reading import load, read
-
-# pandas 2 reads floats exactly only if asked to; pandas 3 always does, and warns.
-EXACT: Any = {"float_precision": "round_trip"} if pd.__version__ < "3" else {}
+from tests.cli.helpers import EXACT, error_line, people, run
+from tests.named import named
 
 DWAC = Path(sys.executable).parent / "dwac"
-# click before 8.2 mixes standard error into standard output unless told otherwise; later versions never do.
-APART: dict[str, Any] = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
 
 # typer guesses the command that was meant since 0.20.
 GUESSES = "suggest_commands" in inspect.signature(typer.Typer).parameters
-GUESS = "Did you mean 'get'?" if GUESSES else "No such command 'gett';"
-
-
-def run(*words: Any, given: str | bytes | None = None, ends: int = 0) -> Any:
-    words = tuple(map(str, words))
-    shown = CliRunner(**APART).invoke(app, words, input=given, env={"COLUMNS": "120"}, prog_name="dwac")
-    assert shown.exit_code == ends, (shown.output, shown.exception)
-    return shown
-
-
-def error_line(*words: Any, ends: int = 1) -> str:
-    """The one line that a command which fails writes, to standard error alone."""
-    shown = run(*words, ends=ends)
-    assert shown.stdout == ""
-    line: str
-    (line,) = shown.stderr.strip().splitlines()
-    assert line.startswith("dwac: ")
-    return line
-
-
-def people(n: int = 200) -> pd.DataFrame:
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"name": [f"p{i:03}" for i in range(n)], "age": rng.integers(18, 80, n)})
-    frame["work"] = rng.choice(["private", "state", "self"], n)
-    return frame.assign(income=np.where(frame["age"] + rng.normal(0, 4, n) > 48, ">50K", "<=50K"))
+GUESS = "'get'" if GUESSES else "'gett'"
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +87,7 @@ def test_train_for_machines_says_the_same(folder: Path, tmp_path: Path) -> None:
 
 
 def test_train_repeats_by_its_seed(folder: Path, tmp_path: Path) -> None:
-    words = ("train", folder / "people.csv", "-t", "income", "--epochs", "1")
+    words = ("train", folder / "people.csv", "-t", "income", "--epochs", "1", "--no-cross-fit")
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         run(*words, "-o", tmp_path / name, "--seed", seed, "--device", "cpu")
     a, b, c = (run("predict", tmp_path / name, folder / "new.csv").stdout for name in "abc")
@@ -123,15 +97,16 @@ def test_train_repeats_by_its_seed(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        (None, "--target COLUMN; its columns are 'name', 'age', 'work', 'income'"),
-        ("incom", "no column 'incom'; did you mean 'income'?"),
-        ("name", "the target 'name' must hold classes; got 200 different values in 200 rows"),
-        ("one", "the target 'one' has only one class, 1; a classifier needs at least two"),
-        ("same", "the target 'same' has only one class, 'x'; a classifier needs at least two"),
-        ("gap", "line 5: the target 'gap' is missing"),
+        (None, ["--target COLUMN", "'name', 'age', 'work', 'income'"]),
+        ("incom", ["'incom'", "'income'?"]),
+        ("name", ["'name'", "200 different values", "200 rows"]),
+        ("one", ["'one'", "one class, 1"]),
+        ("same", ["'same'", "one class, 'x'"]),
+        ("gap", ["line 5", "'gap'", "missing"]),
     ],
+    ids=str,
 )
-def test_train_refuses_what_is_no_target(tmp_path: Path, target: str | None, expected: str) -> None:
+def test_train_refuses_what_is_no_target(tmp_path: Path, target: str | None, expected: list[str]) -> None:
     i = np.arange(200)
     frame = people().assign(one=1, same="x", gap=["" if j == 3 else "x" for j in i])
     frame = frame if target in ("one", "same", "gap") else people()
@@ -139,8 +114,7 @@ def test_train_refuses_what_is_no_target(tmp_path: Path, target: str | None, exp
     line = error_line(
         "train", tmp_path / "a.csv", *([] if target is None else ["--target", target]), "-o", tmp_path / "m"
     )
-    assert expected in line
-    assert "a.csv" in line
+    assert named(line, "a.csv", *expected)
     assert not (tmp_path / "m").exists()
 
 
@@ -148,11 +122,11 @@ def test_train_overwrites_nothing_by_default(folder: Path, tmp_path: Path) -> No
     words = ("train", folder / "people.csv", "-t", "income", "--epochs", "1", "-o")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("years of work")
-    assert "not empty and holds no model" in error_line(*words, tmp_path / "full", "--overwrite")
-    assert "is a file" in error_line(*words, tmp_path / "full" / "thesis.tex", "--overwrite")
+    assert named(error_line(*words, tmp_path / "full", "--overwrite"), tmp_path / "full", "empty", "model")
+    assert named(error_line(*words, tmp_path / "full" / "thesis.tex", "--overwrite"), "thesis.tex", "file")
     run(*words, tmp_path / "m")
     before = (tmp_path / "m" / "model.json").read_bytes()
-    assert "already holds a model; replace it with --overwrite" in error_line(*words, tmp_path / "m", "--seed", "1")
+    assert named(error_line(*words, tmp_path / "m", "--seed", "1"), tmp_path / "m", "--overwrite")
     assert (tmp_path / "m" / "model.json").read_bytes() == before
     run(*words, tmp_path / "m", "--seed", "1", "--overwrite")
     assert (tmp_path / "m" / "model.json").read_bytes() != before
@@ -189,7 +163,7 @@ def test_a_private_model_holds_no_record(folder: Path, tmp_path: Path) -> None:
 
 def test_too_much_held_out_is_refused(folder: Path, tmp_path: Path) -> None:
     words = ("train", folder / "people.csv", "-t", "income", "-o", tmp_path / "m", "--test-size")
-    assert "leaves 2 of 200 rows for training" in run(*words, "0.99", ends=1).stderr
+    assert named(run(*words, "0.99", ends=1).stderr, "2 of 200")
 
 
 # predict
@@ -249,29 +223,25 @@ def test_data_can_be_piped_in(folder: Path) -> None:
 
 def test_predict_says_what_is_wrong(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "few.csv").write_text("name,age\np1,3\n")
-    assert "few.csv must have the model's columns; missing: 'work'" in error_line(
-        "predict", folder / "model", tmp_path / "few.csv"
-    )
-    assert "the file name must end in .csv" in error_line(
-        "predict", folder / "model", folder / "new.csv", "-o", "a.xls"
-    )
-    assert "cannot be written" in error_line(
-        "predict", folder / "model", folder / "new.csv", "-o", tmp_path / "no" / "a.csv"
-    )
-    assert "has no model.json" in error_line("predict", tmp_path, folder / "new.csv")
+    words = ("predict", folder / "model", folder / "new.csv")
+    assert named(error_line(*words[:2], tmp_path / "few.csv"), "few.csv", "columns", "missing: 'work'")
+    assert named(error_line(*words, "-o", "a.xls"), "a.xls", ".csv")
+    assert named(error_line(*words, "-o", tmp_path / "no" / "a.csv"), tmp_path / "no")
+    assert named(error_line("predict", tmp_path, folder / "new.csv"), "model.json")
     for command, name in (("predict", "a.csv"), ("worth", "a.csv"), ("report", "a.html")):  # before the model is read
         found = error_line(command, tmp_path, folder / "new.csv", "-o", tmp_path / "no" / name)
-        assert "there is no folder" in found
-    assert "(0, 1)" in run("predict", folder / "model", folder / "new.csv", "-e", "1.5", ends=2).stderr
+        assert named(found, tmp_path / "no")
+    assert named(run(*words, "-e", "1.5", ends=2).stderr, "(0, 1)", 1.5)
 
 
 # explain
 
 
-def test_explain_for_machines_is_the_explanation_itself(folder: Path) -> None:
+def test_explain_for_machines_is_the_explanation_itself(folder: Path, tmp_path: Path) -> None:
+    pd.read_csv(folder / "new.csv").head(4).to_csv(tmp_path / "new.csv", index=False)
     model = load(folder / "model")
-    lines = run("explain", folder / "model", folder / "new.csv", "-k", "3", "--json").stdout.splitlines()
-    found = model.clf.explain(read(folder / "new.csv", like=model).X, k=3)
+    lines = run("explain", folder / "model", tmp_path / "new.csv", "-k", "3", "--json").stdout.splitlines()
+    found = model.clf.explain(read(tmp_path / "new.csv", like=model).X, k=3)
     assert [json.loads(line) for line in lines] == [explanation.to_dict() for explanation in found]
 
 
@@ -307,8 +277,8 @@ def test_explain_keeps_secrets_if_asked(folder: Path) -> None:
 
 def test_explain_names_rows_that_are_not_there(folder: Path) -> None:
     words = ("explain", folder / "model", folder / "new.csv")
-    assert "--row must be between 0 and 39, as the data has 40 rows; got 40" in error_line(*words, "--row", "40")
-    assert "no row has the id 'bob'; the first ids are p200" in error_line(*words, "--id", "bob")
+    assert named(error_line(*words, "--row", "40"), "--row", 0, 39, 40)
+    assert named(error_line(*words, "--id", "bob"), "'bob'", "p200")
 
 
 def test_explain_writes_a_page_that_escapes_everything(folder: Path, tmp_path: Path) -> None:
@@ -326,8 +296,8 @@ def test_explain_writes_a_page_that_escapes_everything(folder: Path, tmp_path: P
 def crowd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model in which so many vote alike that no few of them explain a prediction; and rows to ask about."""
     place = tmp_path_factory.mktemp("crowd")
-    people(2000).to_csv(place / "people.csv", index=False)
-    people(2020).iloc[2000:].to_csv(place / "new.csv", index=False)
+    people(620).iloc[:600].to_csv(place / "people.csv", index=False)
+    people(620).iloc[600:].to_csv(place / "new.csv", index=False)
     run("train", place / "people.csv", "-t", "income", "--id", "name", "-o", place / "model", "--epochs", "6")
     return place
 
@@ -363,8 +333,7 @@ def test_condense_writes_a_small_model_and_says_how_often_it_agrees(crowd: Path,
     full, small = load(crowd / "model"), load(tmp_path / "small")
     assert small.columns == full.columns
     n = len(full.clf.references_)
-    assert f"20 representatives vote for {n:,} training examples; before, {n:,} voted" in shown
-    assert f"the same label as by all votes: {small.clf.agreement_}, measured on calibration rows" in shown
+    assert named(shown, "20 representatives", f"{n:,} training examples", small.clf.agreement_)
     assert re.search(r"folder: [\d.,]+ [kM]B, now [\d.,]+ kB", shown)
     assert len(small.clf.references_) == len(small.clf.examples_) == 20
     rows = read(crowd / "new.csv", like=small).X
@@ -372,8 +341,7 @@ def test_condense_writes_a_small_model_and_says_how_often_it_agrees(crowd: Path,
     np.testing.assert_array_equal(small.clf.predict_proba(rows), expected.predict_proba(rows))
     np.testing.assert_array_equal(small.clf.conformal(rows).p_values, expected.conformal(rows).p_values)
     explained = run("explain", tmp_path / "small", crowd / "new.csv", "--row", "3").output
-    assert "20 representatives vote for" in " ".join(explained.split())
-    assert "votes for" in explained
+    assert named(explained, "20 representatives", "votes for")
 
 
 @pytest.mark.slow
@@ -408,18 +376,17 @@ def test_condense_says_what_it_cannot_do(crowd: Path, tmp_path: Path) -> None:
     unchecked.fit(frame[["age"]], frame["income"]).save(tmp_path / "unchecked")
     run("condense", crowd / "model", "-o", tmp_path / "small", "--size", "20")
     to = ("-o", tmp_path / "out")
-    assert "is a softmax model, in which nobody votes" in error_line("condense", tmp_path / "softmax", *to)
-    assert "is already condensed" in error_line("condense", tmp_path / "small", *to)
-    assert "has no validation rows" in (line := error_line("condense", tmp_path / "unchecked", *to))
-    assert "--size N" in line
-    line = error_line("condense", crowd / "model", *to, "--size", "5000")
-    assert re.search(r"--size must be less than the 1,\d\d\d training examples that .* holds; got 5,000", line)
+    assert named(error_line("condense", tmp_path / "softmax", *to), "softmax")
+    assert named(error_line("condense", tmp_path / "small", *to), tmp_path / "small", "condensed")
+    assert named(error_line("condense", tmp_path / "unchecked", *to), "validation rows", "--size N")
+    n = len(load(crowd / "model").clf.references_)
+    assert named(error_line("condense", crowd / "model", *to, "--size", "5000"), "--size", n, "5,000")
     assert not (tmp_path / "out").exists()
     shown = run("condense", tmp_path / "unchecked", *to, "--size", "6").stdout
-    assert "how often the label stays the same is not known" in shown
+    assert named(shown, "not known")
     before = (tmp_path / "small" / "model.json").read_bytes()
     line = error_line("condense", crowd / "model", "-o", tmp_path / "small", "--size", "9")
-    assert "already holds a model; replace it with --overwrite" in line
+    assert named(line, tmp_path / "small", "--overwrite")
     assert (tmp_path / "small" / "model.json").read_bytes() == before
     run("condense", crowd / "model", "-o", tmp_path / "small", "--size", "9", "--overwrite")
     assert len(load(tmp_path / "small").clf.references_) == 9
@@ -439,14 +406,13 @@ def test_train_lets_few_vote_for_all(folder: Path, tmp_path: Path) -> None:
     shown = run(*words, tmp_path / "few", "--voters", "8").output
     clf = load(tmp_path / "few").clf
     n = len(load(folder / "model").clf.references_)  # all of as many rows
-    assert f"8 representatives vote for {n} rows" in shown
-    assert f"the same label as by all votes: {clf.agreement_}" in shown
+    assert named(shown, "8 representatives", f"{n} rows", clf.agreement_)
     facts = json.loads(run(*words, tmp_path / "json", "--voters", "8", "--json").stdout)
     assert (facts["voters"], facts["examples"]) == (8, n)
     assert clf.agreement_ is not None
     assert facts["agreement"] == clf.agreement_._asdict()
     for voters in ("all", "auto"):  # auto: so few rows all vote
-        assert f"{n} rows vote" in run(*words, tmp_path / voters, "--voters", voters).output
+        assert named(run(*words, tmp_path / voters, "--voters", voters).output, f"{n} rows vote")
         assert not load(tmp_path / voters).clf.references_.weighted
 
 
@@ -559,7 +525,7 @@ def test_a_model_that_never_had_a_table_asks_which_column_is_the_target(folder: 
     frame = people()
     dwac.DWACClassifier(epochs=1).fit(frame[["age"]], frame["income"]).save(tmp_path / "m")
     line = error_line("evaluate", tmp_path / "m", folder / "new.csv")
-    assert re.search("does not know which column of .* is the target; name it with --target COLUMN", line)
+    assert named(line, "new.csv", "--target COLUMN")
 
 
 # Texts and images
@@ -615,39 +581,36 @@ def test_a_cell_that_does_not_fit_costs_no_other_row_its_answer(folder: Path, tm
     shown = run("predict", folder / "model", tmp_path / "bad.csv", ends=3)
     found = pd.read_csv(io.StringIO(shown.stdout))
     assert found.drop(index=3).equals(whole.drop(index=3).astype({"unreadable": found["unreadable"].dtype}))
-    assert found["unreadable"][3] == "column 'age' must hold numbers; got 'old'"
+    assert named(found["unreadable"][3], "'age'", "numbers", "'old'")
     assert found.drop(columns=["id", "unreadable"]).loc[3].isna().all()
-    assert "1 of 40 rows could not be read" in shown.stderr
-    assert f"{tmp_path}/bad.csv line 5" in shown.stderr
+    assert named(shown.stderr, "1 of 40", f"{tmp_path}/bad.csv line 5")
     lines = run("predict", folder / "model", tmp_path / "bad.csv", "--json", ends=3).stdout.splitlines()
     (unread,) = [row for row in map(json.loads, lines) if row["unreadable"]]
     assert (unread["id"], unread["label"], unread["probability"], unread["set"]) == ("p203", None, None, None)
     strict = error_line("predict", folder / "model", tmp_path / "bad.csv", "--strict")
-    assert strict == f"dwac: {tmp_path}/bad.csv line 5: column 'age' must hold numbers; got 'old'"
+    assert named(strict, f"{tmp_path}/bad.csv line 5", found["unreadable"][3])
     why = run("explain", folder / "model", tmp_path / "bad.csv", "--row", "3", "--row", "4", ends=3)
-    assert "This example could not be read: column 'age' must hold numbers; got 'old'." in why.stdout
-    assert "decide" in why.stdout
+    assert named(why.stdout, found["unreadable"][3], "decide")
     alone = run("explain", folder / "model", tmp_path / "bad.csv", "--id", "p203", "--json", ends=3)
-    assert json.loads(alone.stdout)["unreadable"] == "column 'age' must hold numbers; got 'old'"
+    assert json.loads(alone.stdout)["unreadable"] == found["unreadable"][3]
     assert "line 5" in error_line("explain", folder / "model", tmp_path / "bad.csv", "--strict")
     measured = json.loads(run("evaluate", folder / "model", tmp_path / "bad.csv", "--json", ends=3).stdout)
     assert (measured["n"], measured["unreadable"]) == (39, 1)
     shown = run("evaluate", folder / "model", tmp_path / "bad.csv", ends=3).stdout
-    assert "39 rows, 1 more not readable" in " ".join(shown.split())
-    page = run("report", folder / "model", tmp_path / "bad.csv", "-o", tmp_path / "report.html", ends=3)
-    assert "on 39 rows" in page.stderr
-    assert page.stderr.count("could not be read and are left out") == 1
-    assert "could not be read and are left out" in (tmp_path / "report.html").read_text()
-    assert f"1 of 40 rows of {tmp_path}/bad.csv could not be read" in (tmp_path / "report.html").read_text()
+    assert named(shown, "39 rows", 1)
+    short = ("--cases", "1", "-k", "2")
+    page = run("report", folder / "model", tmp_path / "bad.csv", "-o", tmp_path / "report.html", *short, ends=3)
+    assert named(page.stderr, "39 rows")
+    assert page.stderr.count("1 of 40") == 1
+    assert named((tmp_path / "report.html").read_text(), "1 of 40", f"{tmp_path}/bad.csv")
     for command in ("evaluate", "report"):
         assert "line 5" in error_line(command, folder / "model", tmp_path / "bad.csv", "--strict")
 
 
 def test_data_that_is_wrong_throughout_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "words.csv").write_text("name,age,work\np1,old,state\np2,young,self\n")
-    assert "words.csv line 2: column 'age' must hold numbers; got 'old'" in error_line(
-        "predict", folder / "model", tmp_path / "words.csv"
-    )
+    line = error_line("predict", folder / "model", tmp_path / "words.csv")
+    assert named(line, "words.csv line 2", "'age'", "numbers", "'old'")
 
 
 def test_blank_texts_and_nested_cells_are_reported_row_by_row(tmp_path: Path) -> None:
@@ -657,11 +620,13 @@ def test_blank_texts_and_nested_cells_are_reported_row_by_row(tmp_path: Path) ->
     run("train", tmp_path / "films.csv", "-t", "label", "--text", "text", "-o", tmp_path / "m", "--epochs", "3")
     (tmp_path / "new.csv").write_text("id,text\na,a good film\nb,\nc,a bad film\n")
     table = run("predict", tmp_path / "m", tmp_path / "new.csv", ends=3).stdout
-    assert [line.split(",")[-1] for line in table.splitlines()] == ["unreadable", "", "the text is empty", ""]
+    assert ["empty" in line.split(",")[-1] for line in table.splitlines()[1:]] == [False, True, False]
     lines = '{"text": "a good film"}\n{"text": ["nested"]}\n{"text": null}\n{"text": 7}\n'
     answers = run("predict", tmp_path / "m", "-", "--json", given=lines, ends=3).stdout.splitlines()
     reasons = [json.loads(line)["unreadable"] for line in answers]
-    assert reasons == [None, "the text is list \"['nested']\"", "the text is empty", None]
+    assert (reasons[0], reasons[3]) == (None, None)
+    assert named(reasons[1], "list", "['nested']")
+    assert named(reasons[2], "empty")
 
 
 def test_a_damaged_picture_is_reported_with_the_others(tmp_path: Path) -> None:
@@ -678,8 +643,7 @@ def test_a_damaged_picture_is_reported_with_the_others(tmp_path: Path) -> None:
     shown = run("predict", tmp_path / "m", tmp_path / "photos", "--json", "-e", "0.2", ends=3)
     rows = [json.loads(line) for line in shown.stdout.splitlines()]
     assert [row["id"] for row in rows if row["unreadable"]] == ["dark/3.png"]
-    assert "1 of 60 rows could not be read" in shown.stderr
-    assert str(bad) in shown.stderr
+    assert named(shown.stderr, "1 of 60", bad)
 
 
 # In a spreadsheet
@@ -704,7 +668,7 @@ def test_exports_for_a_spreadsheet_hold_no_formula(folder: Path, tmp_path: Path)
     assert safe == plain.replace("=1+1", "'=1+1").replace("@x", "'@x")
     run(*words, "--spreadsheet-safe", "-o", tmp_path / "safe.tsv")
     assert (tmp_path / "safe.tsv").read_text().splitlines()[1].startswith("'=1+1\t")
-    assert "for CSV and TSV" in error_line(*words, "--spreadsheet-safe", "--json")
+    assert named(error_line(*words, "--spreadsheet-safe", "--json"), "--spreadsheet-safe", "CSV", "TSV")
     content = as_csv(pd.DataFrame({"=head": [["=a", "b"]], "n": [-1.5]}), harmless=True)
     assert content == "'=head,n\n'=a|b,-1.5\n"
 
@@ -734,23 +698,20 @@ def test_every_command_helps_with_an_example() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "what"),
+    ("words", "facts"),
     [
-        (["train", "a.csv"], "Missing option '--output' / '-o'; see dwac train --help"),
-        (["predict", "m", "a.csv", "--jsno"], "No such option: --jsno"),
-        (["fly"], "No such command 'fly'; see dwac --help"),
-        (["--fly"], "No such option: --fly"),
-        (["data", "gett"], f"{GUESS} see dwac data --help"),
-        (["explain", "m", "a.csv", "-k", "0"], "Invalid value for '-k'"),
-        (
-            ["train", "a.csv", "-o", "m", "--voters", "few"],
-            "must be all, auto or a whole number of at least 1; got 'few'",
-        ),
-        (["condense", "m", "-o", "s", "--size", "0"], "Invalid value for '--size'"),
+        (["train", "a.csv"], ["--output", "-o", "dwac train --help"]),
+        (["predict", "m", "a.csv", "--jsno"], ["--jsno"]),
+        (["fly"], ["'fly'", "dwac --help"]),
+        (["--fly"], ["--fly"]),
+        (["data", "gett"], [GUESS, "dwac data --help"]),
+        (["explain", "m", "a.csv", "-k", "0"], ["'-k'"]),
+        (["train", "a.csv", "-o", "m", "--voters", "few"], ["all", "auto", 1, "'few'"]),
+        (["condense", "m", "-o", "s", "--size", "0"], ["'--size'"]),
     ],
 )
-def test_wrong_usage_is_reported_in_one_line_with_exit_code_2(words: list[str], what: str) -> None:
-    assert what in error_line(*words, ends=2)
+def test_wrong_usage_is_reported_in_one_line_with_exit_code_2(words: list[str], facts: list[str]) -> None:
+    assert named(error_line(*words, ends=2), *facts)
 
 
 def test_a_command_without_arguments_helps() -> None:
@@ -766,7 +727,9 @@ def test_a_full_disk_behind_the_pipe_is_reported_in_one_line(folder: Path) -> No
     with open("/dev/full", "wb") as full:
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 1
-    assert done.stderr.decode().strip() == "dwac: cannot write: No space left on device"
+    (line,) = done.stderr.decode().strip().splitlines()
+    assert line.startswith("dwac: ")
+    assert named(line, os.strerror(errno.ENOSPC))
 
 
 def installed(*words: Any, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -789,8 +752,9 @@ def test_too_few_calibration_rows_are_noted_in_one_line(tmp_path: Path) -> None:
         warnings.simplefilter("default")  # as in a process of its own
         shown = run(*words)
     (note,) = [line for line in shown.stderr.splitlines() if "epsilon" in line]
-    assert note.startswith("dwac: note: at epsilon=0.05 a label can be left out only with at least 19")
+    assert note.startswith("dwac: note: ")
+    assert named(note, "epsilon=0.05", 19)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         shown = run("report", tmp_path / "m", tmp_path / "a.csv", "-o", tmp_path / "report.html")
-    assert shown.stderr.count("a label can be left out only") == 1
+    assert shown.stderr.count("epsilon=0.05") == 1

@@ -19,7 +19,8 @@ from dwac.cli import explain as explaining
 from dwac.cli import tasks
 from dwac.cli.output import evaluation_tables
 from dwac.reading import load, read
-from tests.cli.test_commands import error_line, run
+from tests.cli.helpers import error_line, run
+from tests.named import named
 
 # The command shows these as notes.
 pytestmark = [
@@ -117,7 +118,7 @@ def test_train_says_the_error_of_the_model_that_it_wrote(numbers: Path, tmp_path
     reg, rows = dwac.load(tmp_path / "m"), pd.read_csv(numbers / "patients.csv")
     held = rows.loc[reg.validation_ids_]
     wrong = root_mean_squared_error(held["progression"], reg.predict(held.drop(columns="progression")))
-    assert f"root mean squared error on validation rows: {wrong:.4g};" in shown
+    assert named(shown, "validation rows", f"{wrong:.4g}")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_several_labels_are_read_from_cells_and_lists(
     shown = run("train", path, "-t", "moods", "-o", tmp_path / "m", *QUICK, *words)
     assert task in shown.output
     none = int((Y[:300].sum(axis=1) == 0).sum())
-    assert f"{none} of 300 rows have no label at all; they vote for none" in shown.stderr
+    assert named(shown.stderr, f"{none} of 300")
     model, table = load(tmp_path / "m"), load(labels / "model")
     assert sorted(model.clf.classes_) == sorted(table.clf.classes_)
     found = json.loads(run("evaluate", tmp_path / "m", path, "--json").stdout)
@@ -156,7 +157,7 @@ def test_a_cross_fitted_model_of_several_labels_says_how_good_it_is() -> None:
     for row, code in zip(np.exp(votes), clf.references_.labels.tolist(), strict=True):
         shares = {m: sum(w for w, has in zip(row, outcomes, strict=True) if m in has) / row.sum() for m in range(3)}
         right.append({mood for mood, share in shares.items() if share >= 0.5} == set(outcomes[code]))
-    assert tasks.out_of_fold_score(clf) == f"share of rows with every label right {np.mean(right):.3f}"
+    assert named(tasks.out_of_fold_score(clf), f"{np.mean(right):.3f}")
 
 
 def test_cells_with_several_labels_are_hinted_at(tmp_path: Path) -> None:
@@ -167,25 +168,25 @@ def test_cells_with_several_labels_are_hinted_at(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("words", "facts"),
     [
-        (["-t", "bmi", "-t", "work"], "several targets must be columns of 0 and 1, or numbers; 'work' is 'state'"),
-        (["-t", "work", "--task", "numbers"], "a.csv line 2: the target 'work' must be a number; got 'state'"),
-        (["-t", "gap", "--task", "numbers"], "a.csv line 5: the target 'gap' is missing"),
-        (["-t", "endless"], "a.csv line 6: the target 'endless' is infinite"),
-        (["-t", "same", "--task", "numbers"], "the target 'same' is 3 in every row"),
-        (["-t", "bmi", "-t", "same"], "the target 'same' is 3 in every row"),
-        (["-t", "all", "-t", "none"], "no label of the targets 'all', 'none' is there in some rows and not in others"),
-        (["-t", "yes", "-t", "age", "--task", "labels"], "must hold 0 or 1, 1 where a row has the label; 'age' is"),
-        (["-t", "age", "-t", "bmi", "--task", "classes"], "classes are read from one column"),
-        (["-t", "work", "--task", "ordered"], "which order do the labels of 'work' have?"),
-        (["-t", "work", "--order", "state,free"], "the order must name every label of 'work' once; it lacks 'self'"),
-        (["-t", "work", "--order", "a,b", "--task", "numbers"], "an order is for ordered labels; the task is numbers"),
-        (["-t", "bmi", "--class-conditional"], "--class-conditional is for one label per row; the task is numbers"),
-        (["-t", "yes", "-t", "no", "--class-conditional"], "--class-conditional is for one label per row"),
+        (["-t", "bmi", "-t", "work"], [0, 1, "numbers", "'work'", "'state'"]),
+        (["-t", "work", "--task", "numbers"], ["a.csv line 2", "'work'", "number", "'state'"]),
+        (["-t", "gap", "--task", "numbers"], ["a.csv line 5", "'gap'", "missing"]),
+        (["-t", "endless"], ["a.csv line 6", "'endless'", "infinite"]),
+        (["-t", "same", "--task", "numbers"], ["'same'", 3, "every row"]),
+        (["-t", "bmi", "-t", "same"], ["'same'", 3, "every row"]),
+        (["-t", "all", "-t", "none"], ["'all', 'none'", "some rows"]),
+        (["-t", "yes", "-t", "age", "--task", "labels"], [0, 1, "'age'"]),
+        (["-t", "age", "-t", "bmi", "--task", "classes"], ["classes", "one column"]),
+        (["-t", "work", "--task", "ordered"], ["'work'", "--order"]),
+        (["-t", "work", "--order", "state,free"], ["'work'", "'self'"]),
+        (["-t", "work", "--order", "a,b", "--task", "numbers"], ["order", "numbers"]),
+        (["-t", "bmi", "--class-conditional"], ["--class-conditional", "one label", "numbers"]),
+        (["-t", "yes", "-t", "no", "--class-conditional"], ["--class-conditional", "one label"]),
     ],
 )
-def test_train_refuses_what_does_not_fit_the_task(tmp_path: Path, words: list[str], expected: str) -> None:
+def test_train_refuses_what_does_not_fit_the_task(tmp_path: Path, words: list[str], facts: list[object]) -> None:
     n = 120
     rng = np.random.default_rng(0)
     yes = rng.integers(2, size=n)
@@ -194,19 +195,19 @@ def test_train_refuses_what_does_not_fit_the_task(tmp_path: Path, words: list[st
     frame["gap"] = ["" if i == 3 else "2.5" for i in range(n)]
     frame["endless"] = ["inf" if i == 4 else f"{i}.5" for i in range(n)]
     frame.to_csv(tmp_path / "a.csv", index=False)
-    assert expected in error_line("train", tmp_path / "a.csv", *words, "-o", tmp_path / "m")
+    assert named(error_line("train", tmp_path / "a.csv", *words, "-o", tmp_path / "m"), *facts)
     assert not (tmp_path / "m").exists()
 
 
 def test_an_unknown_task_is_wrong_usage(numbers: Path, tmp_path: Path) -> None:
     words = ("train", numbers / "patients.csv", "-t", "progression", "-o", tmp_path / "m", "--task", "regression")
-    assert "must be classes, ordered, labels or numbers" in run(*words, ends=2).stderr
+    assert named(run(*words, ends=2).stderr, "classes", "ordered", "labels", "numbers")
 
 
 def test_several_numbers_are_trained_predicted_and_evaluated(tmp_path: Path) -> None:
     diabetes().to_csv(tmp_path / "a.csv", index=False)
     words = ("train", tmp_path / "a.csv", "-t", "progression", "-t", "change", "-o", tmp_path / "m", *QUICK)
-    assert "numbers (2 columns of numbers); to change: --task labels" in run(*words).output
+    assert named(run(*words).output, "numbers (2 columns", "--task labels")
     frame = frame_of(tmp_path / "m", tmp_path / "a.csv", "-e", "0.2")
     assert [name for name in map(str, frame) if name.startswith(("pred", "lower"))] == [
         "prediction_progression", "lower_progression", "prediction_change", "lower_change"
@@ -274,9 +275,9 @@ def test_sets_of_ordered_labels_have_no_gaps(ordered: Path) -> None:
 
 def test_quantiles_are_refused_where_there_are_none(labels: Path, numbers: Path) -> None:
     words = ("predict", labels / "model", labels / "new.csv", "--quantiles", "0.5")
-    assert "--quantiles are for models of numbers; this one predicts labels" in error_line(*words)
+    assert named(error_line(*words), "--quantiles", "numbers", "labels")
     words = ("predict", numbers / "model", numbers / "new.csv", "--quantiles", "50%")
-    assert "must be numbers between 0 and 1" in error_line(*words)
+    assert named(error_line(*words), "--quantiles", 0, 1)
 
 
 def test_a_row_that_cannot_be_read_has_no_number_and_no_interval(numbers: Path, tmp_path: Path) -> None:
@@ -284,7 +285,7 @@ def test_a_row_that_cannot_be_read_has_no_number_and_no_interval(numbers: Path, 
     frame.loc[1, "bmi"] = "heavy"
     frame.to_csv(tmp_path / "a.csv", index=False)
     shown = run("predict", numbers / "model", tmp_path / "a.csv", ends=3)
-    assert "1 of 3 rows could not be read" in shown.stderr
+    assert named(shown.stderr, "1 of 3")
     found = pd.read_csv(io.StringIO(shown.stdout))
     assert found.loc[1, ["prediction", "lower", "upper", "typicality"]].isna().all()
     assert found.loc[[0, 2], ["prediction", "lower", "upper", "typicality"]].notna().all(axis=None)
@@ -362,7 +363,7 @@ def test_a_label_that_training_did_not_have_is_named_with_its_line(tmp_path: Pat
     run("train", tmp_path / "a.csv", "-t", "moods", "--task", "labels", "-o", tmp_path / "m", *QUICK)
     X[:2].assign(moods=["happy", "calm|bored"]).to_csv(tmp_path / "b.csv", index=False)
     line = error_line("evaluate", tmp_path / "m", tmp_path / "b.csv")
-    assert "b.csv line 3: the model has no label 'bored' of 'moods'" in line
+    assert named(line, "b.csv line 3", "'bored'", "'moods'")
 
 
 # explain, condense, report
@@ -383,11 +384,11 @@ def test_explain_shows_the_numbers_of_voters(numbers: Path, tmp_path: Path) -> N
 
 
 def test_many_rows_are_explained_a_part_at_a_time(numbers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ("explain", numbers / "model", numbers / "new.csv", "--json", *(w for r in range(7) for w in ("--row", r)))
+    words = ("explain", numbers / "model", numbers / "new.csv", "--json", *(w for r in range(4) for w in ("--row", r)))
     at_once = [json.loads(line) for line in run(*words).stdout.splitlines()]
     monkeypatch.setattr(explaining, "_AT_ONCE", 3)
     in_parts = [json.loads(line) for line in run(*words).stdout.splitlines()]
-    assert len(at_once) == len(in_parts) == 7
+    assert len(at_once) == len(in_parts) == 4
     for one, other in zip(at_once, in_parts, strict=True):
         assert other["prediction"] == pytest.approx(one["prediction"], rel=1e-5)
         assert [voter["id"] for voter in other["neighbors"]] == [voter["id"] for voter in one["neighbors"]]
@@ -409,8 +410,7 @@ def test_condense_says_how_often_predictions_stay_the_same(
 ) -> None:
     folder = request.getfixturevalue(kind)
     shown = run("condense", folder / "model", "-o", tmp_path / "m", "--size", "40").output
-    same = {"numbers": "the same number, to a tenth of the spread of the votes,", "labels": "the same labels"}[kind]
-    assert f"{same} as by all votes" in shown
+    assert named(shown, {"numbers": "the same number", "labels": "the same labels"}[kind])
     assert ("prediction sets at epsilon" in shown) == (kind == "labels")
     assert len(frame_of(tmp_path / "m", folder / "new.csv")) > 0
 
@@ -427,4 +427,4 @@ def test_report_is_written_for_every_target(kind: str, tmp_path: Path, request: 
     assert ("training labels to check" in page) == (kind == "ordered")
     if kind != "ordered":
         words = ("report", folder / "model", folder / "new.csv", "--check-labels", folder / "new.csv")
-        assert f"--check-labels is for models of classes; this one predicts {kind}" in error_line(*words)
+        assert named(error_line(*words), "--check-labels", "classes", kind)

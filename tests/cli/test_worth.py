@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from dwac.reading import load, read
-from tests.cli.test_commands import EXACT, error_line, people, run
+from tests.cli.helpers import EXACT, error_line, people, run
+from tests.named import named
 
 
 @pytest.fixture(scope="module")
@@ -79,24 +80,21 @@ def test_groups_are_columns_of_the_training_data(model: Path) -> None:
 
 def test_wrong_options_are_explained(model: Path) -> None:
     test = model.parent / "test.csv"
-    assert "--by must name a column of the training data: age, work; got 'clinic'" in error_line(
-        "worth", model, test, "--by", "clinic"
-    )
-    assert (
-        "must be probability, log_probability or accuracy" in run("worth", model, test, "--utility", "x", ends=2).stderr
-    )
-    assert "got worth.txt" in error_line("worth", model, test, "-o", "worth.txt")
+    assert named(error_line("worth", model, test, "--by", "clinic"), "--by", "age", "work", "'clinic'")
+    shown = run("worth", model, test, "--utility", "x", ends=2).stderr
+    assert named(shown, "probability", "log_probability", "accuracy")
+    assert named(error_line("worth", model, test, "-o", "worth.txt"), "worth.txt")
 
 
 def test_examples_of_numbers_have_a_worth(tmp_path: Path) -> None:
-    rows = people(150).assign(pay=lambda frame: frame["age"] * 11.5)[["age", "work", "pay"]]
-    rows[:120].to_csv(tmp_path / "people.csv", index=False)
-    rows[120:].to_csv(tmp_path / "test.csv", index=False)
+    rows = people(90).assign(pay=lambda frame: frame["age"] * 11.5)[["age", "work", "pay"]]
+    rows[:80].to_csv(tmp_path / "people.csv", index=False)
+    rows[80:].to_csv(tmp_path / "test.csv", index=False)
     quick = ("--epochs", 2, "--no-cross-fit", "--ensemble-size", 1, "--device", "cpu")
     run("train", tmp_path / "people.csv", "-t", "pay", "-o", tmp_path / "model", *quick)
-    assert "squared error taken off" in run("worth", tmp_path / "model", tmp_path / "test.csv").stdout
+    assert named(run("worth", tmp_path / "model", tmp_path / "test.csv").stdout, "squared error")
     words = ("worth", tmp_path / "model", tmp_path / "test.csv", "--utility", "accuracy")
-    assert "--utility is for classes; this model predicts numbers" in error_line(*words)
+    assert named(error_line(*words), "--utility", "classes", "numbers")
 
 
 @pytest.mark.filterwarnings("ignore:.*have no label at all:UserWarning")

@@ -21,7 +21,8 @@ from dwac.errors import InputError
 from dwac.estimator import load as load_estimator
 from dwac.reading import Rows, load
 from dwac.training import progress
-from tests.cli.test_commands import error_line, run
+from tests.cli.helpers import error_line, run
+from tests.named import named
 
 
 def sales(n: int = 160) -> pd.DataFrame:
@@ -57,13 +58,13 @@ def test_groups_stay_together_in_every_part_and_are_not_learned_from(tmp_path: P
     (tmp_path / "sales.csv").write_text(written(frame))
     words = ("train", tmp_path / "sales.csv", "-t", "bought", "-o", tmp_path / "model")
     said = run(*words, "--groups", "who", "--test-size", 0.25, "--epochs", 1, "--fast")
-    assert "who (rows of one value stay together)" in said.stdout
+    assert named(said.stdout, "who (rows of one value stay together")
     clf = load(tmp_path / "model").clf
     assert "who" not in clf.feature_names_in_
     parts = [{row // 4 for row in ids} for ids in (clf.references_.ids, clf.validation_ids_, clf.calibration_ids_)]
     assert len(set.union(*parts)) == sum(map(len, parts)) == 30  # of 40, of which ten are held out
     assert "'nobody'" in error_line(*words, "--overwrite", "--groups", "nobody")
-    assert "'who' cannot be ignored" in error_line(*words, "--overwrite", "--groups", "who", "--ignore", "who")
+    assert "'who'" in error_line(*words, "--overwrite", "--groups", "who", "--ignore", "who")
 
 
 def test_train_says_why_each_column_is_left_aside(folder: Path) -> None:
@@ -78,7 +79,7 @@ def test_train_says_why_each_column_is_left_aside(folder: Path) -> None:
         "--fast: changes nothing",
     ):
         assert expected in said
-    assert "dwac: note: 2 of 160 rows have no target and were left out" in (folder / "notes.txt").read_text()
+    assert named((folder / "notes.txt").read_text(), "dwac: note: 2 of 160", "target")
 
 
 def test_no_column_hides_behind_dots(tmp_path: Path) -> None:
@@ -128,7 +129,7 @@ def test_pages_are_of_a_file_read_as_is_said(
 
     monkeypatch.setattr("dwac.report.write", noted)
     monkeypatch.setattr("dwac.server.explorer.Explorer.of", noted)
-    new = sales().head(2).assign(price="1,500", day="01/02/2020")
+    new = sales().head(2).assign(price="1,500", day="01/02/2020").drop(columns="secret")
     (tmp_path / "new.csv").write_text(new.to_csv(sep="~", index=False))
     words = (command, folder / "model", tmp_path / "new.csv", "--separator", "~", "--decimal", ".", "--month-first")
     assert error_line(*words) == "dwac: enough"
@@ -163,7 +164,7 @@ def test_rows_are_predicted_alike_at_once_and_in_parts(folder: Path, monkeypatch
 
 def test_evaluate_leaves_out_rows_without_a_target_on_demand(folder: Path) -> None:
     words = ("evaluate", folder / "model", folder / "sales.csv.gz")
-    assert "line 4: the target 'bought' is missing (in 2 rows)" in error_line(*words)
+    assert named(error_line(*words), "line 4", "'bought'", "missing", "2 rows")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the rows were used in training
         shown = run(*words, "--unlabelled", "drop", "--json")
@@ -174,39 +175,37 @@ def test_few_rows_and_a_class_of_one_row_are_warned_of(tmp_path: Path, recwarn: 
     frame = pd.DataFrame({"x": range(10), "y": ["a"] * 6 + ["b"] * 3 + ["c"]})
     frame.to_csv(tmp_path / "ten.csv", index=False)
     said = run("train", tmp_path / "ten.csv", "-t", "y", "-o", tmp_path / "m", "--epochs", 1)
-    assert "there are only 10 rows to learn from" in said.stderr
-    assert "class c has a single row" in said.stderr
-    assert "1 row for validation is too few to judge by: do not rely on that number" in said.stderr
+    assert named(said.stderr, "10 rows", "class c", "1 row for validation")
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "facts"),
     [
-        (["--kind", "price=money"], "--kind must be COLUMN=KIND, where KIND is numbers, categories, dates or booleans"),
-        (["--kind", "prise=numbers"], "no column 'prise'; did you mean 'price'?"),
-        (["--kind", "shop=numbers"], "line 2: 'shop' must hold numbers, as --kind says; got 'north'"),
-        (["--ignore", "bought"], "'bought' cannot be ignored"),
-        (["--class-weight", "maybe=2"], "there is no class 'maybe'; the classes are"),
-        (["--class-weight", "yes=much"], "must be balanced, or LABEL=N with a positive number; got 'yes=much'"),
-        (["--class-weight", "yes"], "must be balanced, or LABEL=N with a positive number; got 'yes'"),
-        (["--separator", "ab"], "the separator must be one plain character"),
-        (["--decimal", ";"], "the decimal mark must be a point or a comma"),
-        (["--sheet", "A"], "--sheet is for Excel workbooks"),
-        (["--task", "labels", "--class-weight", "balanced"], "--class-weight is for one label per row"),
+        (["--kind", "price=money"], ["--kind", "COLUMN=KIND", "numbers", "categories", "dates", "booleans"]),
+        (["--kind", "prise=numbers"], ["'prise'", "'price'?"]),
+        (["--kind", "shop=numbers"], ["line 2", "'shop'", "numbers", "--kind", "'north'"]),
+        (["--ignore", "bought"], ["'bought'", "ignored"]),
+        (["--class-weight", "maybe=2"], ["'maybe'", "'no'", "'yes'"]),
+        (["--class-weight", "yes=much"], ["balanced", "LABEL=N", "'yes=much'"]),
+        (["--class-weight", "yes"], ["balanced", "LABEL=N", "'yes'"]),
+        (["--separator", "ab"], ["separator", "one"]),
+        (["--decimal", ";"], ["decimal", "point", "comma"]),
+        (["--sheet", "A"], ["--sheet", "Excel"]),
+        (["--task", "labels", "--class-weight", "balanced"], ["--class-weight", "one label"]),
     ],
 )
-def test_train_says_what_is_wrong_with_its_options(tmp_path: Path, words: list[str], message: str) -> None:
+def test_train_says_what_is_wrong_with_its_options(tmp_path: Path, words: list[str], facts: list[str]) -> None:
     (tmp_path / "a.csv").write_text(written(sales(30)))
-    assert message in error_line("train", tmp_path / "a.csv", "-t", "bought", "-o", tmp_path / "m", *words)
+    line = error_line("train", tmp_path / "a.csv", "-t", "bought", "-o", tmp_path / "m", *words)
+    assert named(line, *facts)
 
 
 def test_options_of_whole_files_are_refused_for_batches(tmp_path: Path) -> None:
     (tmp_path / "rows").mkdir()
     sales(40).to_parquet(tmp_path / "rows" / "a.parquet")
     words = ("train", tmp_path / "rows", "-t", "bought", "-o", tmp_path / "m")
-    assert "--decimal is for files that are read as a whole" in error_line(*words, "--decimal", ",")
-    assert "--month-first is for files that are read as a whole" in error_line(*words, "--month-first")
-    assert "--unlabelled drop is for files" in error_line(*words, "--unlabelled", "drop")
+    for option in (("--decimal", ","), ("--month-first",), ("--unlabelled", "drop")):
+        assert named(error_line(*words, *option), option[0], "batches")
     said = run(*words, "--ignore", "secret", "--epochs", 1).stdout
     assert "not used    secret (ignored, as you asked)" in said
     assert "secret" not in load(tmp_path / "m").clf.feature_names_in_

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from dwac.errors import InputError
 from dwac.monitoring.gauges import COLUMN, Categories, Numbers, VoterGroups, changes, column_gauge, compared
 from dwac.monitoring.record import Block, History, Latest
+from tests.named import named, refuses
 
 RNG = np.random.default_rng(0)
 AGES = RNG.normal(38, 10, 1000).round()
@@ -23,22 +23,21 @@ def sentence(gauge: Any, values: Any) -> str:
 
 
 def test_a_moved_mean_is_named_with_what_it_was() -> None:
-    assert sentence(
-        Numbers("age", COLUMN, AGES), AGES[:400] + 14
-    ) == f"age: mean {(AGES[:400] + 14).mean():.4g}, was " + (f"{AGES.mean():.4g}")
+    told = sentence(Numbers("age", COLUMN, AGES), AGES[:400] + 14)
+    assert named(told, "age", "mean", f"{(AGES[:400] + 14).mean():.4g}", f"{AGES.mean():.4g}")
 
 
 def test_gaps_truth_values_and_dates_have_their_own_words() -> None:
     some = np.where(np.arange(400) < 160, np.nan, AGES[:400])
-    assert sentence(Numbers("pay", COLUMN, AGES), some) == "pay: 40 % missing, was 0 %"
+    assert named(sentence(Numbers("pay", COLUMN, AGES), some), "pay", "40 % missing", "0 %")
     coins = (np.arange(1000) % 2).astype(float)
-    assert sentence(Numbers("member", COLUMN, coins, "boolean"), np.ones(300)) == "member: true for 100 %, was 50 %"
+    assert named(sentence(Numbers("member", COLUMN, coins, "boolean"), np.ones(300)), "member", "true", "100 %", "50 %")
     days = pd.Series(pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(1000) % 9, unit="D"))
     gauge = column_gauge(days, "since", "datetime")
     later = (days[:300] + pd.Timedelta(days=366)).astype("int64").to_numpy() / 10 ** {"s": 0, "ms": 3, "us": 6}.get(
         str(days.dt.unit), 9
     )
-    assert sentence(gauge, later) == "since: mean 2021-01-04, was 2020-01-04"
+    assert named(sentence(gauge, later), "since", "mean", "2021-01-04", "2020-01-04")
 
 
 def test_a_shape_that_changes_around_the_same_mean_is_named_by_its_range() -> None:
@@ -48,11 +47,10 @@ def test_a_shape_that_changes_around_the_same_mean_is_named_by_its_range() -> No
 
 def test_categories_that_grow_or_are_new_are_named() -> None:
     gauge = Categories("job", COLUMN, JOBS)
-    assert sentence(gauge, ["smith"] * 240 + ["nurse"] * 160) == "job: 'smith' 60 %, was " + (
-        f"{JOBS.count('smith') / 10:.0f} %"
-    )
-    assert sentence(gauge, [*JOBS[:300], *["pilot"] * 100]) == "job: 25 % have a value that training did not have"
-    assert sentence(gauge, [*JOBS[:300], *[None] * 100]) == "job: missing 25 %, was 0 %"
+    told = sentence(gauge, ["smith"] * 240 + ["nurse"] * 160)
+    assert named(told, "job", "'smith' 60 %", f"{JOBS.count('smith') / 10:.0f} %")
+    assert named(sentence(gauge, [*JOBS[:300], *["pilot"] * 100]), "job", "25 %", "training")
+    assert named(sentence(gauge, [*JOBS[:300], *[None] * 100]), "job", "missing 25 %", "0 %")
 
 
 def test_ids_that_are_always_new_are_no_change() -> None:
@@ -64,7 +62,7 @@ def test_a_group_of_voters_that_becomes_nearer_is_named_alone() -> None:
     gauge = VoterGroups(["one", "two", "three"], np.arange(900) % 3)
     found = changes([gauge], [gauge.tally(np.array([0] * 200 + [1] * 200 + [2] * 20))], 0.01)
     assert found[0].name == "three"
-    assert found[0].sentence == "three: nearest voters of 5 % of the rows, was 33 %"
+    assert named(found[0].sentence, "three", "nearest voters", "5 %", "33 %")
 
 
 def test_nothing_is_named_where_nothing_moved() -> None:
@@ -75,7 +73,7 @@ def test_nothing_is_named_where_nothing_moved() -> None:
         false += bool(changes(gauges, [each.tally(rng.normal(size=300)) for each in gauges], 0.05))
     assert false <= 22  # 200 × 5 %, and what chance adds in 999 of 1,000 cases
     assert changes([gauge], [gauge.empty()], 0.01) == []
-    with pytest.raises(InputError, match="level must be between 0 and 1; got 2"):
+    with refuses(InputError, "level", 0, 1, 2):
         changes([gauge], [gauge.empty()], 2)
 
 
@@ -118,7 +116,7 @@ def test_only_the_latest_rows_are_compared() -> None:
     again = Latest([gauge])
     again.restore(latest.to_dict())
     assert again.to_dict() == latest.to_dict()
-    with pytest.raises(ValueError, match="other columns"):
+    with refuses(ValueError, "columns"):
         Latest([gauge, gauge]).restore(latest.to_dict())
 
 

@@ -10,6 +10,7 @@ from scipy.stats import binom, chisquare
 from dwac.errors import ShapeError
 from dwac.monitoring.martingale import SHARES, Bets, gap_counts
 from dwac.monitoring.players import COLUMN, MODEL, Players, Watched, hashed
+from tests.named import refuses
 
 STREAMS, ROWS = 2000, 2000
 
@@ -96,7 +97,7 @@ def test_bets_go_on_from_their_state_as_if_never_stopped() -> None:
     other.restore(one.to_dict())
     for each in bins[25:]:
         assert one.step(each).tolist() == other.step(each).tolist()
-    with pytest.raises(ShapeError, match="must be of"):
+    with refuses(ShapeError, "bins", (3, 10)):
         Bets([gap_counts(50)]).restore(one.to_dict())
 
 
@@ -104,11 +105,9 @@ def test_bets_go_on_from_their_state_as_if_never_stopped() -> None:
 
 
 def joint_bins(values: Any, n: int, times: int, kind: str) -> np.ndarray[Any, Any]:
-    """How often one new row falls into each bin of n others, all with scores drawn by `values(rng, n + 1)`."""
+    """How often one new row falls into each bin of n others, all with scores drawn by `values(rng, (times, n + 1))`."""
     counts = np.zeros(len(gap_counts(n)))
-    rng = np.random.default_rng(3)
-    for seed in range(times):
-        scores = values(rng, n + 1)
+    for seed, scores in enumerate(values(np.random.default_rng(3), (times, n + 1))):
         players = Players([Watched("score", kind, scores[:-1])], seed)
         counts[players.bins([scores[-1:]], players.draws(0, 1))[0, 0]] += 1
     return counts
@@ -117,10 +116,10 @@ def joint_bins(values: Any, n: int, times: int, kind: str) -> np.ndarray[Any, An
 @pytest.mark.parametrize(
     "values",
     [
-        lambda rng, n: (rng.random(n) < 0.7).astype(float),
-        lambda rng, n: np.zeros(n),
-        lambda rng, n: hashed(rng.choice(["nurse", "clerk", None, "smith"], n)),
-        lambda rng, n: np.where(rng.random(n) < 0.3, np.inf, rng.standard_normal(n)),
+        lambda rng, shape: (rng.random(shape) < 0.7).astype(float),
+        lambda rng, shape: np.zeros(shape),
+        lambda rng, shape: hashed(rng.choice(["nurse", "clerk", None, "smith"], shape).ravel()).reshape(shape),
+        lambda rng, shape: np.where(rng.random(shape) < 0.3, np.inf, rng.standard_normal(shape)),
     ],
     ids=["coins", "all-equal", "categories", "unreadable"],
 )

@@ -22,6 +22,7 @@ from dwac.reading.notation import (
     notation,
     understood,
 )
+from tests.named import named, refuses
 
 
 def column(*cells: Any) -> "pd.Series[Any]":
@@ -64,7 +65,7 @@ def test_a_cell_that_is_no_number_is_missing_and_the_others_are_read(cell: str) 
 @example(["."])
 @example([","])
 @example(["-.e1", ".5", "٣", "1e999"])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_cell_is_a_finite_number_or_missing(cells: list[str]) -> None:
     for decimal in (None, POINT, COMMA):
         found = as_numbers(column(*cells), decimal).column
@@ -113,10 +114,8 @@ def test_one_column_decides_for_another_that_could_be_either() -> None:
     found = understood(frame, Notation())
     assert found.frame["b"].tolist() == [pd.Timestamp("2020-02-01"), pd.Timestamp("2020-04-03")]
     assert found.notation.dates == {"a": DAY_FIRST, "b": DAY_FIRST}
-    assert found.notes == [
-        "'b': read with the day first (01/02/2020 is 1 February), as every date could be either; otherwise "
-        "--month-first"
-    ]
+    (note,) = found.notes
+    assert named(note, "'b'", "day first", "01/02/2020", "1 February", "--month-first")
     told = understood(frame[["b"]], notation(day_first=False))
     assert (told.frame["b"].tolist()[0], told.notes) == (pd.Timestamp("2020-01-02"), [])
 
@@ -137,7 +136,7 @@ def test_kinds_are_as_was_said_and_a_cell_that_does_not_fit_is_named() -> None:
     assert found["on"].tolist() == [True, False]
     assert found["x"].tolist()[0] == 1.5
     assert found["d"].tolist() == [pd.Timestamp("2020-01-31"), pd.Timestamp("2020-02-01")]
-    with pytest.raises(InputError, match=r"row 1: 'on' must hold numbers, as --kind says; got 'no'"):
+    with refuses(InputError, "row 1", "on", "--kind", "no"):
         understood(pd.DataFrame({"on": ["1", "no"]}), Notation(), kinds={"on": "numbers"})
 
 
@@ -155,16 +154,16 @@ def test_a_notation_is_stored_and_what_is_said_goes_before_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "facts"),
     [
-        ({"separator": "ab"}, "one plain character"),
-        ({"separator": '"'}, "one plain character"),
-        ({"decimal": "'"}, "a point or a comma"),
-        ({"separator": ",", "decimal": ","}, "must differ"),
+        ({"separator": "ab"}, ["separator", "one", "ab"]),
+        ({"separator": '"'}, ["separator", "one"]),
+        ({"decimal": "'"}, ["decimal", "point", "comma"]),
+        ({"separator": ",", "decimal": ","}, ["separator", "decimal", "differ"]),
     ],
 )
-def test_what_cannot_be_is_refused(options: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_what_cannot_be_is_refused(options: Any, facts: list[str]) -> None:
+    with refuses(InputError, *facts):
         notation(**options)
 
 

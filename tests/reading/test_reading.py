@@ -15,20 +15,9 @@ from hypothesis import strategies as st
 
 from dwac import DWACClassifier
 from dwac.errors import DwacError, InputError, LabelError, StorageError
-from dwac.reading import Columns, Model, Rows, load, read, tables
+from dwac.reading import Columns, Model, load, read, tables
 from dwac.storage import parquet
-
-
-@pytest.fixture
-def given(tmp_path: Path) -> Any:
-    """Write a file and read it."""
-
-    def write_and_read(name: str, content: str | bytes, **options: Any) -> Rows:
-        path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return read(path, **options)
-
-    return write_and_read
+from tests.named import named, refuses
 
 
 def people(n: int = 120) -> pd.DataFrame:
@@ -121,7 +110,7 @@ def test_points_beside_decimal_commas_are_between_thousands(given: Any) -> None:
     rows = given("a.csv", 'people;x;y\n1.500;1,5;a\n850;"2,25";b\n12.300;3;b\n', target="y")
     assert rows.X["people"].tolist() == [1500, 850, 12300]
     assert rows.X["x"].tolist() == [1.5, 2.25, 3]
-    assert "'people': read with decimal commas" in rows.notes[0]
+    assert named(rows.notes[0], "'people'", "commas")
     mixed = given("a.csv", "share;x;y\n0.5;1,5;a\n0.25;2,25;b\n", target="y")  # both marks: each column by itself
     assert (mixed.X["share"].tolist(), mixed.X["x"].tolist()) == ([0.5, 0.25], [1.5, 2.25])
 
@@ -136,41 +125,41 @@ def test_only_a_lone_column_of_sentences_is_a_text(given: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "options", "message"),
+    ("name", "content", "options", "facts"),
     [
-        ("a.csv", "age,income\n1,a\n", {"target": "incom"}, r"no column 'incom'; did you mean 'income'\? its columns"),
-        ("a.csv", "age,income\n1,a\n", {"target": "INCOME"}, r"did you mean 'income'\?"),
-        ("a.csv", "age,income\n1,a\n", {}, r"--target COLUMN; its columns are 'age', 'income'"),
-        ("a.csv", "39,x,1\n40,y,2\n", {"target": "y"}, r"is the first line with column names missing\?"),
-        ("a.csv", "a,b\n1,x\n2\n", {"target": "b"}, r"a.csv line 3 has 1 fields, but the first line names 2"),
-        ("a.csv", 'a,b\n"1\n2",x\n2,y,z\n', {"target": "b"}, r"a.csv line 4 has 3 fields"),
-        ("a.csv", "a,b\n1,x\n\n2,\n3,nan\n", {"target": "b"}, r"a.csv line 4: the target 'b' is missing \(in 2 rows"),
-        ("a.csv", "a,b,a\n1,x,2\n", {"target": "b"}, r"column names must be unique; 'a' appears more than once"),
-        ("a.csv", "a,,b\n1,2,x\n", {"target": "b"}, r"column 2 has no name"),
-        ("a.csv", "", {"target": "b"}, r"a.csv is empty"),
-        ("a.csv", " \n\n", {"target": "b"}, r"a.csv is empty"),
-        ("a.csv", "a,b", {"target": "b"}, r"must have at least one row"),
-        ("a.csv", "b\nx\n", {"target": "b"}, r"a column to learn from besides 'b'"),
-        ("a.csv", b"a,b\n1,x\n2,caf\xe9\n", {"target": "b"}, r"line 3 is not utf-8: .* 0xe9; .*--encoding cp1252"),
-        ("a.csv", b"a,b\n1,\x00\n", {"target": "b"}, r"line 2 contains a zero byte"),
-        ("a.csv", "a,b\n1,x\n", {"target": "b", "encoding": "utf-9"}, r"unknown encoding 'utf-9'"),
-        ("a.csv", "a,b\n1,x\n", {"target": "b", "form": "xml"}, r"unknown format 'xml'; choose csv"),
-        ("a.csv", "i,a,b\n,1,x\n", {"target": "b", "ids": "i"}, r"line 2: the id 'i' is missing"),
-        ("a.csv", "t,b\n ,x\n", {"target": "b", "text": "t"}, r"a.csv: every text is empty"),
-        ("a.jsonl", '{"a": 1, "b": 2}\n\n{"a":', {"target": "b"}, r"a.jsonl line 3 is not JSON"),
-        ("a.jsonl", '{"a": "\\ud800", "b": 2}', {"target": "b"}, r"line 1 is not JSON"),
-        ("a.jsonl", "[1, 2]\n", {"target": "b"}, r"line 1 must be one JSON object"),
-        ("a.jsonl", '{"a": [1], "b": 2}\n', {"target": "b"}, r"line 1: 'a' must be a single value; got \[1\]"),
-        ("a.jsonl", "[" * 100_000, {"target": "b"}, r"line 1 is not JSON"),
-        ("a.parquet", b"PAR1 nonsense", {"target": "b"}, r"must be a readable Parquet file"),
-        ("a.txt", "pos\tgood\n\nbad\n", {}, r"a.txt line 3 must be a label, a tab and a text; got 'bad'"),
-        ("a.png", b"", {}, r"labels are required.*one image"),
+        ("a.csv", "age,income\n1,a\n", {"target": "incom"}, ["'incom'", "'income'?"]),
+        ("a.csv", "age,income\n1,a\n", {"target": "INCOME"}, ["'INCOME'", "'income'?"]),
+        ("a.csv", "age,income\n1,a\n", {}, ["--target COLUMN", "'age', 'income'"]),
+        ("a.csv", "39,x,1\n40,y,2\n", {"target": "y"}, ["first line", "names missing?"]),
+        ("a.csv", "a,b\n1,x\n2\n", {"target": "b"}, ["a.csv line 3", "1 fields", 2]),
+        ("a.csv", 'a,b\n"1\n2",x\n2,y,z\n', {"target": "b"}, ["a.csv line 4", "3 fields"]),
+        ("a.csv", "a,b\n1,x\n\n2,\n3,nan\n", {"target": "b"}, ["a.csv line 4", "'b'", "missing", "2 rows"]),
+        ("a.csv", "a,b,a\n1,x,2\n", {"target": "b"}, ["'a'", "unique"]),
+        ("a.csv", "a,,b\n1,2,x\n", {"target": "b"}, ["column 2", "name"]),
+        ("a.csv", "", {"target": "b"}, ["a.csv", "empty"]),
+        ("a.csv", " \n\n", {"target": "b"}, ["a.csv", "empty"]),
+        ("a.csv", "a,b", {"target": "b"}, ["row"]),
+        ("a.csv", "b\nx\n", {"target": "b"}, ["column", "'b'"]),
+        ("a.csv", b"a,b\n1,x\n2,caf\xe9\n", {"target": "b"}, ["line 3", "utf-8", "0xe9", "--encoding cp1252"]),
+        ("a.csv", b"a,b\n1,\x00\n", {"target": "b"}, ["line 2", "zero byte"]),
+        ("a.csv", "a,b\n1,x\n", {"target": "b", "encoding": "utf-9"}, ["encoding", "'utf-9'"]),
+        ("a.csv", "a,b\n1,x\n", {"target": "b", "form": "xml"}, ["format", "'xml'", "csv"]),
+        ("a.csv", "i,a,b\n,1,x\n", {"target": "b", "ids": "i"}, ["line 2", "id 'i'"]),
+        ("a.csv", "t,b\n ,x\n", {"target": "b", "text": "t"}, ["a.csv", "text", "empty"]),
+        ("a.jsonl", '{"a": 1, "b": 2}\n\n{"a":', {"target": "b"}, ["a.jsonl line 3", "JSON"]),
+        ("a.jsonl", '{"a": "\\ud800", "b": 2}', {"target": "b"}, ["line 1", "JSON"]),
+        ("a.jsonl", "[1, 2]\n", {"target": "b"}, ["line 1", "JSON object"]),
+        ("a.jsonl", '{"a": [1], "b": 2}\n', {"target": "b"}, ["line 1", "'a'", "[1]"]),
+        ("a.jsonl", "[" * 100_000, {"target": "b"}, ["line 1", "JSON"]),
+        ("a.parquet", b"PAR1 nonsense", {"target": "b"}, ["Parquet"]),
+        ("a.txt", "pos\tgood\n\nbad\n", {}, ["a.txt line 3", "label", "tab", "'bad'"]),
+        ("a.png", b"", {}, ["labels", "image"]),
     ],
-)  # fmt: skip
-def test_what_cannot_be_read_is_an_error(given: Any, name: str, content: Any, options: Any, message: str) -> None:
-    with pytest.raises(DwacError, match=message) as error:
+)
+def test_what_cannot_be_read_is_an_error(given: Any, name: str, content: Any, options: Any, facts: list[Any]) -> None:
+    with refuses(DwacError, *facts) as error:
         given(name, content, **options)
-    assert name in str(error.value) or "unknown" in message
+    assert name in str(error.value) or {"encoding", "form"} & set(options)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +172,7 @@ def test_an_empty_text_is_left_out_of_training_and_noted(given: Any, name: str, 
     assert (rows.X, rows.y.tolist(), rows.ids) == (["good film", "bad film"], ["x", "z"], [7, 9] if table else [0, 2])
     assert rows.where(1).endswith(f"line {first + 1 + table}")
     (note,) = rows.notes
-    assert "1 of 3 texts is empty" in note
+    assert named(note, "1 of 3")
     assert note.endswith(f"line {first + table}")
 
 
@@ -211,17 +200,17 @@ def test_columns_are_looked_at_a_fixed_number_of_times(given: Any, form: str, mo
     content = file[form] if form in file else frame.to_parquet()
     assert given(f"a.{form}", content, target="column 7").X.columns.tolist() == [n for n in names if n != "column 7"]
     monkeypatch.setattr(parquet, "MOST_COLUMNS", 599)
-    with pytest.raises(InputError, match=r"a\..* has 600 columns; at most 599 are allowed; keep those that matter"):
+    with refuses(InputError, f"a.{form}", 600, 599):
         given(f"a.{form}", content, target="column 7")
 
 
 def test_tables_that_would_fill_the_memory_are_refused_unread(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "room", lambda: 2**20)
     frame = pd.DataFrame({"x": np.zeros(10**6), "y": "no"})
-    with pytest.raises(InputError, match=r"a.parquet takes 12,000,000 bytes or more in memory; .* give fewer rows"):
+    with refuses(InputError, "a.parquet", "12,000,000"):
         given("a.parquet", frame.to_parquet(), target="y")
     apart = "\n".join(f'{{"key {i}": 1}}' for i in range(1000))  # a million cells, all but a thousand of them gaps
-    with pytest.raises(InputError, match=r"a.jsonl: its 1,000 lines have 1,000 different keys; give fewer rows"):
+    with refuses(InputError, "a.jsonl", "1,000 lines", "1,000"):
         given("a.jsonl", apart, target="key 0")
 
 
@@ -238,7 +227,7 @@ def test_blanks_are_gaps_and_dates_dates_in_every_place(given: Any) -> None:
 
 
 def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no file or folder '.*nosuch.csv'"):
+    with refuses(InputError, "nosuch.csv"):
         read(tmp_path / "nosuch.csv", target="y")
 
 
@@ -249,7 +238,7 @@ def test_a_missing_number_stays_missing(given: Any) -> None:
 
 
 def test_a_column_that_turns_to_words_late_is_read_whole(given: Any) -> None:
-    lines = [f"{i},a" for i in range(150_000)] + ["x17,b"]  # beyond a megabyte, where types might be decided already
+    lines = [f"{i},{'a' * 500}" for i in range(2_500)] + ["x17,b"]  # beyond a megabyte, where types might be decided
     rows = given("a.csv", "c,y\n" + "\n".join(lines), target="y")
     assert rows.X["c"].iloc[[0, -1]].tolist() == ["0", "x17"]
 
@@ -284,10 +273,10 @@ def test_a_folder_of_images_by_class(tmp_path: Path) -> None:
 
 def test_folders_without_images_or_classes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x")
-    with pytest.raises(InputError, match=r"must contain images .*got 1 \.csv"):
+    with refuses(InputError, "images", "1 .csv"):
         read(tmp_path)
     images(tmp_path, "stray.png", "cat/1.png")
-    with pytest.raises(LabelError, match=r"stray.png is in no class"):
+    with refuses(LabelError, "stray.png", "class"):
         read(tmp_path)
 
 
@@ -321,33 +310,28 @@ def test_a_model_gets_its_columns_in_any_order_and_of_its_types(given: Any, mode
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("age,code\n1,x\n", r"must have the model's columns; missing: 'joined'; its columns are 'age', 'code'"),
-        ("age,code,joined\n", r"a.csv must have at least one row"),
-    ],
+    ("content", "facts"),
+    [("age,code\n1,x\n", ["missing: 'joined'", "'age', 'code'"]), ("age,code,joined\n", ["a.csv", "row"])],
 )
-def test_a_model_says_what_does_not_fit(given: Any, model: Model, content: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_a_model_says_what_does_not_fit(given: Any, model: Model, content: str, facts: list[str]) -> None:
+    with refuses(InputError, *facts):
         given("a.csv", content, like=model)
 
 
 def test_cells_that_do_not_fit_stay_as_written_for_the_model_to_judge(given: Any, model: Model) -> None:
     rows = given("a.csv", "age,code,joined\n1,x,2024-01-01\nold,x,2024-01-01\n2,x,May\n3,,\n", like=model)
-    assert model.clf.unreadable(rows.X) == {
-        1: "column 'age' must hold numbers; got 'old'",
-        2: "column 'joined' must hold dates such as 2024-05-31T14:00; got 'May'",
-    }
+    unreadable = model.clf.unreadable(rows.X)
+    assert list(unreadable) == [1, 2]
+    assert named(unreadable[1], "age", "numbers", "old")
+    assert named(unreadable[2], "joined", "dates", "2024-05-31T14:00", "May")
     assert rows.X["age"][[0, 2]].tolist() == [1, 2]
 
 
 def test_labels_must_be_among_the_classes(given: Any, model: Model) -> None:
     content = people(3).assign(old=["yes", "no", "perhaps"]).to_csv(index=False)
-    with pytest.raises(
-        LabelError, match=r"line 4: the model has no class 'perhaps' of 'old'; it was trained on 'no', 'yes'"
-    ):
+    with refuses(LabelError, "line 4", "perhaps", "old", "no", "yes"):
         given("a.csv", content, like=model, labelled=True)
-    with pytest.raises(InputError, match=r"no column 'old', the target in training"):
+    with refuses(InputError, "old", "target"):
         given("a.csv", people(3).drop(columns="old").to_csv(index=False), like=model, labelled=True)
 
 
@@ -366,7 +350,7 @@ def test_a_text_model_reads_lines_and_tables(given: Any, text_model: Model, monk
     assert (labelled.X, labelled.y) == (["good film", "bad film"], None)
     assert given("a.csv", "verdict,stars,review\npos,5,good film\n", like=text_model).X == ["good film"]
     assert given("a.csv", "stars,words\n5,good film\n", like=text_model).X == ["good film"]
-    with pytest.raises(InputError, match=r"which column is the text\? Name it with --text COLUMN"):
+    with refuses(InputError, "--text COLUMN"):
         given("a.csv", "a,b\ngood,film\n", like=text_model)
     for piped, texts in (("a good review\n", ["a good review"]), ("id,review\n1,good film\n", ["good film"])):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped.encode())))
@@ -375,9 +359,9 @@ def test_a_text_model_reads_lines_and_tables(given: Any, text_model: Model, monk
 
 def test_another_kind_of_data_is_refused(given: Any, model: Model, tmp_path: Path) -> None:
     images(tmp_path, "one.png")
-    with pytest.raises(InputError, match=r"the model reads a table; .* holds images; give a CSV"):
+    with refuses(InputError, "table", "images", "CSV"):
         read(tmp_path / "one.png", like=model)
-    with pytest.raises(InputError, match=r"the model reads a table; .* holds texts"):
+    with refuses(InputError, "table", "texts"):
         given("a.txt", "good film\n", like=model)
 
 
@@ -388,7 +372,7 @@ def test_a_model_remembers_its_columns(model: Model, tmp_path: Path) -> None:
     assert load(tmp_path / "plain").columns == Columns()
     for damaged in ("{", '{"target": 3}', '{"colour": "red"}', "[" * 1000):
         (folder / "columns.json").write_text(damaged)
-        with pytest.raises(StorageError, match=r"columns.json is damaged"):
+        with refuses(StorageError, "columns.json"):
             load(folder)
 
 

@@ -11,6 +11,7 @@ from dwac.errors import DwacError, InputError, LabelError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.reading import Columns, Model, load, read
 from dwac.reading.targets import judge, several, understand
+from tests.named import refuses
 
 
 def where(row: int) -> str:
@@ -47,7 +48,7 @@ def test_several_columns_are_labels_or_numbers() -> None:
     frame = pd.DataFrame({"a": ["0", "1"], "b": ["1", "0"], "c": ["2.5", "-3"], "d": ["x", "1"]})
     assert judge(frame, ["a", "b"], where)[0] == "labels"
     assert judge(frame, ["a", "c"], where)[0] == "numbers"
-    with pytest.raises(LabelError, match="line 2: several targets must be columns of 0 and 1, or numbers; 'd' is 'x'"):
+    with refuses(LabelError, "line 2", 0, 1, "numbers", "d", "x"):
         judge(frame, ["a", "d"], where)
 
 
@@ -56,18 +57,18 @@ def test_numbers_may_be_written_in_many_ways() -> None:
     assert understand(texts, ["y"], where, "numbers").y.tolist() == [1, 2.5, -300, 4, 0.5]
     commas = pd.DataFrame({"y": ["1,5", "2", "-3,25"]})
     assert understand(commas, ["y"], where, "numbers").y.tolist() == [1.5, 2, -3.25]
-    with pytest.raises(LabelError, match=r"line 3: the target 'y' must be a number; got '1,234\.5'"):
+    with refuses(LabelError, "line 3", "y", "number", "1,234.5"):
         understand(pd.DataFrame({"y": ["2.5", "1,234.5"]}), ["y"], where, "numbers")
 
 
 @pytest.mark.parametrize(
     ("value", "why"),
-    [(None, "is missing"), ("", "is missing"), ("nan", "is missing"), ("-inf", "is infinite"), (np.inf, "is infinite"),
-     ("1e999", "is infinite"), ("cheap", "must be a number; got 'cheap'"), (True, "must be a number; got 'True'")],
+    [(None, "missing"), ("", "missing"), ("nan", "missing"), ("-inf", "infinite"), (np.inf, "infinite"),
+     ("1e999", "infinite"), ("cheap", "'cheap'"), (True, "'True'")],
 )  # fmt: skip
 def test_what_is_no_number_is_named_with_its_line(value: Any, why: str) -> None:
     frame = pd.DataFrame({"y": pd.Series(["1.5", value, "2"], dtype=object)})
-    with pytest.raises(LabelError, match=f"line 3: the target 'y' {why}"):
+    with refuses(LabelError, "line 3", "'y'", why):
         understand(frame, ["y"], where, "numbers")
 
 
@@ -75,9 +76,9 @@ def test_labels_in_cells_and_lists_are_the_same() -> None:
     cells: Any = several(pd.DataFrame({"y": ["b|a", None, " a | a ", "c"]}), ["y"], where)
     lists: Any = several(pd.DataFrame({"y": [["b", "a"], [], ["a", "a"], ["c"]]}), ["y"], where)
     assert cells.tolist() == lists.tolist() == [["b", "a"], [], ["a"], ["c"]]
-    with pytest.raises(LabelError, match=r"line 3: 'y' must be a list of labels, as in other rows; got None"):
+    with refuses(LabelError, "line 3", "y", "list", "None"):
         several(pd.DataFrame({"y": pd.Series([["a"], None], dtype=object)}), ["y"], where)
-    with pytest.raises(LabelError, match=r"line 2: the labels in 'y' must be texts or whole numbers; got 1\.5"):
+    with refuses(LabelError, "line 2", "y", 1.5):
         several(pd.DataFrame({"y": [[1.5]]}), ["y"], where)
 
 
@@ -87,11 +88,11 @@ def test_an_order_names_every_label_once() -> None:
     assert found.task == "ordered"
     assert found.y.cat.categories.tolist() == ["low", "mid", "high"]  # as far as they occur
     assert understand(frame, ["stars"], where, "ordered").y.cat.categories.tolist() == [1, 2, 10]
-    with pytest.raises(InputError, match="it lacks 'high'"):
+    with refuses(InputError, "high"):
         understand(frame, ["y"], where, None, ["low", "mid"])
-    with pytest.raises(InputError, match="it names a label twice"):
+    with refuses(InputError, "y", "twice"):
         understand(frame, ["y"], where, None, ["low", "mid", "high", "low"])
-    with pytest.raises(InputError, match="unknown task 'regression'; choose classes, ordered, labels, numbers"):
+    with refuses(InputError, "regression", "classes", "ordered", "labels", "numbers"):
         understand(frame, ["y"], where, "regression")
 
 
@@ -105,7 +106,7 @@ def test_sentences_may_come_with_numbers(tmp_path: Path) -> None:
 
 def test_lists_are_for_targets_alone(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"x": [1], "y": ["a"]}\n')
-    with pytest.raises(InputError, match="line 1: 'x' must be a single value"):
+    with refuses(InputError, "line 1", "x"):
         read(tmp_path / "a.jsonl", target="y")
 
 
@@ -130,11 +131,11 @@ def test_a_model_reads_its_targets_in_any_order_and_says_which_are_lacking(table
     assert again.y.columns.tolist() == ["up", "big"]
     assert again.y.to_numpy().tolist() == table[["up", "big"]].to_numpy().tolist()
     table.drop(columns="big").to_csv(tmp_path / "c.csv", index=False)
-    with pytest.raises(InputError, match="has no column 'big', the target in training"):
+    with refuses(InputError, "big", "target"):
         read(tmp_path / "c.csv", like=model, labelled=True)
-    with pytest.raises(InputError, match="the targets must be those of training, 'up', 'big'; got 'up'"):
+    with refuses(InputError, "'up', 'big'", "got 'up'"):
         read(tmp_path / "a.csv", like=model, labelled=True, target="up")
-    with pytest.raises(InputError, match="the targets must be those of training, 'up', 'big'; got 'up', 'p'"):
+    with refuses(InputError, "'up', 'big'", "'up', 'p'"):
         read(tmp_path / "a.csv", like=model, labelled=True, target=["up", "p"])
     assert read(tmp_path / "c.csv", like=model).y is None
 
@@ -143,10 +144,10 @@ def test_a_model_of_numbers_refuses_texts_by_line(table: pd.DataFrame, tmp_path:
     reg = DWACRegressor(epochs=1, random_state=0, device="cpu").fit(table[["x"]], table["p"])
     model = Model(reg, Columns(target="p"))
     table.astype(object).assign(p=["cheap", *table["p"][1:]]).to_csv(tmp_path / "a.csv", index=False)
-    with pytest.raises(DwacError, match=r"a\.csv line 2: the target 'p' must be a number; got 'cheap'"):
+    with refuses(DwacError, "a.csv line 2", "p", "number", "cheap"):
         read(tmp_path / "a.csv", like=model, labelled=True)
-    with pytest.raises(InputError, match="the model was trained on one column of numbers; name one; got 'p', 'q'"):
+    with refuses(InputError, "one column", "'p', 'q'"):
         read(tmp_path / "a.csv", like=model, labelled=True, target=["p", "q"])
     (tmp_path / "texts.txt").write_text("a film\n")
-    with pytest.raises(InputError, match="the model reads a table"):
+    with refuses(InputError, "table"):
         read(tmp_path / "texts.txt", like=model)

@@ -16,6 +16,7 @@ from dwac.errors import CalibrationWarning, InputError, StorageError
 from dwac.estimator.evaluation import predict
 from dwac.reading import load
 from dwac.scoring import Request, models, schema, score
+from tests.named import named, refuses
 from tests.scoring.conftest import people
 
 Folders = Any
@@ -66,7 +67,7 @@ def test_texts_and_encoded_images_are_read_from_a_column(folder_of: Folders) -> 
     images = pictures()
     found = scored(folder_of("images"), [pa.record_batch({"picture": images, "id": list("abcde")})], id="id", voters=1)
     assert found["unreadable"].notna().tolist() == [True, True, False, False, False]
-    assert found["unreadable"][0] == "the image is missing"
+    assert "missing" in found["unreadable"][0]
     assert found["voters"].map(len).tolist() == [0, 0, 1, 1, 1]
     assert found["label"].tolist()[2:] == dwac.load(folder_of("images"), device="cpu").predict(images[2:]).tolist()
 
@@ -124,7 +125,7 @@ def test_a_row_is_answered_the_same_whoever_is_asked_beside(folder_of: Folders) 
     probability = [scored(folder_of("classes"), [batch])["probability"][0] for batch in (alone, beside, written)]
     assert probability[0] == probability[2] == pytest.approx(probability[1], abs=1e-9)
     bad = scored(folder_of("classes"), [pa.record_batch({"age": ["x"], "pay": [0.5], "town": ["7"]})])
-    assert "must hold numbers" in bad["unreadable"][0]
+    assert named(bad["unreadable"][0], "'age'", "numbers", "'x'")
     assert bad.drop(columns=["id", "unreadable"]).isna().all(axis=None)
 
 
@@ -132,31 +133,31 @@ def test_ids_have_the_type_that_was_asked(folder_of: Folders) -> None:
     batch = pa.RecordBatch.from_pandas(people(3).assign(key=[5, 6, 7]))
     assert scored(folder_of("classes"), [batch], id="key")["id"].tolist() == ["5", "6", "7"]
     assert scored(folder_of("classes"), [batch], id="key", id_type="int64")["id"].tolist() == [5, 6, 7]
-    with pytest.raises(InputError, match="no column 'kez' of ids; its columns are"):
+    with refuses(InputError, "kez"):
         scored(folder_of("classes"), [batch], id="kez")
-    with pytest.raises(InputError, match="must be int64"):
+    with refuses(InputError, "int64"):
         scored(folder_of("classes"), [batch], id="note", id_type="int64")
 
 
 def test_what_cannot_be_given_is_refused_before_the_first_row(folder_of: Folders) -> None:
-    wrong: list[tuple[Any, dict[str, Any], str]] = [
-        ("classes", {"quantiles": [0.5]}, "quantiles are for models of numbers"),
-        ("numbers", {"quantiles": [2]}, "between 0 and 1"),
-        ("private", {"voters": 2}, "which a private model does not show"),
-        ("classes", {"epsilon": 3}, "epsilon"),
-        ("classes", {"colour": 3}, "unknown option"),
-        ("classes", {"id_type": "float"}, "id_type must be string or int64"),
+    wrong: list[tuple[Any, dict[str, Any], list[Any]]] = [
+        ("classes", {"quantiles": [0.5]}, ["quantiles", "numbers"]),
+        ("numbers", {"quantiles": [2]}, [0, 1]),
+        ("private", {"voters": 2}, ["private"]),
+        ("classes", {"epsilon": 3}, ["epsilon"]),
+        ("classes", {"colour": 3}, ["colour"]),
+        ("classes", {"id_type": "float"}, ["id_type", "string", "int64"]),
     ]
-    for kind, options, why in wrong:
-        with pytest.raises(InputError, match=why):
+    for kind, options, facts in wrong:
+        with refuses(InputError, *facts):
             score(folder_of(kind), [], device="cpu", **options)
-    with pytest.raises(InputError, match="path of a model folder, not a model"):
+    with refuses(InputError, "path"):
         score(dwac.DWACClassifier(), [])
-    with pytest.raises(StorageError, match="there is no model in"):
+    with refuses(StorageError, "nowhere"):
         score("nowhere", [])
-    with pytest.raises(InputError, match="missing: 'town'"):
+    with refuses(InputError, "town"):
         list(score(folder_of("classes"), [pa.record_batch({"age": [1], "pay": [2.0]})], device="cpu"))
-    with pytest.raises(InputError, match="must be pyarrow record batches; got DataFrame"):
+    with refuses(InputError, "DataFrame"):
         list(score(folder_of("classes"), [people(1)], device="cpu"))
 
 
@@ -183,7 +184,7 @@ def test_a_model_is_loaded_once_and_again_when_its_folder_changes(
     clf.save(tmp_path, overwrite=True)
     assert len(models.model_of(asked).clf.references_) == len(clf.references_)
     assert len(loads) == 2
-    with pytest.raises(StorageError, match=f"must have the fingerprint '{expect}'"):
+    with refuses(StorageError, expect):
         models.model_of(Request(str(tmp_path), device="cpu", expect=expect))
 
 

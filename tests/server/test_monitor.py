@@ -15,7 +15,7 @@ from dwac.monitoring import Monitor
 from dwac.server import create_app
 from dwac.server.metrics import Metrics
 from dwac.server.watch import Watch, prepare_folder
-from tests.monitoring.test_monitor import QUICK, old, people
+from tests.monitoring.helpers import QUICK, old, people
 from tests.server.client import Client, served
 from tests.server.test_server import TOKEN, fitted, pixels
 

@@ -17,7 +17,7 @@ import pytest
 from dwac import DWACClassifier
 from dwac.errors import ProcessError
 from dwac.server.workers import Plan, Supervisor, _work, _Worker
-from tests.monitoring.test_monitor import QUICK, old, people
+from tests.monitoring.helpers import QUICK, old, people
 from tests.server.client import HANG, Client, until
 from tests.server.test_monitor import rows_of
 from tests.server.test_server import DWAC

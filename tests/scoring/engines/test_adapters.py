@@ -17,6 +17,7 @@ import pytest
 
 from dwac import scoring
 from dwac.errors import InputError, StorageError
+from tests.named import refuses
 from tests.scoring.engines.conftest import needed, table
 
 OPTIONS: dict[str, Any] = {"id": "row", "probabilities": True, "voters": 2, "epsilon": 0.2}
@@ -73,14 +74,14 @@ def test_the_meta_of_dask_is_what_partitions_are(engine_model: Path) -> None:
 
 
 def test_a_worker_that_does_not_see_the_model_says_so(engine_model: Path) -> None:
-    with pytest.raises(StorageError, match=r"no model in '.*gone'.*every worker sees under this path"):
+    with refuses(StorageError, "worker", "path"):
         scoring.dask(engine_model.parent / "gone")(table(3).to_pandas())
 
 
 def test_an_engine_that_is_not_installed_is_named(engine_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setitem(sys.modules, "ray.data", None)
-    with pytest.raises(InputError, match=r"needs ray.*pip install 'dwac\[ray\]'"):
+    with refuses(InputError, "pip install 'dwac[ray]'"):
         scoring.ray(engine_model)
 
 
