@@ -111,8 +111,6 @@ def train(
         chosen |= {"told": written, "sheet": sheet, "unlabelled": unlabelled, "form": form, "encoding": encoding}
         rows = read(data, target=target, text=text, ids=ids, groups=groups, **chosen)
     tasks.check(rows, data)
-    with unreadable.located(rows):
-        rows = replace(rows, notes=(*rows.notes, *column_notes(rows)))
     name = rows.kind if encoder == "auto" else encoder
     quick = tasks.quick(rows, len(rows) if streamed is None else streamed.stream.n, name) if fast else {}
     if shards is not None:
@@ -136,6 +134,7 @@ def train(
     )
     with unreadable.located(rows):
         kinds, aside = columns_of_table(rows)
+        rows = replace(rows, notes=(*rows.notes, *column_notes(rows)))
     aside = left_aside(rows, aside)
     if streamed is None:
         show_rows(rows, data, kinds, aside, console)
