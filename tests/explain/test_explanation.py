@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from dwac import ReferenceSet
 from dwac.conformal import Calibration
 from dwac.errors import InputError, NonFiniteError, PrivacyError, ShapeError
-from dwac.explain import Explanation, explain
+from dwac.explain import explain
 from dwac.kernels import KERNELS
 from tests import oracle
+from tests.explain.helpers import every_text
+from tests.named import named, refuses
 
 
 def random_set(seed: int, m: int = 8, n_classes: int = 3, kernel: str = "gaussian") -> tuple[ReferenceSet, Any]:
@@ -30,6 +32,12 @@ def random_set(seed: int, m: int = 8, n_classes: int = 3, kernel: str = "gaussia
 
 def label_of(refs: ReferenceSet, query: Any) -> int:
     return int(refs.log_class_weights(query).argmax())
+
+
+def exact_votes(log_w: Any, labels: Any, class_weights: Any) -> Any:
+    """The votes for each class, by correctly rounded sums."""
+    votes = np.exp(log_w) * class_weights[labels]
+    return np.array([math.fsum(votes[labels == k]) for k in range(len(class_weights))])
 
 
 def test_shares_are_parts_of_the_whole_vote() -> None:
@@ -53,12 +61,12 @@ def test_a_far_query_still_has_shares() -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
+@pytest.mark.parametrize("seed", range(12))
 def test_deciding_is_the_least_number_that_no_labels_of_the_rest_can_overturn(seed: int, kernel: str) -> None:
     refs, query = random_set(seed, m=6, kernel=kernel)
     e = explain(refs, query)[0]
     near = refs.nearest(query, k=6)
-    labels = refs.labels.numpy()
+    labels, log_w = refs.labels.numpy(), oracle.log_weights(query, refs.embeddings, kernel)[0]
 
     def fixed(j: int) -> bool:
         """Whether every way to label the rest leaves the label: all of them tried."""
@@ -66,7 +74,7 @@ def test_deciding_is_the_least_number_that_no_labels_of_the_rest_can_overturn(se
         for other in itertools.product(range(3), repeat=len(rest)):
             changed = labels.copy()
             changed[rest] = other
-            if label_of(ReferenceSet(refs.embeddings, changed, n_classes=3, kernel=kernel), query) != e.label:
+            if exact_votes(log_w, changed, np.ones(3)).argmax() != e.label:
                 return False
         return True
 
@@ -81,12 +89,6 @@ def weighted_set(seed: int) -> tuple[ReferenceSet, list[list[float]]]:
     weights = rng.choice([0.5, 1.0, 2.0, 3.7], size=n_classes)
     refs = ReferenceSet(points, rng.integers(n_classes, size=m), n_classes=n_classes, class_weights=weights)
     return refs, [[0.0] * points.shape[1]]
-
-
-def exact_votes(log_w: Any, labels: Any, class_weights: Any) -> Any:
-    """The votes for each class, by correctly rounded sums."""
-    votes = np.exp(log_w) * class_weights[labels]
-    return np.array([math.fsum(votes[labels == k]) for k in range(len(class_weights))])
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -169,13 +171,13 @@ def test_an_edit_between_two_reads_does_not_mix_two_states() -> None:
 def test_flip_set_changes_the_label_and_no_smaller_set_does(seed: int, kernel: str) -> None:
     refs, query = random_set(seed, kernel=kernel)
     before = label_of(refs, query)
+    labels, log_w = refs.labels.numpy(), oracle.log_weights(query, refs.embeddings, kernel)[0]
     flip = explain(refs, query)[0].flip_set()
     assert flip is not None
     for size in range(1, len(flip)):
-        for smaller in itertools.combinations(refs.ids, size):
-            kept, _ = random_set(seed, kernel=kernel)
-            kept.remove(smaller)
-            assert label_of(kept, query) == before
+        for gone in itertools.combinations(range(len(refs)), size):
+            votes = exact_votes(np.delete(log_w, gone), np.delete(labels, gone), np.ones(3))
+            assert votes.argmax() == before
     refs.remove(flip)
     assert label_of(refs, query) != before
 
@@ -239,14 +241,10 @@ def test_an_example_of_low_typicality_is_called_unlike_the_training_data() -> No
     given: dict[str, Any] = {"calibration": Calibration([0.0, 0.1, 0.2, 0.3]), "typicality": np.array([0.4, 0.05])}
     usual, strange = explain(refs, [[0.0], [99.0]], **given)
     assert usual.typicality == usual.to_dict()["typicality"] == 0.4
-    assert (
-        "Typicality 0.400: 40 % of calibration examples are at least as unlike the training examples."
-        in usual.sentences()
-    )
-    assert "It is unlike the training data." not in str(usual)
-    assert "It is unlike the training data." in " ".join(strange.sentences())
-    assert "It is unlike the training data." in strange.to_html()
-    with pytest.raises(ShapeError, match="typicality must have one entry per query: 1 required, got 2"):
+    assert any(named(each, "0.400", "40 %") for each in usual.sentences())
+    unlike = "unlike the training data"
+    assert [unlike in shown for shown in (str(usual), " ".join(strange.sentences()), strange.to_html())] == [0, 1, 1]
+    with refuses(ShapeError, "typicality", 1, 2):
         explain(refs, [[0.0]], **given)
 
 
@@ -265,10 +263,6 @@ def test_names_and_records_are_the_users_own() -> None:
     assert series.neighbors[1].record == "y"
 
 
-def every_text(e: Explanation) -> list[str]:
-    return [str(e), repr(e), e.to_html(), json.dumps(e.to_dict()), e.to_frame().to_json()]
-
-
 def test_private_explanations_hold_labels_and_rounded_shares_only() -> None:
     refs = ReferenceSet([[0.0], [0.4], [3.0]], [0, 0, 1], ids=["secret-ann", "secret-bob", "secret-eve"])
     records = {name: f"record of {name}" for name in refs.ids}
@@ -281,7 +275,7 @@ def test_private_explanations_hold_labels_and_rounded_shares_only() -> None:
     assert private.probabilities == {0: 1.0, 1: 0.0}
     assert (open_.deciding, open_.flip_size) == (1, 2)
     assert (private.deciding, private.flip_size) == (10, 10)  # ten or fewer
-    assert "(10 or fewer of 3) decide the label" in str(private)
+    assert named(private, "10 or fewer")
     with pytest.raises(PrivacyError, match="flip_size"):
         private.flip_set()
 
@@ -326,28 +320,27 @@ def test_words_say_the_numbers() -> None:
     e = explain(refs, [[0.1]], calibration=Calibration(np.linspace(-1, 1, 9)))[0]
     text = str(e)
     assert f"probability {100 * e.probability:.1f} %." in text
-    assert "Credibility 0.800: 80 % of calibration examples fit their own label no better." in text
-    assert f"Confidence {100 * e.confidence:.1f} %:" in text  # type: ignore[operator]
-    assert f"Removing as few as {e.flip_size} training examples" in text
+    assert named(text, "Credibility 0.800", "80 %", f"Confidence {100 * e.confidence:.1f} %")  # type: ignore[operator]
+    assert named(text, f"{e.flip_size} training examples")
 
 
 def test_bad_input_is_named() -> None:
     refs = ReferenceSet([[0.0], [1.0]], [0, 1])
-    with pytest.raises(ShapeError, match="1 columns"):
+    with refuses(ShapeError, 1, 2):
         explain(refs, [[0.0, 1.0]])
     with pytest.raises(NonFiniteError, match="row 1"):
         explain(refs, [[0.0], [np.nan]])
-    with pytest.raises(InputError, match="k must be"):
+    with refuses(InputError, "k", 0):
         explain(refs, [[0.0]], k=0)
-    with pytest.raises(ShapeError, match="all 2 labels; got 1"):
+    with refuses(ShapeError, 2, 1):
         explain(refs, [[0.0]], classes=["only"])
-    with pytest.raises(InputError, match="distinct"):
+    with refuses(InputError, "classes"):
         explain(refs, [[0.0]], classes=["same", "same"])
-    with pytest.raises(InputError, match="distinct"):
+    with refuses(InputError, "classes"):
         explain(refs, [[0.0]], classes=[["no"], ["yes"]])
-    with pytest.raises(InputError, match="got list"):
+    with refuses(InputError, "records", "list"):
         explain(refs, [[0.0]], records=["a", "b"])  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="0 has several"):
+    with refuses(InputError, "records", 0):
         explain(refs, [[0.0]], records=pd.Series(["a", "b"], index=[0, 0]))
 
 

@@ -3,7 +3,6 @@
 import copy
 import pickle
 import re
-from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,32 +13,8 @@ from dwac import ReferenceSet
 from dwac.conformal import Calibration
 from dwac.errors import ShapeError
 from dwac.explain import Explanation, Explanations, explain, explain_labels, explain_numbers
-
-COLUMNS = [f"column {i} of the table" for i in range(30)]
-IDS = ["ann", "bob", "eve", "joe"]
-RECORDS = pd.DataFrame(np.arange(120.0).reshape(4, 30), index=IDS, columns=COLUMNS)
-REFS = ReferenceSet([[0.0], [0.5], [1.1], [4.0]], [0, 0, 1, 1], ids=IDS)
-SHOWN = {"record": dict(zip(COLUMNS, range(30), strict=True))}
-
-
-def one(**more: Any) -> Explanation:
-    given: dict[str, Any] = {
-        "records": RECORDS,
-        "shown": [SHOWN],
-        "calibration": Calibration(np.linspace(-1, 1, 19)),
-    } | more
-    return explain(REFS, [[0.1]], k=3, classes=["no", "yes"], **given)[0]
-
-
-def crowd(descriptions: list[str] | None = None, columns: Sequence[Hashable] = COLUMNS) -> Explanation:
-    """An explanation by groups."""
-    points = np.random.default_rng(0).normal(size=(300, 2))
-    refs = ReferenceSet(points, np.arange(300) % 2, ids=[f"r{i}" for i in range(300)])
-    records = pd.DataFrame(np.ones((300, 30)), index=refs.ids, columns=list(columns))
-    own = {"record": dict(zip(columns, range(30), strict=True))}
-    said = None if descriptions is None else [descriptions[i % len(descriptions)] for i in range(len(refs.groups))]
-    return explain(refs, [[0.1, 0.0]], records=records, shown=[own], descriptions=said)[0]
-
+from tests.explain.helpers import COLUMNS, IDS, RECORDS, REFS, explained_by_groups, explained_by_voters
+from tests.named import refuses
 
 # One
 
@@ -48,7 +23,7 @@ def crowd(descriptions: list[str] | None = None, columns: Sequence[Hashable] = C
 @pytest.mark.parametrize("groups", [False, True])
 def test_no_line_is_wider_than_asked(width: int, groups: bool) -> None:
     words = ["column 7 of the table at least 12, column 3 of the table always a value with quite a long name"]
-    e = crowd(words) if groups else one()
+    e = explained_by_groups(words) if groups else explained_by_voters()
     assert e.few_suffice != groups
     assert max(map(len, e.to_text(width).splitlines())) <= width
 
@@ -56,25 +31,25 @@ def test_no_line_is_wider_than_asked(width: int, groups: bool) -> None:
 def test_the_width_is_that_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     for columns in (70, 110):
         monkeypatch.setenv("COLUMNS", str(columns))
-        assert str(one()) == one().to_text(columns)
+        assert str(explained_by_voters()) == explained_by_voters().to_text(columns)
     monkeypatch.setenv("COLUMNS", "3")  # nobody can read that
-    assert str(one()) == one().to_text(60)
+    assert str(explained_by_voters()) == explained_by_voters().to_text(60)
 
 
 def test_the_first_line_says_what_matters_and_the_last_how_many_columns_are_left_out() -> None:
-    lines = one().to_text(120).splitlines()
+    lines = explained_by_voters().to_text(120).splitlines()
     assert lines[0].startswith("Predicted no with probability ")
     head = next(line for line in lines if line.lstrip().startswith("share"))
     shown = head.count("column ")
     assert 0 < shown < 30
     assert lines[-1].startswith(f"{30 - shown} more columns, in to_frame(): column ")
-    narrow = one().to_text(60)
+    narrow = explained_by_voters().to_text(60)
     assert "more columns" in narrow
-    assert "more column" not in one().to_text(10_000)
+    assert "more column" not in explained_by_voters().to_text(10_000)
 
 
 def test_beside_groups_the_last_line_counts_the_columns_that_the_example_does_not_show() -> None:
-    *_, mine, last = crowd(["column 7 of the table at least 12"]).to_text(120).splitlines()
+    *_, mine, last = explained_by_groups(["column 7 of the table at least 12"]).to_text(120).splitlines()
     shown = mine.count(" of the table ")
     assert mine.startswith("This example: column ")
     assert 0 < shown < 30
@@ -82,22 +57,22 @@ def test_beside_groups_the_last_line_counts_the_columns_that_the_example_does_no
 
 
 def test_the_example_stands_above_those_who_voted() -> None:
-    lines = one().to_text(120).splitlines()
+    lines = explained_by_voters().to_text(120).splitlines()
     place = next(i for i, line in enumerate(lines) if "this example" in line)
     assert lines[place - 1].split()[:4] == ["share", "label", "id", "distance"]
     assert [line.split()[3] for line in lines[place + 1 : place + 4]] == ["ann", "bob", "eve"]
-    page = one().to_html()
+    page = explained_by_voters().to_html()
     assert page.index("this example") < page.index('<th scope="col">ann')
     few = {"records": RECORDS[COLUMNS[:4]], "shown": [{"record": dict.fromkeys(COLUMNS[:4], 1)}]}
-    page = one(**few).to_html()
+    page = explained_by_voters(**few).to_html()
     assert page.index("this example") < page.index("ann")
     assert page.count('<tr class="dwac-example">') == 1
     for shown in ({}, few):
-        assert "this example" not in one(**shown).to_html(example=False)
+        assert "this example" not in explained_by_voters(**shown).to_html(example=False)
 
 
 def test_many_columns_of_a_page_are_lines_and_few_records_beside_each_other() -> None:
-    page = one().to_html()
+    page = explained_by_voters().to_html()
     names = re.findall(r'<th scope="row">(.*?)</th>', page)
     assert names == list(COLUMNS)
     assert [html.count("<td") for html in re.findall(r"<tr><th scope=\"row\">.*?</tr>", page)] == [4] * 30
@@ -109,7 +84,7 @@ def test_many_columns_of_a_page_are_lines_and_few_records_beside_each_other() ->
 
 
 def test_shares_are_percentages_everywhere() -> None:
-    e = one()
+    e = explained_by_voters()
     percentages = [f"{100 * n.share:.1f} %" for n in e.neighbors[:2]]
     for text in (str(e), e.to_html()):
         assert all(share in text for share in percentages)
@@ -120,7 +95,7 @@ def test_shares_are_percentages_everywhere() -> None:
 
 
 def test_columns_that_set_groups_apart_come_first() -> None:
-    e = crowd(["column 12 of the table at least 3, column 1 of the table at most 2"])
+    e = explained_by_groups(["column 12 of the table at least 3, column 1 of the table at most 2"])
     assert e._telling(COLUMNS)[:3] == [COLUMNS[12], COLUMNS[1], COLUMNS[0]]
     text = e.to_text(100)
     assert "column 12 of the table at least 3" in " ".join(text.split())
@@ -130,13 +105,13 @@ def test_columns_that_set_groups_apart_come_first() -> None:
 
 
 def test_columns_without_names_are_told_by_number_and_ordered_alike() -> None:
-    printed = crowd(["column 21 at least 12, column 3 at most 4"], columns=range(30)).to_text(70)
+    printed = explained_by_groups(["column 21 at least 12, column 3 at most 4"], columns=range(30)).to_text(70)
     assert "This example: column 21 21, column 3 3, column 0 0" in printed
 
 
 def test_a_day_is_shown_without_the_time() -> None:
     days = pd.DataFrame({"day": pd.Timestamp("2024-05-01")}, index=IDS)
-    e = one(records=days, shown=[{"record": {"day": pd.Timestamp("2024-05-02")}}])
+    e = explained_by_voters(records=days, shown=[{"record": {"day": pd.Timestamp("2024-05-02")}}])
     for shown in (str(e), e.to_html()):
         assert "2024-05-02" in shown
         assert "00:00:00" not in shown
@@ -144,7 +119,7 @@ def test_a_day_is_shown_without_the_time() -> None:
 
 def test_large_numbers_are_written_out_in_pages_too() -> None:
     pay = pd.DataFrame({"pay": 123456.5}, index=IDS)
-    assert "<td>123456.5</td>" in one(records=pay).to_html()
+    assert "<td>123456.5</td>" in explained_by_voters(records=pay).to_html()
 
 
 def test_a_record_may_have_columns_of_our_names() -> None:
@@ -220,7 +195,7 @@ def test_they_are_a_list_with_ids() -> None:
     assert copy.copy(found).ids == found.ids
     found.append(found[0])  # whose id nobody knows
     assert found.ids == [0, 1, 2, 3]
-    with pytest.raises(ShapeError, match="one entry per explanation, 3; got 2"):
+    with refuses(ShapeError, 3, 2):
         Explanations(many(), ["a", "b"])
 
 

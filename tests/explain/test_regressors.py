@@ -14,10 +14,11 @@ from dwac import load
 from dwac.errors import HeadError, InputError, UnreadableWarning
 from dwac.estimator.regressor import DWACRegressor
 from dwac.metrics import ood_scores
-from tests.explain.test_privacy import UNSEEN, all_numbers, aurocs, held, moved, numbers, patients
+from tests.explain.helpers import UNSEEN, all_numbers, aurocs, held, moved, numbers, patients
+from tests.named import named, refuses
 
 X = patients(300, 1, "patient")
-NEW = UNSEEN[:12]
+NEW = UNSEEN[:6]
 
 
 def cost(rows: pd.DataFrame) -> Any:
@@ -30,9 +31,14 @@ def fitted(y: Any, *, crossed: bool, **more: Any) -> DWACRegressor:
     return DWACRegressor(random_state=0, device="cpu", verbose=False, **settings, **more).fit(X, y)
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["cross-fitted", "split"])
-def reg(request: pytest.FixtureRequest) -> DWACRegressor:
-    return fitted(cost(X).rename("cost"), crossed=request.param)
+@pytest.fixture(scope="module")
+def reg() -> DWACRegressor:
+    return fitted(cost(X).rename("cost"), crossed=False)
+
+
+@pytest.fixture(scope="module", params=["cross-fitted", "split"])
+def either(request: pytest.FixtureRequest) -> DWACRegressor:
+    return request.getfixturevalue("reg") if request.param == "split" else fitted(cost(X).rename("cost"), crossed=True)
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +47,17 @@ def two() -> DWACRegressor:
     return fitted(y, crossed=False, average="median")
 
 
-def test_explanations_agree_with_predictions_intervals_and_typicality(reg: DWACRegressor) -> None:
+def test_explanations_agree_with_predictions_intervals_and_typicality(either: DWACRegressor) -> None:
     for epsilon in (0.1, 0.3):
-        found = reg.explain(NEW, epsilon=epsilon)
-        assert [e.prediction for e in found] == reg.predict(NEW).tolist()
-        assert [list(e.interval) for e in found] == reg.predict_interval(NEW, epsilon).tolist()
-        assert [e.typicality for e in found] == reg.typicality(NEW).tolist()
-        certain = reg.expected_intervals(epsilon).guarantee
+        found = either.explain(NEW, epsilon=epsilon)
+        assert [e.prediction for e in found] == either.predict(NEW).tolist()
+        assert [list(e.interval) for e in found] == either.predict_interval(NEW, epsilon).tolist()
+        assert [e.typicality for e in found] == either.typicality(NEW).tolist()
+        certain = either.expected_intervals(epsilon).guarantee
         assert {e.guarantee for e in found} == {1 - epsilon if certain is None else certain}
         assert {e.epsilon for e in found} == {epsilon}
     levels = list(found[0].quantiles or {})
-    assert [list((e.quantiles or {}).values()) for e in found] == reg.predict_quantiles(NEW, levels).tolist()
+    assert [list((e.quantiles or {}).values()) for e in found] == either.predict_quantiles(NEW, levels).tolist()
     for row, e in enumerate(found):
         assert e.record == NEW.iloc[row].to_dict()
         assert e.neighbors[0].record == X.loc[e.neighbors[0].id].to_dict()
@@ -92,8 +98,8 @@ def test_several_numbers_agree_with_predictions(two: DWACRegressor) -> None:
     assert [[list(ends) for ends in e.interval] for e in found] == two.predict_interval(NEW).tolist()
     e = found[0]
     assert e.names == ("cost", "days")
-    assert (e.average, e.sentences()[0][:15]) == ("median", "Predicted cost ")
-    assert "would move days most" in " ".join(str(e).split())
+    assert e.average == "median"
+    assert named(e.sentences()[0], "cost", "days")
     assert len(e.plot().axes) == 2
     assert len(json.loads(json.dumps(e.to_dict()))["quantiles"]["0.5"]) == 2
 
@@ -106,8 +112,7 @@ def test_few_representatives_explain_for_all(reg: DWACRegressor) -> None:
     assert (e.n_references, e.n_examples) == (40, len(reg.references_))
     assert sum(group.share for group in e.groups) == pytest.approx(1, abs=1e-9)
     assert e.groups[0].words
-    assert "40 representatives vote for" in " ".join(str(e).split())
-    assert "They predict what all would" in " ".join(str(e).split())
+    assert named(e, "40 representatives", few.agreement_)
     left = few.references_.alone()
     left.remove([e.influential[0].id])
     h = torch.as_tensor(few.embed(NEW[:1]))
@@ -124,7 +129,7 @@ def test_an_unreadable_row_costs_no_other_row_its_explanation() -> None:
         assert second.unreadable is not None
         assert (second.neighbors, second.groups, second.influential, second.histogram) == ((), (), (), None)
         assert (math.isnan(second.prediction), second.interval, second.typicality) == (True, None, None)
-        assert "No training example voted on it" in str(second)
+        assert named(second, second.unreadable)
         assert "<table>" not in second.to_html()
         answer = json.loads(json.dumps(second.to_dict(), allow_nan=False))
         assert (answer["prediction"], answer["interval"]) == (None, None)
@@ -146,7 +151,7 @@ def test_a_network_without_votes_has_nobody_to_show() -> None:
 def test_wrong_settings_are_an_error(reg: DWACRegressor) -> None:
     with pytest.raises(InputError, match="epsilon"):
         reg.explain(NEW, epsilon=1.5)
-    with pytest.raises(InputError, match="k must be"):
+    with refuses(InputError, "k", 0):
         reg.explain(NEW, 0)
 
 
@@ -157,9 +162,9 @@ def answers(model: DWACRegressor, rows: pd.DataFrame) -> list[Any]:
     return [{"explain": e.to_dict(), "sentences": e.sentences()} for e in model.explain(rows, private=True)]
 
 
-def test_a_model_saved_without_its_examples_explains_in_private(reg: DWACRegressor, tmp_path: Path) -> None:
-    model: Any = load(reg.save(tmp_path / "model", include_examples=False), device="cpu")
-    for mine, theirs in zip(reg.explain(NEW, private=True), model.explain(NEW), strict=True):
+def test_a_model_saved_without_its_examples_explains_in_private(either: DWACRegressor, tmp_path: Path) -> None:
+    model: Any = load(either.save(tmp_path / "model", include_examples=False), device="cpu")
+    for mine, theirs in zip(either.explain(NEW, private=True), model.explain(NEW), strict=True):
         assert theirs.private
         assert (theirs.prediction, theirs.interval, theirs.histogram) == (
             mine.prediction,
@@ -184,17 +189,19 @@ def test_private_intervals_hold_the_exact_ones_and_are_hardly_wider(reg: DWACReg
 
 
 @pytest.mark.slow
-def test_no_number_reveals_membership(reg: DWACRegressor) -> None:
-    voters = X.loc[list(reg.references_.ids)[:50]]
+def test_no_number_reveals_membership(either: DWACRegressor) -> None:
+    voters = X.loc[list(either.references_.ids)[:50]]
     given = {"training": voters, "unseen": UNSEEN}
-    shown = {who: all_numbers(answers(reg, rows)) for who, rows in given.items()}
+    shown = {who: all_numbers(answers(either, rows)) for who, rows in given.items()}
     for who, rows in given.items():
-        near = all_numbers(answers(reg, moved(rows)))
+        near = all_numbers(answers(either, moved(rows)))
         for name, auroc in aurocs(shown[who], near).items():
             assert abs(auroc - 0.5) < 0.05, (who, "near copies", name, auroc)
         changed = (shown[who] != near.reindex(columns=shown[who].columns)).any(axis=1)
         assert changed.mean() <= 0.2, (who, changed.mean())
     for name, auroc in aurocs(shown["training"], shown["unseen"]).items():
         assert abs(auroc - 0.5) < 0.25, ("new rows", name, auroc)
-    exact = [pd.Series([e.neighbors[0].log_weight for e in reg.explain(rows, 1)]) for rows in (voters, moved(voters))]
+    exact = [
+        pd.Series([e.neighbors[0].log_weight for e in either.explain(rows, 1)]) for rows in (voters, moved(voters))
+    ]
     assert ood_scores(*exact).auroc > 0.9  # so that the test can fail

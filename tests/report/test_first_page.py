@@ -28,7 +28,7 @@ from dwac.report.pictures import hundred, lying, said, share_bar
 from dwac.report.scores import scores
 from dwac.report.summaries import class_summary, label_summary, number_summary
 from dwac.report.words import percent
-from tests.report.test_report import Reader, check_safe
+from tests.report.helpers import Reader, check_safe
 
 pytestmark = [
     pytest.mark.slow,  # five models, and a report on each

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from dwac.errors import DwacError, InputError
 from dwac.report import label_noise
+from tests.named import refuses
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -190,5 +191,5 @@ def test_models_that_say_the_same_change_nothing() -> None:
 
 @pytest.mark.parametrize("seen", [[0.5], [0.5, 1.5], [0.5, np.nan], [[0.5, 0.5]]])
 def test_what_is_no_probability_of_each_label_is_refused(seen: list[float]) -> None:
-    with pytest.raises(InputError, match="seen must be 2 probabilities"):
+    with refuses(InputError, "seen", 2):
         label_noise(np.zeros((2, 2)), [0, 1], seen)

@@ -10,12 +10,14 @@ import pandas as pd
 import pytest
 
 from dwac import DWACClassifier, DWACRegressor, report
+from dwac.drawing.picture import Picture
 from dwac.errors import InputError
 from dwac.report.findings import ClassFindings
 from dwac.report.number_findings import NumberFindings
 from dwac.report.worth import columns_of_people, drawn, judges_of, worth_for
 from dwac.report.worthy import points, worth_section
-from tests.report.test_report import Reader
+from tests.named import named, refuses
+from tests.report.helpers import Reader
 
 QUICK: dict[str, Any] = {"epochs": 4, "random_state": 0, "device": "cpu", "cross_fit": False, "verbose": False}
 
@@ -39,7 +41,9 @@ def clf() -> DWACClassifier:
 
 @pytest.fixture(scope="module")
 def page(clf: DWACClassifier, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return report.write(clf, NEW, TRUE, tmp_path_factory.mktemp("worth") / "r.html", cases=0).read_text()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Picture, "svg", lambda self: "<svg/>")  # words alone are read
+        return report.write(clf, NEW, TRUE, tmp_path_factory.mktemp("worth") / "r.html", cases=0).read_text()
 
 
 def cells(page: str) -> list[list[str]]:
@@ -70,8 +74,7 @@ def test_the_ten_best_and_the_ten_worst_are_listed_with_what_removing_each_chang
         )
         assert rows[name][1] == patients(120, 0)[1][name]
     text = " ".join("".join(Reader(page).text).split())
-    assert "the average over 40 test examples" in text
-    assert f"{int((table < 0).sum())} of them harm more than they help" in text
+    assert named(text, "40 test examples", int((table < 0).sum()))
 
 
 def test_whose_data_carries_the_model_is_said_by_column(clf, page: str, tmp_path: Path) -> None:
@@ -90,9 +93,9 @@ def test_whose_data_carries_the_model_is_said_by_column(clf, page: str, tmp_path
     named = {row[0] for row in cells(str(worth_section(ClassFindings.of(clf, NEW, TRUE), by="sex")))}
     assert "f" in named
     assert "here" not in named
-    with pytest.raises(InputError, match="by must name a column of the training data: dose, sex, native-country; got"):
+    with refuses(InputError, "by", "dose", "sex", "native-country", "'clinic'"):
         report.write(clf, NEW, TRUE, tmp_path / "r.html", by="clinic")
-    with pytest.raises(InputError, match="a private report shows none"):
+    with refuses(InputError, "by", "private"):
         report.write(clf, NEW, TRUE, tmp_path / "r.html", by="sex", private=True)
 
 

@@ -4,15 +4,19 @@ import asyncio
 import http.client
 import json
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dwac.server import run as running
 
+DWAC = Path(sys.executable).parent / "dwac"
+TOKEN = "correct-horse-battery-staple"
 HANG = 600  # seconds after which a test gives up
 _TICK = 0.3  # seconds: shorter waits of a service are its pulse, longer ones are limits
 _FAR = 1e9  # seconds

@@ -5,12 +5,7 @@ Needs Chromium (`apt-get install chromium`) and playwright's Python package; wit
 
 import csv
 import json
-import os
 import re
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,138 +18,21 @@ from dwac import DWACClassifier, ReferenceSet
 from dwac.cli.app import app
 from dwac.conformal import label_sets
 from dwac.server.explorer import Explorer, explorer_app
-from tests.explain.test_printing import crowd as crowded
-from tests.explain.test_printing import one
-from tests.server.client import HANG, Client, served
-from tests.server.test_server import DIGITS, TOKEN, fitted, people
+from tests.explain.helpers import explained_by_groups, explained_by_voters
+from tests.server.client import HANG, TOKEN, Client, served
+from tests.server.data import AGED, DIGITS, PEOPLE, fitted
+from tests.server.explored import PHONE, WIDE, Visit, visit
 
-WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-PEOPLE = people(260)
-AGED = np.where(PEOPLE["age"] > 50, "old", "young")
-LINES = [f"{a} {b} {c}" for a in ("red", "green") for b in ("apple", "pear", "plum") for c in map(str, range(12))]
 HOSTILE = '<img src=x onerror="document.title=1">'
 
 
-def browser_path() -> str:
-    """Where Chromium is; without it a test is skipped and says why, but never in continuous integration."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    try:
-        import playwright.sync_api  # noqa: F401
-    except ModuleNotFoundError:
-        why = "the page is tested with playwright: pip install playwright"
-    else:
-        why = "the page is tested with Chromium: apt-get install chromium"
-        if path is not None:
-            return path
-    if os.environ.get("CI"):
-        pytest.fail(f"in continuous integration this may not be skipped; {why}")
-    pytest.skip(why)
-
-
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    path = browser_path()
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=["--disable-gpu"])
-        yield chromium
-        chromium.close()
-
-
-@dataclass
-class Visit:
-    """An open page, and what went over the wire and the console meanwhile."""
-
-    page: Any
-    explorer: Explorer
-    port: int
-    requests: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-
-    def number(self, name: str) -> float:
-        """A number of the page with all its digits."""
-        return float(self.page.locator(f'[data-number="{name}"]').first.get_attribute("data-value"))
-
-    @property
-    def label(self) -> str:
-        return str(self.page.locator("#example").get_attribute("data-label"))
-
-    def choose(self, point: int) -> None:
-        """Click a point on the map where it lies."""
-        where = self.page.evaluate(
-            """(i) => { const { map, points } = window.explorer; map.goTo(points.xy[2 * i], points.xy[2 * i + 1]);
-            for (let k = 0; k < 60 && map.at(map.frame.width / 2, map.frame.height / 2) !== i; k++) map.zoom(1.5);
-            return [map.frame.width / 2 / map.ratio, map.frame.height / 2 / map.ratio]; }""",
-            point,
-        )
-        box = self.page.locator("#marks").bounding_box()
-        self.page.mouse.click(box["x"] + where[0], box["y"] + where[1])
-        self.page.wait_for_selector(f'#example[data-point="{point}"]')
-
-    def open(self, section: str) -> None:
-        if not self.page.evaluate(f"document.getElementById('{section}').open"):
-            self.page.click(f"#{section} > summary")
-
-    def one_by_one(self) -> None:
-        """Open the list of single voters, where groups are shown instead."""
-        if self.page.locator("#nearest").count():
-            self.open("nearest")
-
-    def remove_first_voter(self) -> None:
-        """By the menu of its actions."""
-        self.page.locator("#voters .menu > summary").first.click()
-        self.page.locator("#voters .menu button:has-text('Remove')").first.click()
-
-    def changed(self) -> int:
-        return int(self.page.locator("#n-changed").get_attribute("data-n"))
-
-    def wait(self, condition: str) -> None:
-        """Until something is true on the page."""
-        self.page.wait_for_function(f"() => {condition}")  # a function: the page's policy forbids to evaluate text
-
-    def downloaded(self, button: str) -> str:
-        self.open("export")
-        with self.page.expect_download() as download:
-            self.page.click(button)
-        return Path(download.value.path()).read_text()
-
-
-@contextmanager
-def visit(browser: Any, explorer: Explorer, **look: Any) -> Iterator[Visit]:
-    with served(explorer_app(explorer, token=TOKEN)) as client:
-        context = browser.new_context(**{"viewport": WIDE, "color_scheme": "light", **look})
-        context.set_default_timeout(1000 * HANG)
-        page = context.new_page()
-        visited = Visit(page, explorer, client.port)
-        page.on("request", lambda request: visited.requests.append(request.url))
-        page.on("console", lambda message: visited.problems.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: visited.problems.append(str(error)))
-        page.goto(f"http://127.0.0.1:{client.port}/#token={TOKEN}")
-        page.wait_for_selector("body[data-ready]")
-        try:
-            yield visited
-        finally:
-            context.close()
-    ours = f"http://127.0.0.1:{visited.port}/"
-    elsewhere = [url for url in visited.requests if not url.startswith((ours, "data:", f"blob:{ours}"))]
-    assert elsewhere == []
-    assert visited.problems == []
-
-
-@pytest.fixture(scope="module")
-def table() -> DWACClassifier:
-    return fitted(PEOPLE[:200], AGED[:200], epochs=4)
-
-
-@pytest.fixture(scope="module")
-def explorers(table: DWACClassifier) -> dict[str, Explorer]:
-    digits = fitted(DIGITS.images[:400], DIGITS.target[:400])
-    texts = fitted(LINES, [line.split()[0] for line in LINES])
-    other = fitted(PEOPLE[:60], AGED[:60], epochs=1, random_state=3)
+def explorers(
+    table: DWACClassifier, rival: DWACClassifier, digits: DWACClassifier, texts: DWACClassifier
+) -> dict[str, Explorer]:
     rows = PEOPLE[200:]
     return {
-        "table": Explorer.of(table, rows, AGED[200:], title="people", rival=(other, rows, "other")),
+        "table": Explorer.of(table, rows, AGED[200:], title="people", rival=(rival, rows, "other")),
         "image": Explorer.of(digits, DIGITS.images[400:500], DIGITS.target[400:500], title="digits"),
         "text": Explorer.of(texts, ["a red plum", "some green pear", HOSTILE], title="fruit"),
     }
@@ -301,18 +179,15 @@ def _numbers(explanation: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def crowd() -> Explorer:
-    """People who lie so close together that few explain nothing."""
-    clf = fitted(PEOPLE[:200], AGED[:200], epochs=4, look_alikes=False)
-    clf.model_.references = clf.references_.replaced(embeddings=0.3 * clf.references_.embeddings)
-    return Explorer.of(clf, PEOPLE[200:], AGED[200:], title="crowd")
+def crowded(crowd: DWACClassifier) -> Explorer:
+    return Explorer.of(crowd, PEOPLE[200:], AGED[200:], title="crowd")
 
 
 @pytest.mark.slow
-def test_where_few_examples_explain_nothing_the_page_shows_groups_that_open(browser: Any, crowd: Explorer) -> None:
-    wanted = crowd.clf.explain(crowd.examples.row(1), k=5)[0]
-    with visit(browser, crowd) as seen:
-        seen.choose(crowd.points.n_training + 1)
+def test_where_few_examples_explain_nothing_the_page_shows_groups_that_open(browser: Any, crowded: Explorer) -> None:
+    wanted = crowded.clf.explain(crowded.examples.row(1), k=5)[0]
+    with visit(browser, crowded) as seen:
+        seen.choose(crowded.points.n_training + 1)
         heads = seen.page.locator("#groups .group > .voter .share").all()
         assert [float(node.get_attribute("data-share")) for node in heads] == [g.share for g in wanted.shown_groups]
         assert [int(node.get_attribute("data-size")) for node in heads] == [g.size for g in wanted.shown_groups]
@@ -344,16 +219,16 @@ def test_where_few_examples_explain_nothing_the_page_shows_groups_that_open(brow
 
 
 @pytest.mark.slow
-def test_a_disc_of_the_map_says_what_it_is_and_lists_its_members(browser: Any, crowd: Explorer) -> None:
-    groups = crowd.points.references.groups
+def test_a_disc_of_the_map_says_what_it_is_and_lists_its_members(browser: Any, crowded: Explorer) -> None:
+    groups = crowded.points.references.groups
     disc = int(groups.leaf_sizes.argmax())
-    with visit(browser, crowd) as seen:
+    with visit(browser, crowded) as seen:
         seen.page.select_option("#click", "groups")
         x, y = seen.page.evaluate(
             "(i) => { const { map } = window.explorer; const d = map.discs[i]; "
             "return map.pixelOf(d.x, d.y).map((v) => v / map.ratio); }", disc)  # fmt: skip
         tinted = "([x, y]) => [...window.explorer.map.context.getImageData(x, y, 1, 1).data].join()"
-        rim = 0.97 * float(crowd.points.layout.radii[disc])
+        rim = 0.97 * float(crowded.points.layout.radii[disc])
         inside = seen.page.evaluate(
             "([i, r]) => { const { map } = window.explorer; const d = map.discs[i];"
             "return map.pixelOf(d.x, d.y + r).map(Math.round); }", [disc, rim])  # fmt: skip
@@ -361,7 +236,7 @@ def test_a_disc_of_the_map_says_what_it_is_and_lists_its_members(browser: Any, c
         box = seen.page.locator("#marks").bounding_box()
         seen.page.mouse.move(box["x"] + x, box["y"] + y)
         tip = seen.page.locator("#tip").inner_text()
-        description = (crowd.clf.descriptions_ or [])[groups.parents[disc]]
+        description = (crowded.clf.descriptions_ or [])[groups.parents[disc]]
         assert f"{groups.leaf_sizes[disc]:.0f} training examples" in tip
         assert str(description) in tip
         seen.page.mouse.click(box["x"] + x, box["y"] + y)
@@ -609,7 +484,8 @@ def test_a_phone_shows_everything_without_scrolling_sideways(
 
 @pytest.mark.parametrize("groups", [False, True])
 def test_an_explanation_with_many_columns_fits_the_screen_and_paper(browser: Any, groups: bool) -> None:
-    e = crowded(["column 7 of the table at least 12, column 3 of the table at most 4"]) if groups else one()
+    words = ["column 7 of the table at least 12, column 3 of the table at most 4"]
+    e = explained_by_groups(words) if groups else explained_by_voters()
     page = browser.new_page(viewport=WIDE)
     page.set_content(e.to_html())
     beyond = "[...document.querySelectorAll('.dwac-wide')].filter((n) => n.scrollWidth > n.clientWidth).length"
@@ -848,15 +724,15 @@ def test_an_image_is_uploaded_and_its_nearest_are_shown(
 
 
 @pytest.mark.slow
-def test_all_groups_are_listed_with_their_errors_and_lead_to_the_map(browser: Any, crowd: Explorer) -> None:
-    groups = crowd.points.references.groups
-    with visit(browser, crowd) as seen:
+def test_all_groups_are_listed_with_their_errors_and_lead_to_the_map(browser: Any, crowded: Explorer) -> None:
+    groups = crowded.points.references.groups
+    with visit(browser, crowded) as seen:
         seen.open("all-groups")
         seen.page.wait_for_selector("#all-groups li")
         rows = seen.page.locator("#all-groups li").all()
         assert sorted(int(row.get_attribute("data-size")) for row in rows) == sorted(groups.sizes.astype(int).tolist())
-        assert sum(int(row.get_attribute("data-n")) for row in rows) == len(crowd.examples)
-        wrong = (crowd.first.predictions.codes != crowd.examples.truth).sum()
+        assert sum(int(row.get_attribute("data-n")) for row in rows) == len(crowded.examples)
+        wrong = (crowded.first.predictions.codes != crowded.examples.truth).sum()
         assert sum(int(row.get_attribute("data-wrong")) for row in rows) == wrong
         rows[0].locator("button").click()
         seen.page.wait_for_selector('#group[data-whole="true"]')

@@ -8,10 +8,9 @@ import pytest
 
 from dwac import DWACClassifier, DWACRegressor
 from dwac.server.explorer import Explorer
-from tests.server.conftest import PAID, SIZES, TAGS
-from tests.server.test_browser import PHONE, Visit, browser, visit
-
-__all__ = ["browser"]
+from tests.named import named
+from tests.server.data import PAID, SIZES, TAGS
+from tests.server.explored import PHONE, Visit, visit
 
 NEW, TRUE = SIZES[240:], PAID[240:]
 
@@ -123,7 +122,7 @@ def test_numbers_on_a_phone_in_the_dark_do_not_overflow(browser: Any, numbers: D
         visited.page.wait_for_selector("#distribution")
         wide = visited.page.evaluate("document.documentElement.scrollWidth")
         assert wide <= PHONE["width"]
-        assert "Load rows of data" in visited.page.locator("#sets-now").inner_text()
+        assert named(visited.page.locator("#sets-now").inner_text(), "Load", "data")
 
 
 @pytest.mark.slow

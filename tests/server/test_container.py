@@ -17,9 +17,7 @@ import yaml
 
 from dwac.cli.app import command as dwac_command
 from dwac.server import api
-from tests.server.client import HANG, Client
-from tests.server.test_server import DWAC, TOKEN
-from tests.server.test_workers import folder as folder  # the fixture
+from tests.server.client import DWAC, HANG, TOKEN, Client
 
 ROOT = Path(__file__).parents[2]
 RECIPE = (ROOT / "Dockerfile").read_text()
@@ -99,10 +97,10 @@ def test_the_compose_file_starts_a_service_that_cannot_write_to_itself() -> None
 
 
 @pytest.mark.slow
-def test_the_command_of_the_container_serves_and_its_health_check_knows(folder: Path, tmp_path: Path) -> None:
+def test_the_command_of_the_container_serves_and_its_health_check_knows(watched_folder: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    places = {"/model": str(folder), "/state": str(tmp_path), "8000": port, "0.0.0.0": "127.0.0.1"}
+    places = {"/model": str(watched_folder), "/state": str(tmp_path), "8000": port, "0.0.0.0": "127.0.0.1"}
     words = [places.get(word, word) for word in served()]
     options_of(words)
     assert json.loads(the("ENTRYPOINT")) == ["dwac"]

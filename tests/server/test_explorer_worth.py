@@ -4,17 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from dwac import DWACClassifier, DWACRegressor
 from dwac.server.explorer import Explorer
-from tests.server.conftest import PAID, SIZES, TAGS
-from tests.server.test_explorer import Reader, reading
+from tests.server.data import AGES, PAID, SIZES, TAGS
+from tests.server.explored import Reader, reading
 
 NEW = SIZES[240:]
-AGES = pd.cut(NEW["age"], [0, 35, 50, 65, 99], labels=["young", "adult", "older", "ancient"]).astype(str)
-TRUE: dict[str, Any] = {"numbers": PAID[240:], "tags": TAGS[240:], "ordered": AGES}
+AGED = AGES[240:].astype(str)
+TRUE: dict[str, Any] = {"numbers": PAID[240:], "tags": TAGS[240:], "ordered": AGED}
 
 
 @pytest.fixture(scope="module", params=["numbers", "tags", "ordered"])
@@ -34,7 +33,7 @@ def score(model: Any, true: Any) -> float:
     if isinstance(model, DWACRegressor):
         return float((((model.predict(NEW) - true) / model.target_.scale[1]) ** 2).mean())
     p = model.predict_proba(NEW)
-    if true is AGES:
+    if true is AGED:
         return float(p[np.arange(len(NEW)), [model.classes_.tolist().index(name) for name in true]].mean())
     return float((1 - np.abs(p - true.to_numpy())).mean())
 
@@ -89,7 +88,7 @@ def test_without_known_labels_training_examples_judge_by_the_votes_of_others(ord
 
 
 def test_a_private_page_says_nothing_of_worth(ordered: DWACClassifier) -> None:
-    for page in reading(Explorer.of(ordered, NEW, AGES, private=True)):
+    for page in reading(Explorer.of(ordered, NEW, AGED, private=True)):
         assert not page.get("start")["worth"]
         assert page.ask("GET", "worth").status == 409
         assert page.ask("GET", "worth/values").status == 409

@@ -36,7 +36,7 @@ class Neighbor:
     @classmethod
     def of(cls, label: Any, log_weight: float, log_total: float, *, squared_distance: float, **known: Any) -> Neighbor:
         """A vote whose log-weight is known, and the log of all votes; known: its id, record and size."""
-        share, distance = float(np.exp(log_weight - log_total)), float(np.sqrt(squared_distance))
+        share, distance = float(np.exp(min(log_weight - log_total, 0.0))), float(np.sqrt(squared_distance))
         return cls(label, log_weight, float(np.exp(log_weight)), share, distance=distance, **known)
 
 
