@@ -60,6 +60,14 @@ def test_a_far_query_still_has_shares() -> None:
     assert (e.label, e.deciding) == (1, 1)
 
 
+@pytest.mark.parametrize("far", [1e4, 1e8, 1e12, 1e18])
+def test_no_share_is_more_than_the_whole_however_far_the_query(far: float) -> None:
+    rng = np.random.default_rng(0)
+    refs = ReferenceSet(rng.normal(size=(40, 3)), rng.integers(2, size=40))
+    shares = [n.share for n in explain(refs, far * rng.normal(size=(1, 3)), k=40)[0].neighbors]
+    assert all(0 <= share <= 1 for share in shares)
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("seed", range(12))
 def test_deciding_is_the_least_number_that_no_labels_of_the_rest_can_overturn(seed: int, kernel: str) -> None:
