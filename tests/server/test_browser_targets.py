@@ -35,7 +35,7 @@ def test_a_number_is_shown_with_its_votes_and_its_interval(numbers_page: Visit, 
     first, page = numbers_page.explorer.points.n_training, numbers_page.page
     numbers_page.choose(first + 3)
     assert numbers_page.number("prediction") == pytest.approx(numbers.predict(NEW[3:4])[0])
-    assert interval(page) == numbers.predict_interval(NEW[3:4], 0.1)[0].tolist()
+    assert interval(page) == numbers.predict_interval(NEW[3:4], 0.05)[0].tolist()
     bars = page.locator("#distribution rect.vote")
     assert bars.count() == len(numbers.explain(NEW[3:4])[0].histogram[1])
     assert page.locator("#distribution line.true").count() == 1
