@@ -569,6 +569,24 @@ def test_from_a_folder_of_images_to_predictions(tmp_path: Path) -> None:
     assert "light/" in run("explain", tmp_path / "m", picture, "-k", "1").output
 
 
+def test_a_category_that_training_never_had_is_named_or_refused(folder: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(folder / "new.csv").head(3).astype(object)
+    frame.loc[1, "work"] = "pilot"
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    frame.assign(work=frame["work"].replace("pilot", None)).to_csv(tmp_path / "gap.csv", index=False)
+    shown = run("predict", folder / "model", tmp_path / "new.csv")
+    found = pd.read_csv(io.StringIO(shown.stdout))
+    gap = pd.read_csv(io.StringIO(run("predict", folder / "model", tmp_path / "gap.csv").stdout))
+    assert found["unknown"].fillna("").tolist() == ["", "work=pilot", ""]
+    assert found[["label", "probability", "set"]].equals(gap[["label", "probability", "set"]])
+    assert found["typicality"][1] <= gap["typicality"][1]
+    assert "work=pilot" in shown.stderr
+    assert "--unknown refuse" in shown.stderr
+    lines = run("predict", folder / "model", tmp_path / "new.csv", "--unknown", "refuse", "--json", ends=3).stdout
+    assert [row["label"] is None for row in map(json.loads, lines.splitlines())] == [False, True, False]
+    assert "refuse" in error_line("predict", folder / "model", tmp_path / "new.csv", "--unknown", "drop", ends=2)
+
+
 # Rows that cannot be read
 
 

@@ -200,3 +200,15 @@ def test_only_a_small_value_travels(folder_of: Folders) -> None:
     sent = pickle.dumps(asked)
     assert len(sent) < 1000
     assert pickle.loads(sent) == asked
+
+
+def test_a_category_that_training_never_had_is_named_or_refused(folder_of: Folders) -> None:
+    batch = pa.record_batch({"age": [30, 30], "pay": [0.5, 0.5], "town": ["7", "Ys"]})
+    found = scored(folder_of("classes"), [batch])
+    assert found["unknown"].isna().tolist() == [True, False]
+    assert found["unknown"][1] == "town=Ys"
+    refused = scored(folder_of("classes"), [batch], unknown="refuse")
+    assert refused["label"].isna().tolist() == refused["unreadable"].notna().tolist() == [False, True]
+    assert scored(folder_of("classes"), [batch])["label"].notna().all()  # each request has a model of its own
+    with pytest.raises(InputError, match="unknown must be"):
+        scored(folder_of("classes"), [batch], unknown="ignore")

@@ -499,6 +499,18 @@ def test_strange_but_possible_values_of_a_table_are_answered(table_client: Clien
     assert all(0.5 <= row["probability"] <= 1 for row in answer.json["predictions"])
 
 
+def test_a_category_that_training_never_had_is_named_and_read_as_missing(table: DWACClassifier) -> None:
+    rows = [GOOD, {**GOOD, "job": "pilot"}, {**GOOD, "job": None}]
+    with served(create_app(table)) as client:
+        asked = {"predictions": "predict", "sets": "sets", "explanations": "explain"}
+        answers = {name: client.post(f"/v1/{route}", {"rows": rows}).json[name] for name, route in asked.items()}
+    for answer in answers.values():
+        assert [row["unknown"] for row in answer] == [None, "job=pilot", None]
+    _, new, gap = answers["predictions"]
+    assert (new["probabilities"], new["label_set"]) == (gap["probabilities"], gap["label_set"])
+    assert new["typicality"] <= gap["typicality"]
+
+
 def bomb() -> bytes:
     """A PNG of a few bytes that claims 50,000 × 50,000 pixels."""
     return png(np.zeros((1, 1), dtype=np.uint8)).replace(b"\0\0\0\1\0\0\0\1\x08", b"\0\0\xc3\x50\0\0\xc3\x50\x08", 1)

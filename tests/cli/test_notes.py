@@ -1,0 +1,41 @@
+"""What `dwac train` says of columns that it does not read as people may expect."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dwac.cli.described import column_notes, columns_of_table
+from dwac.reading import Rows, read
+
+N = 480
+
+
+def noted(tmp_path: Any, **columns: Any) -> tuple[Rows, tuple[str, ...]]:
+    frame = pd.DataFrame({"work": ["nurse", "clerk"] * (N // 2), **columns, "y": ["a", "b"] * (N // 2)})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    rows = read(tmp_path / "a.csv", target="y")
+    return rows, column_notes(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "named"),
+    [
+        ("id", np.arange(1, N + 1), ["'id'", "--id id", "--kind id=numbers"]),
+        ("dose", ["k.A." if i % 9 == 0 else ">100" if i % 31 == 0 else str(i % 50) for i in range(N)],
+         ["'dose'", "'k.A.'", "'>100'", "--ignore dose"]),
+        ("town", [f"t{i % 240}" for i in range(N)], ["'town'", "240", "--ignore town"]),
+    ],
+)  # fmt: skip
+def test_a_column_that_may_surprise_is_noted(name: str, values: Any, named: list[str], tmp_path: Any) -> None:
+    (note,) = noted(tmp_path, **{name: values})[1]
+    assert all(word in note for word in named)
+
+
+def test_other_columns_are_not_noted_and_an_id_is_kept_where_that_is_asked(tmp_path: Any) -> None:
+    fine = {"age": np.arange(N) % 60, "income": np.arange(N) * 977 + 20_000, "size": ["S", "M", "L"] * (N // 3)}
+    assert noted(tmp_path, **fine)[1] == ()
+    noted(tmp_path, id=np.arange(N))
+    rows = read(tmp_path / "a.csv", target="y", kinds={"id": "numbers"})
+    assert (column_notes(rows), columns_of_table(rows)[1]) == ((), {})
