@@ -27,17 +27,17 @@ _FEW_JUDGES = 30
 _MANY = 200  # categories
 
 
-def columns_of_table(rows: Rows) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """(the columns of a table by how the model treats them, why others are not used)."""
+def columns_of_table(rows: Rows) -> tuple[dict[str, list[str]], dict[str, str], tuple[str, ...]]:
+    """(the columns of a table by how the model treats them, why others are not used, what people should know)."""
     found: dict[str, list[str]] = {}
     aside: dict[str, str] = {}
-    if rows.kind == "tabular":
-        for column in TabularEncoder().fit(rows.X).columns:
-            if column.used:
-                found.setdefault(_KINDS[column.kind], []).append(str(column.name))
-            else:
-                aside[str(column.name)] = _why_unused(column, rows.X[column.name])
-    return found, aside
+    columns = TabularEncoder().fit(rows.X).columns if rows.kind == "tabular" else []
+    for column in columns:
+        if column.used:
+            found.setdefault(_KINDS[column.kind], []).append(str(column.name))
+        else:
+            aside[str(column.name)] = _why_unused(column, rows.X[column.name])
+    return found, aside, _column_notes(columns, rows)
 
 
 def _why_unused(column: Column, values: pd.Series[Any]) -> str:
@@ -50,10 +50,10 @@ def _why_unused(column: Column, values: pd.Series[Any]) -> str:
     return "the same in every row"
 
 
-def column_notes(rows: Rows) -> tuple[str, ...]:
+def _column_notes(columns: list[Column], rows: Rows) -> tuple[str, ...]:
     """What people should know of columns that were not read as they may expect: ids, mixed cells, many categories."""
     notes = []
-    for column in TabularEncoder().fit(rows.X).columns if rows.kind == "tabular" else ():
+    for column in columns:
         name, values = str(column.name), rows.X[column.name].dropna()
         if column.kind == "numeric" and not column.used and len(values.unique()) > 1:
             notes.append(

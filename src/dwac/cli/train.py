@@ -19,7 +19,6 @@ from dwac import training
 from dwac.cli import batches, tasks, unreadable
 from dwac.cli.app import ARGUMENTS
 from dwac.cli.described import (
-    column_notes,
     columns_of_table,
     left_aside,
     show_rows,
@@ -133,8 +132,8 @@ def train(
         | ({} if streamed is None else batches.settings_of(rows)),
     )
     with unreadable.located(rows):
-        kinds, aside = columns_of_table(rows)
-        rows = replace(rows, notes=(*rows.notes, *column_notes(rows)))
+        kinds, aside, notes = columns_of_table(rows)
+    rows = replace(rows, notes=(*rows.notes, *notes))
     aside = left_aside(rows, aside)
     if streamed is None:
         show_rows(rows, data, kinds, aside, console)
