@@ -283,9 +283,10 @@ def test_without_its_extra_a_picture_says_what_to_install(monkeypatch: pytest.Mo
         votes_alone()
 
 
+@pytest.mark.parametrize("marker", range(len(MARKERS)))
 @pytest.mark.parametrize(
-    ("marker", "size", "dpi"),
-    [(m, *look) for m in range(len(MARKERS)) for look in [(1.5, 50), [(1.5, 160), (7, 80), (16, 50)][m % 3]]],
+    ("size", "dpi"),
+    [(1.5, 50), *(pytest.param(*look, marks=pytest.mark.slow) for look in [(1.5, 160), (7, 80), (16, 50)])],
 )
 def test_small_points_do_not_vanish(marker: int, size: float, dpi: int) -> None:
     points, names = np.random.default_rng(0).random((60, 2)), list(range(len(MARKERS)))
