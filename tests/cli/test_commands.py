@@ -58,10 +58,10 @@ def test_train_says_what_it_understood_and_how_good_it_is(folder: Path, tmp_path
 
 def test_train_says_the_accuracy_of_the_model_that_it_wrote(folder: Path, tmp_path: Path) -> None:
     words = ("train", folder / "people.csv", "-t", "income", "--id", "name", "-o", tmp_path / "m", "--epochs", "1")
-    (shown,) = re.findall(r"accuracy on validation rows: ([\d.]+)", run(*words).output)
+    shown = run(*words).output
     clf, rows = dwac.load(tmp_path / "m"), people(240).iloc[:200].set_index("name")
     held = rows.loc[clf.validation_ids_]
-    assert shown == f"{clf.score(held[['age', 'work']], held['income']):.3f}"
+    assert named(shown, "accuracy", f"{clf.score(held[['age', 'work']], held['income']):.3f}")
 
 
 def test_a_blank_category_is_a_gap_to_a_model_as_it_was_in_training(tmp_path: Path) -> None:
@@ -450,7 +450,7 @@ def test_evaluate_gives_what_the_metrics_give(folder: Path) -> None:
     assert right == pytest.approx(found["accuracy"])
     shown = run("evaluate", folder / "model", folder / "new.csv", "-e", "0.1").output
     assert f"{expected['accuracy']:.3f}" in shown
-    assert "asks for 0.9, chance gives 0." in " ".join(shown.replace("│", " ").split())
+    assert named(shown.replace("│", " "), "0.9", *(f"{bound:.3f}" for bound in law))
     assert all(name in shown for name in ("precision", "credibility", "typicality"))  # not cut off at 80 characters
 
 
@@ -469,8 +469,7 @@ def test_classes_are_calibrated_separately_on_demand_and_offered_where_one_falls
         " ".join(run("evaluate", tmp_path / name, tmp_path / "new.csv", "-e", "0.1").output.split())
         for name in ("plain", "by_class")
     )
-    assert "rows of class rare: less than chance explains" in shown
-    assert "--class-conditional" in shown
+    assert named(shown, "class rare", "--class-conditional")
     assert "--class-conditional" not in other
 
 
@@ -479,24 +478,25 @@ def test_evaluate_says_that_rows_were_trained_on(folder: Path) -> None:
         warnings.simplefilter("always")
         shown = run("evaluate", folder / "model", folder / "people.csv")
         assert run("evaluate", folder / "model", folder / "new.csv").stderr == ""
-    assert shown.stderr.startswith("dwac: note: 200 of the 200 rows were used in training")
+    assert shown.stderr.startswith("dwac: note: ")
+    assert named(shown.stderr, "200 of the 200 rows", "training")
 
 
 def test_evaluate_needs_labels(folder: Path, tmp_path: Path) -> None:
     pd.read_csv(folder / "new.csv").drop(columns="income").to_csv(tmp_path / "a.csv", index=False)
-    assert "a.csv has no column 'income', the target in training" in error_line(
-        "evaluate", folder / "model", tmp_path / "a.csv"
-    )
+    line = error_line("evaluate", folder / "model", tmp_path / "a.csv")
+    assert named(line, "a.csv", "no column 'income'", "target")
 
 
 def test_names_that_are_nearly_right_are_suggested(folder: Path, tmp_path: Path) -> None:
-    assert "did you mean 'income'?" in error_line("train", folder / "new.csv", "-t", "INCOME", "-o", tmp_path / "m")
+    line = error_line("train", folder / "new.csv", "-t", "INCOME", "-o", tmp_path / "m")
+    assert named(line, "'INCOME'", "'income'?")
     new = pd.read_csv(folder / "new.csv")
     new.rename(columns={"age": "AGE", "income": "Income"}).to_csv(tmp_path / "a.csv", index=False)
-    assert "did you mean 'AGE'?" in error_line("predict", folder / "model", tmp_path / "a.csv")
-    assert "did you mean 'Income'?" in error_line("evaluate", folder / "model", tmp_path / "a.csv")
+    assert named(error_line("predict", folder / "model", tmp_path / "a.csv"), "'age'", "'AGE'?")
+    assert named(error_line("evaluate", folder / "model", tmp_path / "a.csv"), "'income'", "'Income'?")
     if GUESSES:
-        assert "Did you mean 'train'?" in error_line("trian", "a.csv", ends=2)
+        assert named(error_line("trian", "a.csv", ends=2), "'trian'", "'train'?")
 
 
 def test_a_column_that_the_model_does_not_use_is_mentioned_once(folder: Path, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_forget_removes_votes_and_says_that_the_networks_saw_the_row(model: Path, tmp_path: Path) -> None:
     gone = str(load(model).clf.references_.ids[0])
     shown = run("forget", model, gone, "-o", tmp_path / "less").stdout
-    assert named(shown, "networks saw", "smallest and largest")
+    assert named(shown, "networks saw", "smallest", "largest")
     assert gone not in set(load(tmp_path / "less").clf.references_.ids)
     assert gone in set(load(model).clf.references_.ids)
 
@@ -44,7 +44,7 @@ def test_exact_forgetting_writes_a_certificate_that_holds(model: Path, tmp_path:
     assert all(certificate.covers(name) for name in gone)
     assert found["forgotten"] == 2
     assert found["certificate"] == certificate.to_dict()
-    assert named(run("forget", tmp_path / "less", "-o", tmp_path / "same", "--exact").stdout, "of 2 networks, none")
+    assert named(run("forget", tmp_path / "less", "-o", tmp_path / "same", "--exact").stdout, "2 networks", "none")
 
 
 def test_forget_says_what_is_wrong(model: Path, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_forget_says_what_remains(model: Path, tmp_path: Path) -> None:
     assert not named(shown, "networks saw")
     loaded.save(tmp_path / "private", include_examples=False)
     shown = run("forget", tmp_path / "private", voter, "-o", tmp_path / "fewer").stdout
-    assert named(shown, "only a model with all its rows")
+    assert named(shown, "networks saw", "all its rows")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_forget_says_what_remains(model: Path, tmp_path: Path) -> None:
 )
 def test_shards_refuse_other_options_before_rows_are_read(model: Path, tmp_path: Path, option: tuple[object]) -> None:
     asked = ("train", model.parent / "people.csv", "-t", "income", "-o", tmp_path / "new", "--shards", 2)
-    assert named(error_line(*asked, *option), "--shards", f"leave out {option[0]}")
+    assert named(error_line(*asked, *option), "--shards", option[0])
 
 
 def test_shards_want_ids_that_last(model: Path, tmp_path: Path) -> None:

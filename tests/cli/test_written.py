@@ -58,7 +58,7 @@ def test_groups_stay_together_in_every_part_and_are_not_learned_from(tmp_path: P
     (tmp_path / "sales.csv").write_text(written(frame))
     words = ("train", tmp_path / "sales.csv", "-t", "bought", "-o", tmp_path / "model")
     said = run(*words, "--groups", "who", "--test-size", 0.25, "--epochs", 1, "--fast")
-    assert named(said.stdout, "who (rows of one value stay together")
+    assert named(said.stdout, "who", "together")
     clf = load(tmp_path / "model").clf
     assert "who" not in clf.feature_names_in_
     parts = [{row // 4 for row in ids} for ids in (clf.references_.ids, clf.validation_ids_, clf.calibration_ids_)]
@@ -72,11 +72,11 @@ def test_train_says_why_each_column_is_left_aside(folder: Path) -> None:
     for expected in (
         "numbers     price",
         "dates       day",
-        "not used    secret (ignored, as you asked)",
-        "            who (different in every row)",
-        "            land (the same in every row)",
-        "            gone (it has no values)",
-        "--fast: changes nothing",
+        "not used    secret (ignored",
+        "            who (different",
+        "            land (the same",
+        "            gone (",
+        "--fast:",
     ):
         assert expected in said
     assert named((folder / "notes.txt").read_text(), "dwac: note: 2 of 160", "target")
@@ -207,7 +207,7 @@ def test_options_of_whole_files_are_refused_for_batches(tmp_path: Path) -> None:
     for option in (("--decimal", ","), ("--month-first",), ("--unlabelled", "drop")):
         assert named(error_line(*words, *option), option[0], "batches")
     said = run(*words, "--ignore", "secret", "--epochs", 1).stdout
-    assert "not used    secret (ignored, as you asked)" in said
+    assert "not used    secret (ignored" in said
     assert "secret" not in load(tmp_path / "m").clf.feature_names_in_
 
 
@@ -236,7 +236,8 @@ def test_work_of_unknown_length_says_that_it_goes_on(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("sys.stderr", Errors())
     with at_work("condensing 20 voters"):
         assert said.wait(600)
-    assert lines[0] == "condensing 20 voters: at work for 1 second; Ctrl-C stops\n"
+    assert lines[0].startswith("condensing 20 voters: ")
+    assert named(lines[0], "1 second", "Ctrl-C")
     assert threading.active_count() == before
 
 
