@@ -33,4 +33,4 @@ def test_a_record_names_its_commit_and_goes_stale_with_the_code(
 def test_the_parts_that_benchmarks_add_to_the_stamp_are_otherwise_apart_from_it() -> None:
     names = [path.stem for path in record.RESULTS.glob("*.json")]
     assert [start for start in record.PARTS if not any(name.startswith(start) for name in names)] == []
-    assert {part for parts in record.PARTS.values() for part in parts} <= set(records._APART)
+    assert {part for parts in record.PARTS.values() for part in parts} <= set(records.APART)

@@ -16,7 +16,7 @@ from dwac.report import plots
 from dwac.report.label_findings import LabelFindings
 from dwac.report.number_findings import NumberFindings
 from dwac.report.words import percent
-from tests.named import refuses
+from tests.named import named, refuses
 from tests.report.helpers import EVIL, Reader
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no label at all:UserWarning")
@@ -66,11 +66,11 @@ def test_a_report_on_numbers_is_well_formed_and_says_what_was_measured(reg: DWAC
         amount(float(reg.predict_distribution(X).crps(y).mean())),
         percent(metrics.interval_coverage(y, ends)).replace("\u00a0", " "),
         amount(metrics.interval_widths(ends).median),
-        "Always predicting the mean of these examples",
-        "Errors by the size of the prediction",
-        "The least typical test examples",
+        "predicting the mean",
+        "size of the prediction",
+        "least typical",
         "Out-of-distribution",
-        "Neither a map nor a list of labels to check",
+        "Neither a map",
     ):
         assert expected in text, expected
     assert [a["id"] for a in shown.all("section")] == [
@@ -108,9 +108,7 @@ def test_several_numbers_are_reported_one_by_one(tmp_path: Path) -> None:
     reg = DWACRegressor(epochs=2, random_state=0, device="cpu").fit(X, both)
     X, y = table(60, 1)
     page = written(tmp_path, reg, X, np.stack([y, X["noise"]], axis=1))
-    text = "".join(Reader(page).text)
-    assert "Results per number" in text
-    assert "median width of price" in text
+    assert named(Reader(page).words, "per number", "width of price")
     assert "<script" not in page
 
 
@@ -120,8 +118,7 @@ def test_a_private_report_on_numbers_names_nobody(reg: DWACRegressor, tmp_path: 
     page = written(tmp_path, reg, X, y, private=True)
     assert not re.search(r"row[01]-\d+", page)
     assert "Secretville" not in page
-    assert "intervals are rounded outwards" in page
-    assert "Votes by range" in page
+    assert named(page, "rounded outwards", "by range")
     Reader(page)
 
 
@@ -139,10 +136,10 @@ def test_a_report_on_several_labels_shows_each(clf: DWACClassifier, tmp_path: Pa
         f"{found.result.macro_f1:.3f}",
         percent(found.result.hamming_loss).replace("\u00a0", " "),
         percent(row["precision"]).replace("\u00a0", " "),
-        "told no, but has it",
-        "labels that sets miss",
-        "examples have no label at all",
-        "Neither a map nor a list of labels to check",
+        "told no",
+        "sets miss",
+        "no label",
+        "Neither a map",
     ):
         assert expected in text, expected
     assert [a["id"] for a in shown.all("section")] == [
@@ -179,5 +176,5 @@ def test_without_calibration_the_report_has_no_intervals(tmp_path: Path) -> None
     page = written(tmp_path, bare, *table(40, 1))
     sections = [a["id"] for a in Reader(page).all("section")]
     assert "quality" in sections
-    assert "It cannot say of a single case how far off it may be." in page
+    assert named(page, "single case", "how far off")
     assert not {"intervals", "typicality"} & set(sections)

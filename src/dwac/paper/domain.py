@@ -64,8 +64,8 @@ def needs(case: Case) -> tuple[str, ...]:
 
 def measure(fitted: Fitted) -> dict[str, Any]:
     """Credibility of in- and out-of-distribution rows, and how well each score separates them."""
-    chosen = _inside(fitted)
-    X_outside = _out_of_distribution(fitted)
+    chosen = inside_rows(fitted)
+    X_outside = out_of_distribution(fitted)
     inside, outside, y = fitted.test_h[chosen], fitted.embed(X_outside), fitted.trial.y_test[chosen]
     votes = [fitted.votes_of(h) for h in (inside, outside)]
     found: dict[str, Any] = {"outside": _name(fitted.case), "rows": {"inside": len(inside), "outside": len(outside)}}
@@ -80,12 +80,13 @@ def measure(fitted: Fitted) -> dict[str, Any]:
     return found
 
 
-def _inside(fitted: Fitted) -> NDArray[np.int64]:
+def inside_rows(fitted: Fitted) -> NDArray[np.int64]:
     """Which test rows stand for those in distribution."""
     return np.asarray(fitted.library.sample(np.arange(len(fitted.trial.y_test)), MOST, fitted.case.trial))
 
 
-def _out_of_distribution(fitted: Fitted) -> Any:
+def out_of_distribution(fitted: Fitted) -> Any:
+    """Rows of the held-out class, of random sentences or of another dataset."""
     case, library, trial = fitted.case, fitted.library, fitted.trial
     if case.without is not None:
         return library.sample(trial.left_out, MOST, case.trial)

@@ -25,7 +25,7 @@ from dwac.paper.rows import Ints, Library, Trial, rows
 from dwac.paper.tuning import Journal
 
 Floats = NDArray[np.float64]
-_ENCODERS: dict[str, Any] = {"tabular": TabularEncoder, "image": ImageEncoder, "text": TextEncoder}
+ENCODERS: dict[str, Any] = {"tabular": TabularEncoder, "image": ImageEncoder, "text": TextEncoder}
 
 
 class Fitted:
@@ -146,7 +146,7 @@ def build_encoder(specification: dict[str, Any], library: Library) -> Encoder:
     values = dict(specification)
     if (vectors := values.get("vectors")) is not None:
         values["vectors"] = library.vectors(vectors)
-    encoder: Encoder = _ENCODERS[values.pop("kind")](**values)
+    encoder: Encoder = ENCODERS[values.pop("kind")](**values)
     return encoder
 
 
@@ -178,7 +178,7 @@ def current(record: Record) -> bool:
         return True
     names = ["epochs", "batch_size", "learning_rate", "weight_decay", "patience", "beta2", "ensemble_size"]
     names += ["penalty", "auxiliary_weight"] if case.head == "dwac" else []  # the softmax has neither
-    now = _recipe(json.dumps(values["encoder"]), record["rows"]["training"]) | values
+    now = recipe_of(json.dumps(values["encoder"]), record["rows"]["training"]) | values
     size = now["ensemble_size"] * (now["embedding_size"] or len(record["classes"]))
     used = record.get("trained_with", {})
     return used.get("embedding_size") == size and all(used.get(name) == rounded(now[name]) for name in names)
@@ -190,7 +190,7 @@ def stale(record: Record) -> bool:
 
 
 @cache
-def _recipe(specification: str, n: int) -> dict[str, Any]:
+def recipe_of(specification: str, n: int) -> dict[str, Any]:
     """The training settings that an encoder recommends for n rows, found by fitting it to dummy rows."""
     values = json.loads(specification)
     values.pop("vectors", None)
@@ -199,4 +199,4 @@ def _recipe(specification: str, n: int) -> dict[str, Any]:
         X: Any = pd.DataFrame({"x": np.arange(n)})
     else:
         X = np.zeros((n, 8, 8), dtype=np.uint8) if kind == "image" else ["word"] * n
-    return asdict(_ENCODERS[kind](**values).fit(X).recipe)
+    return asdict(ENCODERS[kind](**values).fit(X).recipe)

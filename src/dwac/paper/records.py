@@ -148,14 +148,14 @@ def versions(*more: str) -> dict[str, str]:
 
 
 # What a fit of the paper never runs, and what `dwac.paper.fit.current` compares by value: `settings` and `variants`.
-_APART = (
+APART = (
     "__init__.py",  # the public names and the version
     *("cli", "monitoring", "reading", "report", "scoring", "server", "worth"),
     *(f"drawing/{name}.py" for name in ("colours", "layout", "neighbors", "picture", "sheet", "style")),
     *(f"paper/{name}.py" for name in ("figures", "published", "report", "settings", "tables", "variants")),
 )
 # All that fits a peer and measures it.
-_OF_PEERS = (
+OF_PEERS = (
     *("datasets", "metrics.py", "estimator/preparation.py"),
     *(f"paper/{name}.py" for name in ("accuracy", "cases", "fit", "peers", "records", "rows", "runner", "tuning")),
 )
@@ -169,11 +169,11 @@ def code(*also: str, peer: bool = False) -> str:
     also: parts that the paper never runs and a benchmark may, such as "server". peer: only what a peer's record needs.
     """
     package = Path(__file__).parent.parent
-    apart = [part for part in _APART if part not in also]
+    apart = [part for part in APART if part not in also]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         name = path.relative_to(package).as_posix()
-        if _within(name, apart) or (peer and not _within(name, _OF_PEERS)):
+        if _within(name, apart) or (peer and not _within(name, OF_PEERS)):
             continue
         text = path.read_text(encoding="utf-8")
         text = text.partition(REPORT_BELOW)[0] if name.startswith("paper/") else text

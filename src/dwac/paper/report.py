@@ -100,7 +100,7 @@ def _circumstances(found: Found, planned: list[Case]) -> str:
     lines = [
         f"{len(records)} records of {len(planned)} planned fits, {' to '.join(sorted({dates[0], dates[-1]}))}.",
         f"Measured on {'; '.join(sorted({_device(record) for record in records}))}.",
-        f"{_commits(records)}.",
+        f"{commits(records)}.",
         f"With {', '.join(' '.join([name, ' or '.join(sorted(of))]) for name, of in versions.items())}.",
         f"{old} of them are **stale**: made with another version of the code, or with other settings. {STALE} marks "
         f"every number that depends on one; figures in sections with {STALE} depend on them, too. "
@@ -112,7 +112,7 @@ def _circumstances(found: Found, planned: list[Case]) -> str:
     return "\n".join(f"- {line}" for line in lines if line)
 
 
-def _commits(records: Iterable[Record]) -> str:
+def commits(records: Iterable[Record]) -> str:
     """The one commit that made all records, or how many each made."""
     counts = Counter(record.get("commit") or "" for record in records)
     if set(counts) == {""}:
@@ -175,11 +175,11 @@ def _totals(found: Found) -> Iterable[str]:
         yield (
             f"The paper's models on the {len(available)} available datasets, both heads, on {device}: "
             f"{sum(seconds) / 60:.2f} minutes for {len(seconds)} of {len(wanted)} fits{claim}. "
-            f"Parallel fits take longer: at least one was running during {_busy(records) / 60:.2f} minutes."
+            f"Parallel fits take longer: at least one was running during {busy(records) / 60:.2f} minutes."
         )
 
 
-def _busy(records: Iterable[Record]) -> float:
+def busy(records: Iterable[Record]) -> float:
     """Seconds in which at least one of them was running, including its measurements."""
     both = [(datetime.fromisoformat(record["date"]).timestamp(), sum(record["seconds"].values())) for record in records]
     busy, until = 0.0, -math.inf

@@ -89,7 +89,7 @@ def report(found: Found) -> Section:
     ]
     drawn: dict[str, Draw] = {}
     for setting in SETTINGS:
-        curves = {(name, series): _curves(found, name, setting, series) for name in DATASETS for series in SERIES}
+        curves = {(name, series): curves_of(found, name, setting, series) for name in DATASETS for series in SERIES}
         shown = [name for name in DATASETS if any(curves[name, series] for series in SERIES)]
         if not shown:
             parts.append(f"**{MODELS[setting]}**: {NOT_RUN}.")
@@ -117,7 +117,8 @@ def report(found: Found) -> Section:
 Curves = dict[str, Any]  # by measure: the mean over trials at each ε
 
 
-def _curves(found: Found, name: str, setting: str, series: str) -> Curves:
+def curves_of(found: Found, name: str, setting: str, series: str) -> Curves:
+    """Mean coverage, size and the like over the trials, for each error rate."""
     head, kind = SERIES[series]
     trials = [
         {what: np.array(of[what]) for what in MEASURES} for of in found.values((name, setting, head), "sets", kind)
@@ -145,11 +146,12 @@ def _promises(found: Found, setting: str) -> str:
         how += " These models' calibration rows stopped training too, so that strictly nothing is promised."
     head = ["dataset", "score", "trials inside", "claimed: all", "classes inside", "claimed: all"]
     head += [f"labels per set, ε = {SHOWN}", "by probability"]
-    rows = [_promise_row(found, name, setting, series) for name in DATASETS for series in SERIES]
+    rows = [promise_row(found, name, setting, series) for name in DATASETS for series in SERIES]
     return paragraphs(how, table(head, rows))
 
 
-def _promise_row(found: Found, name: str, setting: str, series: str) -> list[str]:
+def promise_row(found: Found, name: str, setting: str, series: str) -> list[str]:
+    """The cells of one row: how many trials and classes have the coverage that is promised."""
     head, kind = SERIES[series]
     records, old = found.of((name, setting, head)), found.is_stale((name, setting, head))
     measured = [
@@ -158,9 +160,9 @@ def _promise_row(found: Found, name: str, setting: str, series: str) -> list[str
     if not measured:
         return [DATASETS[name].title, series, *[NOT_RUN] * 6]
     whole = len(measured) == DATASETS[name].trials
-    trials = [_inside(epsilon, of["n_calibration"], n, of[kind]["coverage"][EPSILONS.index(epsilon)] * n)
+    trials = [within_law(epsilon, of["n_calibration"], n, of[kind]["coverage"][EPSILONS.index(epsilon)] * n)
               for n, of in measured for epsilon in JUDGED]  # fmt: skip
-    classes = [_inside(epsilon, *counts) for _, of in measured if "by_class" in of for epsilon in JUDGED
+    classes = [within_law(epsilon, *counts) for _, of in measured if "by_class" in of for epsilon in JUDGED
                for counts in zip(of["by_class"]["n_calibration"], of["by_class"]["n_test"],
                                  of[kind]["by_class"][str(epsilon)]["covered"], strict=True)]  # fmt: skip
     sizes = [_mean_size(measured, of) for of in dict.fromkeys((kind, "probability"))]
@@ -178,7 +180,7 @@ def _mean_size(measured: list[tuple[int, Any]], kind: str) -> float:
     return float(np.mean([of[kind]["mean"][EPSILONS.index(SHOWN)] for _, of in measured]))
 
 
-def _inside(epsilon: float, n_calibration: int, n_test: int, covered: float) -> bool | None:
+def within_law(epsilon: float, n_calibration: int, n_test: int, covered: float) -> bool | None:
     """Whether the number of covered rows agrees with the law; None if it says nothing."""
     interval = metrics.coverage_interval(epsilon, n_calibration, n_test, LEVEL)
     if interval is None:

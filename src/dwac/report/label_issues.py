@@ -84,13 +84,13 @@ def label_issues(
         raise InputError("rows are positions among the training examples; with X, leave out rows of X instead")
     X, y = rows_and_labels(clf, X, y)
     codes, classes = encode_labels(y, count(X))
-    votes, seen = _votes_of_all(clf, X, y, folds)
+    votes, seen = votes_of_all(clf, X, y, folds)
     found = _frame(votes, codes, classes, row_ids(X, ids, len(votes)), seen)
     found.attrs.update(judged=OUT_OF_FOLD, folds=folds)
     return found
 
 
-def _votes_of_all(clf: DWACClassifier, X: Any, y: Any, folds: int) -> tuple[Floats, Floats | None]:
+def votes_of_all(clf: DWACClassifier, X: Any, y: Any, folds: int) -> tuple[Floats, Floats | None]:
     """(n, K): log class weights out of fold; and (n,): the mean probability of each label by the other classifiers.
 
     These were trained on the label, unless it was a validation row. Its own vote does not count. A softmax has no votes

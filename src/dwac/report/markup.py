@@ -14,7 +14,7 @@ from typing import Any
 _SHORT = 12  # rows of a table that paper should show on one page
 _VOID = {"meta", "img", "br"}
 # Not allowed in HTML: control characters, lone surrogates, and characters that reverse the reading order.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
+UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
 
 
 class Html(str):
@@ -25,7 +25,7 @@ class Html(str):
 
 def safe(value: Any) -> Html:
     """Any value as HTML: HTML is kept, everything else is escaped."""
-    return value if isinstance(value, Html) else Html(html.escape(_UNSEEN.sub("\ufffd", str(value))))
+    return value if isinstance(value, Html) else Html(html.escape(UNSEEN.sub("\ufffd", str(value))))
 
 
 def tag(name: str, /, *parts: Any, **attributes: Any) -> Html:

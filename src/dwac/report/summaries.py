@@ -20,7 +20,7 @@ from dwac.report.summary import Summary, counted, named, of_100, tests, things, 
 from dwac.report.words import OFF
 
 _SURE = 0.9  # a probability that people call sure
-_MOST = 7  # bars of classes or labels
+MOST_BARS = 7  # bars of classes or labels
 _ASKED = (0.5, 0.8, 0.9, 0.95)  # shares of cases that ranges should contain
 _RANGES = "The thin lines are the margin that chance leaves (95 of 100 times)."
 
@@ -111,7 +111,7 @@ def _class_bars(found: ClassFindings) -> list[Bar]:
 def _class_pictures(found: ClassFindings) -> tuple[Shown, Shown, Shown]:
     right = float(found.right.mean())
     every = _class_bars(found)
-    bars = every[:_MOST] + _familiar(found, found.right, right)
+    bars = every[:MOST_BARS] + _familiar(found, found.right, right)
     shown = f"The dashed line is the average. {_RANGES}"
     return (
         Shown(pictures.hundred(right), f"Of 100 cases {100 * right:.0f} are right",
@@ -125,7 +125,7 @@ def _class_pictures(found: ClassFindings) -> tuple[Shown, Shown, Shown]:
 
 def _some(bars: Sequence[Bar], what: str) -> str:
     """How many of all bars are shown, where that is not all."""
-    return f" ({_MOST} of {len(bars):,} {what})" if len(bars) > _MOST else ""
+    return f" ({MOST_BARS} of {len(bars):,} {what})" if len(bars) > MOST_BARS else ""
 
 
 def _familiar(found: Findings, right: NDArray[np.bool_], usual: float) -> list[Bar]:
@@ -164,7 +164,7 @@ def label_summary(found: LabelFindings) -> Summary:
         _label_doubt(found),
         f"{weak}; {unfamiliar(found, lambda rows: f'it gets every label right for {counted(every[rows])} of these')}.",
     )
-    drawn = pictures.lying(bars[:_MOST] + _familiar(found, right, usual), "right, of 100 such cases", usual)
+    drawn = pictures.lying(bars[:MOST_BARS] + _familiar(found, right, usual), "right, of 100 such cases", usual)
     return Summary(sentences, (
         Shown(pictures.hundred(float(every.mean())), f"Of 100 cases {100 * every.mean():.0f} have every label right",
               "Of 100 new cases: every label right, or some wrong."),
@@ -276,7 +276,7 @@ def _number_pictures(found: NumberFindings, off: Floats, guess: Floats, unit: st
     errors += [Bar("50, by a guess", float(np.median(guess)), bad=True)]
     usual, strange = float(off.mean()), found.strange
     every = _number_bars(found, off)
-    bars = [bar._replace(name=bar.name.removeprefix("estimates of ")) for bar in every[:_MOST]]
+    bars = [bar._replace(name=bar.name.removeprefix("estimates of ")) for bar in every[:MOST_BARS]]
     kinds = "by the size of the estimate" if len(found.names) == 1 else f"by number{_some(every, 'numbers')}"
     if strange.any() and not strange.all():
         bars += [
