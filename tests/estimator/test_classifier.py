@@ -32,7 +32,7 @@ from dwac.errors import (
     NonFiniteError,
 )
 from dwac.training.run import Run
-from tests.named import refuses
+from tests.named import refuses, warns
 
 REASON = (
     "a row of weight 2 weighs twice in the loss but votes once, and two equal rows may fall into different parts, "
@@ -152,7 +152,7 @@ def test_the_paper_calibrates_on_the_validation_rows() -> None:
 
 def test_without_held_out_rows_there_are_no_sets() -> None:
     clf = DWACClassifier(epochs=1, calibration_size=0, validation_size=0, device="cpu").fit(*people())
-    with pytest.raises(CalibrationError, match="recalibrate"):
+    with refuses(CalibrationError, "recalibrate(X, y"):
         clf.predict_set(people()[0])
     assert clf.explain(people()[0][:1])[0].credibility is None
     assert clf.recalibrate(*people(seed=1)).predict_set(people(seed=2)[0]).shape == (240, 2)
@@ -328,13 +328,13 @@ def test_any_module_with_several_inputs_or_a_dataset(tmp_path) -> None:
     folder = clf.save(tmp_path / "model")
     again = dwac.load(folder, module=TwoInputs(), device="cpu")
     assert (again.predict_proba((a, b)) == clf.predict_proba((a, b))).all()
-    with pytest.raises(DwacError, match=r"module=…"):
+    with refuses(DwacError, "dwac.load(path, module=…"):
         dwac.load(folder)
     data = DWACClassifier(nn.Linear(3, 8), epochs=2, device="cpu").fit(TensorDataset(a, y))
     assert data.predict(a).shape == (200,)
     frame = pd.DataFrame(a.numpy(), columns=["a", "b", "c"])
     named = DWACClassifier(nn.Linear(3, 8), epochs=1, device="cpu").fit(frame, y)
-    with pytest.raises(ValueError, match="order"):
+    with refuses(ValueError, "feature names", "order"):
         named.predict(frame[["c", "b", "a"]])
 
 
@@ -480,11 +480,11 @@ def test_added_examples_vote_at_once(fitted, tmp_path) -> None:
     e = clf.explain(X[:1])[0]
     assert (e.neighbors[0].id, e.neighbors[0].record["job"]) == (X.index[0], X["job"].iloc[0])
     assert e.neighbors[0].distance == pytest.approx(0, abs=1e-3)
-    with pytest.raises(IdError, match="taken"):
+    with refuses(IdError, "ids", "new", repr(X.index[0]), "relabel"):
         clf.add_references(X[:1], y[:1])
     with refuses(LabelError, "row 0", "maybe"):
         clf.add_references(X[60:61], ["maybe"])
-    with pytest.raises(IdError, match="calibration row"):
+    with refuses(IdError, repr(clf.calibration_ids_[0]), "calibration row", "forget"):
         clf.add_references(X[60:61], y[60:61], ids=[clf.calibration_ids_[0]])
 
 
@@ -538,7 +538,7 @@ def test_numbered_rows_go_on_counting() -> None:
 def test_rows_that_vote_cannot_calibrate(fitted, tmp_path) -> None:
     clf = copy_of(fitted, tmp_path / "model")
     X, y = people()
-    with pytest.raises(IdError, match="'p0' votes"):
+    with refuses(IdError, "calibration rows", "'p0'", "votes"):
         clf.recalibrate(X, y)
     assert len(clf.calibration_y_) == 48
 
@@ -649,16 +649,16 @@ def broken(**columns: Any) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("X", "message"),
+    ("X", "facts"),
     [
-        (people(seed=1)[0].drop(columns="job"), "job"),
-        (people(seed=1)[0].rename(columns={"age": "years"}), "years"),
-        (broken(age="old"), "'age'.*'old'.*row 0"),
-        (broken(since="soon"), "'since'"),
+        (people(seed=1)[0].drop(columns="job"), ["missing", "job"]),
+        (people(seed=1)[0].rename(columns={"age": "years"}), ["unseen", "years", "missing", "age"]),
+        (broken(age="old"), ["'age'", "'old'", "row 0"]),
+        (broken(since="soon"), ["'since'", "dates", "'soon'", "row 0"]),
     ],
 )
-def test_a_table_that_does_not_fit_is_named(fitted, X, message) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_a_table_that_does_not_fit_is_named(fitted, X, facts) -> None:
+    with refuses(ValueError, *facts):
         fitted.predict(X)
 
 
@@ -668,27 +668,27 @@ def test_unseen_categories_and_new_gaps_are_fine(fitted) -> None:
 
 
 @pytest.mark.parametrize(
-    ("X", "y", "error", "message"),
+    ("X", "y", "error", "facts"),
     [
-        (np.zeros((4, 2)), [0, 0, 0, 0], LabelError, "class"),
-        (np.zeros((4, 2)), [0, 1, 2, 3], LabelError, "4 classes in 4 rows"),
-        (np.zeros((4, 2)), [0, 1, 0], InputError, "4 rows.*3 labels"),
-        (np.zeros((4, 2)), [0, 1, np.nan, 0], LabelError, "row 2.*nan"),
-        (np.full((40, 2), np.inf), [0, 1] * 20, NonFiniteError, "row 0"),
-        (np.where(np.arange(40)[:, None] == 7, np.inf, 1.0), [0, 1] * 20, NonFiniteError, "column 0 .* row 7"),
-        (np.full((40, 8, 8), np.nan), [0, 1] * 20, NonFiniteError, "row 0"),
-        ([f"missing{i}.png" for i in range(40)], [0, 1] * 20, InputError, "row 0.*missing0.png"),
+        (np.zeros((4, 2)), [0, 0, 0, 0], LabelError, ["y", "two classes", "one class", 0]),
+        (np.zeros((4, 2)), [0, 1, 2, 3], LabelError, ["4 classes in 4 rows"]),
+        (np.zeros((4, 2)), [0, 1, 0], InputError, ["4 rows", "3 labels"]),
+        (np.zeros((4, 2)), [0, 1, np.nan, 0], LabelError, ["row 2", "nan"]),
+        (np.full((40, 2), np.inf), [0, 1] * 20, NonFiniteError, ["column 0", "inf", "row 0"]),
+        (np.where(np.arange(40)[:, None] == 7, np.inf, 1.0), [0, 1] * 20, NonFiniteError, ["column 0", "row 7"]),
+        (np.full((40, 8, 8), np.nan), [0, 1] * 20, NonFiniteError, ["pixels", "row 0"]),
+        ([f"missing{i}.png" for i in range(40)], [0, 1] * 20, InputError, ["row 0", "missing0.png"]),
         (
             pd.DataFrame({"text": [f"film {i}" for i in range(40)]}),
             [0, 1] * 20,
             InputError,
-            "'text'",
+            ["column 'text'", "X['text']", "--text"],
         ),
-        (pd.DataFrame({"a": [1.0] * 40, 3: range(40)}), [0, 1] * 20, InputError, "strings"),
+        (pd.DataFrame({"a": [1.0] * 40, 3: range(40)}), [0, 1] * 20, InputError, ["columns", "strings"]),
     ],
 )
-def test_data_that_cannot_be_learned_is_named_before_any_work(X, y, error, message) -> None:
-    with pytest.raises(error, match=message):
+def test_data_that_cannot_be_learned_is_named_before_any_work(X, y, error, facts) -> None:
+    with refuses(error, *facts):
         DWACClassifier(device="cpu").fit(X, y)
 
 
@@ -699,48 +699,51 @@ def test_a_broken_image_file_is_named_by_its_row(tmp_path) -> None:
         files.append(tmp_path / f"{i}.png")
         image.fromarray(np.full((8, 8), i, dtype=np.uint8)).save(files[-1])
     files[17].write_bytes(b"no image")
-    with pytest.raises(InputError, match=r"row 17: .*17\.png"):
+    with refuses(InputError, "row 17", files[17]):
         DWACClassifier(device="cpu").fit(files, [0, 1] * 15)
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "facts"),
     [
-        ({"head": "tree"}, "'dwac' or 'softmax'"),
-        ({"kernel": "guassian"}, "gaussian"),
-        ({"encoder": "tables"}, "choose auto"),
-        ({"encoder": "tabular:huge"}, "'default', 'numbers', 'paper' or 'wide'"),
-        ({"encoder": 3}, "nn.Module"),
-        ({"nonconformity": "odd"}, "'probability'"),
-        ({"device": "abacus"}, "device"),
-        ({"epochs": 0}, "epochs"),
-        ({"embedding_size": 0}, "embedding_size"),
-        ({"learning_rate": -1.0}, "learning_rate"),
-        ({"validation_size": 0.9, "calibration_size": 0.2}, "for training"),
-        ({"class_weight": {"nobody": 2}}, "'nobody'"),
-        ({"mixed_precision": "some"}, "mixed_precision"),
-        ({"penalty": -1.0}, "penalty"),
-        ({"auxiliary_weight": -1}, "auxiliary_weight.*-1"),
-        ({"auxiliary_weight": "much"}, "auxiliary_weight"),
-        ({"ensemble_size": 0}, "ensemble_size.*1.*0"),
-        ({"ensemble_size": 2.0}, "ensemble_size"),
-        ({"ensemble_size": True}, "ensemble_size"),
-        ({"learning_rate": "fast"}, "learning_rate"),
-        ({"batch_size": 1}, "batch_size.*2"),
-        ({"class_weight": np.ones(2)}, "class_weight"),
-        ({"class_weight": {"yes": "x"}}, "class_weight"),
-        ({"rescale": "no"}, "rescale"),
-        ({"checkpoint": 5}, "checkpoint"),
-        ({"checkpoint": "nowhere/at/all.safetensors"}, "checkpoint.*nowhere/at"),
-        ({"checkpoint": "here.safetensors"}, "random_state"),
+        ({"head": "tree"}, ["'tree'", "'dwac'", "'softmax'"]),
+        ({"kernel": "guassian"}, ["'guassian'", "gaussian"]),
+        ({"encoder": "tables"}, ["encoder 'tables'", "auto", "tabular", "image", "text"]),
+        ({"encoder": "tabular:huge"}, ["network 'huge'", "'default'", "'numbers'", "'paper'", "'wide'"]),
+        ({"encoder": 3}, ["encoder", "nn.Module", "int"]),
+        ({"nonconformity": "odd"}, ["nonconformity", "'weights'", "'probability'", "'odd'"]),
+        ({"device": "abacus"}, ["device", "'abacus'"]),
+        ({"epochs": 0}, ["epochs", 1, 0]),
+        ({"embedding_size": 0}, ["embedding_size", 1, 0]),
+        ({"learning_rate": -1.0}, ["learning_rate", "-1.0"]),
+        (
+            {"validation_size": 0.9, "calibration_size": 0.2},
+            ["2 rows", "validation_size", "calibration_size", "-24", "240"],
+        ),
+        ({"class_weight": {"nobody": 2}}, ["class_weight", "'nobody'", "'no'", "'yes'"]),
+        ({"mixed_precision": "some"}, ["mixed_precision", "True", "False", "'auto'", "'some'"]),
+        ({"penalty": -1.0}, ["penalty", 0, "-1.0"]),
+        ({"auxiliary_weight": -1}, ["auxiliary_weight", "-1"]),
+        ({"auxiliary_weight": "much"}, ["auxiliary_weight", "'much'"]),
+        ({"ensemble_size": 0}, ["ensemble_size", "1", "0"]),
+        ({"ensemble_size": 2.0}, ["ensemble_size", "2.0"]),
+        ({"ensemble_size": True}, ["ensemble_size", "True"]),
+        ({"learning_rate": "fast"}, ["learning_rate", "'fast'"]),
+        ({"batch_size": 1}, ["batch_size", 2, 1]),
+        ({"class_weight": np.ones(2)}, ["class_weight", "'balanced'", "array([1., 1.])"]),
+        ({"class_weight": {"yes": "x"}}, ["class_weight", "positive", "{'yes': 'x'}"]),
+        ({"rescale": "no"}, ["rescale", "'no'"]),
+        ({"checkpoint": 5}, ["checkpoint", "path", 5]),
+        ({"checkpoint": "nowhere/at/all.safetensors"}, ["checkpoint", "nowhere/at/all.safetensors", "create"]),
+        ({"checkpoint": "here.safetensors"}, ["checkpoint", "random_state", "whole number"]),
     ],
 )
-def test_invalid_settings_are_named(settings, message) -> None:
-    with pytest.raises(DwacError, match=message):
+def test_invalid_settings_are_named(settings, facts) -> None:
+    with refuses(DwacError, *facts):
         DWACClassifier(**settings).fit(*people())
 
 
 def test_small_calibration_sets_are_explained() -> None:
     clf = DWACClassifier(epochs=1, calibration_size=10, random_state=0, device="cpu").fit(*people())
-    with pytest.warns(CalibrationWarning, match="at least 19"):
+    with warns(CalibrationWarning, "epsilon=0.05", 19, 10):
         clf.predict_set(people()[0], epsilon=0.05)

@@ -73,17 +73,17 @@ def test_auto_leaves_other_ways_of_training_alone(settings: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "facts"),
     [
-        ({"epochs": 3}, "epochs=3"),
-        ({"head": "softmax"}, "head='dwac'; got 'softmax'"),
-        ({"calibration_size": 0}, "calibration_size=0"),
-        ({"encoder": "tabular:paper"}, "encoder='auto' or 'tabular'"),
+        ({"epochs": 3}, ["epochs=3", "cross_fit='auto'"]),
+        ({"head": "softmax"}, ["head='dwac'", "'softmax'", "cross_fit='auto'"]),
+        ({"calibration_size": 0}, ["calibration_size=0"]),
+        ({"encoder": "tabular:paper"}, ["encoder='auto'", "'tabular'", "'tabular:paper'"]),
     ],
     ids=str,
 )
-def test_what_cannot_be_cross_fitted_is_an_error_that_says_why(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_what_cannot_be_cross_fitted_is_an_error_that_says_why(settings: dict[str, Any], facts: list[object]) -> None:
+    with refuses(InputError, *facts):
         fitted(cross_fit=True, **settings)
 
 
@@ -93,7 +93,7 @@ def test_few_rows_texts_and_wrong_values_are_refused() -> None:
         DWACClassifier(cross_fit=True).fit(X, y)
     with refuses(InputError, "1,000", "1,001"):
         DWACClassifier(cross_fit=True).fit(np.zeros((30, 1001)), [0, 1] * 15)
-    with pytest.raises(InputError, match="text data"):
+    with refuses(InputError, "encoder='auto'", "'tabular'", "text"):
         DWACClassifier(cross_fit=True).fit(["a b", "b c"] * 30, [0, 1] * 30)
     with refuses(InputError, "cross_fit", "auto", "yes"):
         DWACClassifier(cross_fit="yes").fit(X, y)
@@ -416,7 +416,7 @@ def test_p_values_need_voters_in_two_folds() -> None:
     folds = known.numbers(clf.calibration_ids_)
     clf.forget(clf.calibration_ids_[folds != 2])
     assert len(clf.predict(X)) == 120
-    with pytest.raises(CalibrationError, match="recalibrate"):
+    with refuses(CalibrationError, "two folds", "recalibrate(X, y"):
         clf.conformal(X)
     with refuses(CalibrationError, "recalibrate(X, y"):
         clf.explain(X.iloc[:1])

@@ -16,7 +16,7 @@ import dwac
 from dwac import DWACClassifier
 from dwac.conformal import Calibration, p_values
 from dwac.errors import CalibrationWarning
-from tests.named import warns
+from tests.named import named, warns
 
 QUICK: dict[str, Any] = {
     "encoder": "tabular:paper",
@@ -211,8 +211,7 @@ def test_too_few_calibration_rows_are_reported_before_and_with_the_answer(n_cali
     clf = DWACClassifier(calibration_size=n_calibration, **settings).fit(X, y)
     expected = clf.expected_sets(0.05)
     assert (expected.n_calibration, expected.n_labels) == (n_calibration, 2)
-    assert f"{n_calibration} calibration examples" in str(expected)
-    assert "every label" in str(expected)
+    assert named(expected, f"{n_calibration} calibration examples", "every label")
     low, high = expected.coverage_range
     assert low < 0.95 < high
     with warns(CalibrationWarning, "every label"):

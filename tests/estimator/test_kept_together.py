@@ -12,7 +12,7 @@ from dwac import DWACClassifier, DWACRegressor
 from dwac.errors import InputError, ShapeError
 from dwac.estimator.near_copies import have_near_copies
 from dwac.estimator.preparation import split
-from tests.named import refuses
+from tests.named import refuses, warns
 
 QUICK: dict[str, Any] = {"random_state": 0, "device": "cpu", "verbose": False}
 
@@ -36,7 +36,7 @@ def test_groups_stay_in_one_fold_and_cover_new_groups(tmp_path) -> None:
     new, truth, _, _ = visits(400, 1, seed=1)
     clf = DWACClassifier(**QUICK).fit(X, y, groups=groups)
     assert whole(clf, groups)
-    with pytest.warns(UserWarning, match="groups=") as seen:
+    with warns(UserWarning, "groups=") as seen:
         apart = DWACClassifier(**QUICK).fit(X, y)
     assert seen[0].filename == __file__
     covered = [dwac.metrics.coverage(truth, model.predict_set(new, 0.1)) for model in (clf, apart)]

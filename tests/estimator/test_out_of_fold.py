@@ -14,6 +14,7 @@ from torch.utils.data import TensorDataset
 from dwac import DWACClassifier
 from dwac.errors import InputError
 from dwac.estimator.out_of_fold import out_of_fold_votes, stratified_folds
+from tests.named import refuses
 
 N = 60
 Y = np.arange(N) % 2
@@ -93,5 +94,5 @@ def test_folds_have_one_size_and_their_share_of_every_class(codes: list[int], fo
 
 @pytest.mark.parametrize("folds", [0, 1, 61])
 def test_a_number_of_folds_that_cannot_be_is_refused(folds: int) -> None:
-    with pytest.raises(InputError, match="folds"):
+    with refuses(InputError, "folds", folds):
         out_of_fold_votes(DWACClassifier(), KINDS["table"][0], Y, folds=folds)

@@ -29,7 +29,7 @@ from dwac.errors import DwacError, InputError, StorageError
 from dwac.estimator import persistence
 from dwac.nn import Ensemble
 from tests.estimator.helpers import Change, forge
-from tests.named import refuses
+from tests.named import named, refuses
 
 SETTINGS: dict[str, Any] = {"epochs": 1, "random_state": 0, "device": "cpu", "verbose": False}
 
@@ -94,15 +94,15 @@ def test_dates_and_durations_survive_as_labels(kind, unit, tmp_path) -> None:
 
 def test_a_label_that_could_not_be_loaded_is_named_when_saving(fitted, tmp_path) -> None:
     periods = np.array([pd.Period("2020-01"), pd.Period("2020-02"), pd.Period("2020-03")], dtype=object)
-    for classes, message in (
-        (periods, "2020-01"),
-        (np.array([1 + 2j, 2, 3]), r"1\+2j"),
-        (np.array([1, 1, 2]), "must be unique"),
-        (np.array([date(2020, 1, 1), object(), 3], dtype=object), "object"),
+    for classes, facts in (
+        (periods, ["Period('2020-01', 'M')", "label"]),
+        (np.array([1 + 2j, 2, 3]), ["1+2j", "label"]),
+        (np.array([1, 1, 2]), ["labels", "unique", "np.int64(1)"]),
+        (np.array([date(2020, 1, 1), object(), 3], dtype=object), ["object", "label"]),
     ):
         clf = load(fitted.save(tmp_path / "other", overwrite=True))
         clf.target_ = replace(clf.target_, names=classes)
-        with pytest.raises(InputError, match=message):
+        with refuses(InputError, *facts):
             clf.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -151,8 +151,9 @@ def _beyond(found: dict[str, Any]) -> None:
 )
 def test_rows_that_are_named_twice_are_refused_at_load(folder, config, tensors) -> None:
     forge(folder, config, tensors)
-    with pytest.raises(StorageError, match=r"distinct|unique"):
+    with pytest.raises(StorageError) as caught:
         load(folder)
+    assert named(caught.value, folder, "distinct") or named(caught.value, folder, "unique")
 
 
 def test_examples_of_one_id_are_refused_at_load(folder) -> None:
@@ -160,11 +161,11 @@ def test_examples_of_one_id_are_refused_at_load(folder) -> None:
     assert stored.examples is not None
     names = stored.examples.index.tolist()
     storage.write_model(folder, stored.config, stored.tensors, stored.examples.set_axis([names[1], *names[1:]]))
-    with pytest.raises(StorageError, match="unique"):
+    with refuses(StorageError, folder, "ids", "unique", repr(names[1])):
         load(folder)
     stored.config["without_record"] = [[0, names[1]]]  # one that has a record, too
     storage.write_model(folder, stored.config, stored.tensors, stored.examples[1:])
-    with pytest.raises(StorageError, match="unique"):
+    with refuses(StorageError, folder, "ids", "unique", repr(names[1])):
         load(folder)
 
 
@@ -262,83 +263,95 @@ def test_a_changed_config_is_named(folder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "facts"),
     [
-        (lambda c: c["settings"].update(kernel="foo"), "kernel.*'foo'"),
-        (lambda c: c["settings"].update(head="foo"), "head.*'foo'"),
-        (lambda c: c["settings"].update(epochs=-1), "epochs"),
-        (lambda c: c["settings"].update(os="system"), "os"),
-        (lambda c: c.pop("settings"), "KeyError"),
-        (lambda c: c["encoder"].update(kind="pickle"), "encoder.*'pickle'"),
-        (lambda c: c.update(classes_type="<U2"), "maybe"),
-        (lambda c: c.update(classes_type="<U100000000"), "not supported"),
-        (lambda c: c.update(classes_type="V8"), "not supported"),
-        (lambda c: c["classes"].__setitem__(0, c["classes"][1]), "unique"),
-        (lambda c: c["classes"].pop(), "must lie in 0 … 1"),
-        (lambda c: c["calibration_ids"].pop(), "equally many ids"),
-        (lambda c: c.update(calibration_ids="p" * len(c["calibration_ids"])), "must be a list"),
-        (lambda c: c["calibration_ids"].__setitem__(0, c["calibration_ids"][1]), "is repeated"),
-        (lambda c: c["validation_ids"].__setitem__(0, c["validation_ids"][1]), "is repeated"),
-        (lambda c: c.update(features=["size", "job", "code"]), "must be the encoder's columns"),
-        (lambda c: c.update(n_features=2), "features.*3.*2"),
-        (lambda c: c.update(without_record=[[0, "p0"]]), "id"),
-        (lambda c: c.update(without_record=[[-1, "x"]]), "distinct row numbers"),
-        (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0]["values"].__setitem__(0, "x"), "'size'.*finite"),
-        (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0]["values"].reverse(), "'size'.*finite"),
-        (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0].update(values=[1.0, 1.0]), "'size'.*finite"),
-        (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0].update(values=[-1e308, 1e308]), "'size'.*finite"),
-        (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0].update(form="foo"), "'size'.*finite"),
-        (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0].update(fill=10**400), "'size'.*finite"),
-        (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0].update(fill=10**30), "'size'.*finite"),
+        (lambda c: c["settings"].update(kernel="foo"), ["kernel", "'foo'"]),
+        (lambda c: c["settings"].update(head="foo"), ["head", "'foo'"]),
+        (lambda c: c["settings"].update(epochs=-1), ["epochs"]),
+        (lambda c: c["settings"].update(os="system"), ["TypeError", "'os'"]),
+        (lambda c: c.pop("settings"), ["KeyError", "'settings'"]),
+        (lambda c: c["encoder"].update(kind="pickle"), ["encoder", "'pickle'"]),
+        (lambda c: c.update(classes_type="<U2"), ["'maybe'", "'ma'"]),
+        (lambda c: c.update(classes_type="<U100000000"), ["'<U100000000'", "'maybe'", "strings"]),
+        (lambda c: c.update(classes_type="V8"), ["'V8'", "'maybe'", "strings"]),
+        (lambda c: c["classes"].__setitem__(0, c["classes"][1]), ["labels", "unique", "'no'"]),
+        (lambda c: c["classes"].pop(), ["validation labels", "0 … 1", "0 … 2"]),
+        (lambda c: c["calibration_ids"].pop(), ["calibration", "11", "(12,)", "(12, 17)"]),
+        (lambda c: c.update(calibration_ids="p" * len(c["calibration_ids"])), ["ids", "list", "'pppppppppppp'"]),
+        (lambda c: c["calibration_ids"].__setitem__(0, c["calibration_ids"][1]), ["ids", "unique", "'p4'"]),
+        (lambda c: c["validation_ids"].__setitem__(0, c["validation_ids"][1]), ["ids", "unique", "'p12'"]),
+        (
+            lambda c: c.update(features=["size", "job", "code"]),
+            ["features", "encoder", "['size', 'code', 'job']", "['size', 'job', 'code']"],
+        ),
+        (lambda c: c.update(n_features=2), ["number of features", "3", "2"]),
+        (lambda c: c.update(without_record=[[0, "p0"]]), ["ids", "42", "43"]),
+        (lambda c: c.update(without_record=[[-1, "x"]]), ["row numbers", "43"]),
+        (
+            lambda c: c["encoder"]["config"]["columns"][0]["scales"][0]["values"].__setitem__(0, "x"),
+            ["'size'", "finite"],
+        ),
+        (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0]["values"].reverse(), ["'size'", "finite"]),
+        (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0].update(values=[1.0, 1.0]), ["'size'", "finite"]),
+        (
+            lambda c: c["encoder"]["config"]["columns"][0]["scales"][0].update(values=[-1e308, 1e308]),
+            ["'size'", "finite"],
+        ),
+        (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0].update(form="foo"), ["'size'", "finite"]),
+        (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0].update(fill=10**400), ["'size'", "finite"]),
+        (lambda c: c["encoder"]["config"]["columns"][0]["scales"][0].update(fill=10**30), ["'size'", "finite"]),
         (
             lambda c: c["encoder"]["config"]["columns"][2]["categories"].__setitem__(0, ["a"]),
-            "'job'",
+            ["'job'"],
         ),
         (
             lambda c: c["encoder"]["config"]["columns"][2]["categories"].__setitem__(0, "nurse"),
-            "'job'",
+            ["'job'"],
         ),
-        (lambda c: c["encoder"]["config"]["columns"][2].update(kind="datetime"), "'job'"),
-        (lambda c: c["encoder"]["config"]["columns"][0].update(kind=["numeric"]), "'size'"),
-        (lambda c: c["encoder"]["config"]["columns"][0].update(gaps=3), "'size'"),
-        (lambda c: c["encoder"]["config"]["columns"].pop(0), "shape"),
-        (lambda c: c["encoder"]["config"]["settings"].update(depth=0.5), "depth"),
-        (lambda c: c["encoder"]["config"]["settings"].update(depth=10**9), "depth.*1000"),
-        (lambda c: c["encoder"].update(config=[]), "TypeError"),
-        (lambda c: c.update(history={"a": 1}), "ValueError"),
+        (lambda c: c["encoder"]["config"]["columns"][2].update(kind="datetime"), ["'job'"]),
+        (lambda c: c["encoder"]["config"]["columns"][0].update(kind=["numeric"]), ["'size'"]),
+        (lambda c: c["encoder"]["config"]["columns"][0].update(gaps=3), ["'size'"]),
+        (lambda c: c["encoder"]["config"]["columns"].pop(0), ["backbone.weight", "(128, 0)", "(128, 16)"]),
+        (lambda c: c["encoder"]["config"]["settings"].update(depth=0.5), ["depth"]),
+        (lambda c: c["encoder"]["config"]["settings"].update(depth=10**9), ["depth", "1000"]),
+        (lambda c: c["encoder"].update(config=[]), ["TypeError"]),
+        (lambda c: c.update(history={"a": 1}), ["ValueError"]),
     ],
 )
-def test_an_invalid_config_is_named_with_the_folder(folder, change, message) -> None:
+def test_an_invalid_config_is_named_with_the_folder(folder, change, facts) -> None:
     forge(folder, change)
-    with pytest.raises(StorageError, match=rf"(?s)^{folder}.*{message}"):
+    with refuses(StorageError, folder, *facts):
         load(folder)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "facts"),
     [
-        (lambda t: t.update(calibration_y=t["calibration_y"] + 3), "calibration labels must lie in -1 … 2"),
-        (lambda t: t.update(calibration_y=t["calibration_y"].float()), "whole numbers"),
-        (lambda t: t.update(calibration_h=t["calibration_h"][1:]), "equally many ids"),
-        (lambda t: t.update(calibration_h=t["calibration_h"][:, 1:]), "equally many ids"),
-        (lambda t: t.update(calibration_h=t["calibration_h"] * float("nan")), "finite"),
-        (lambda t: t.update(calibration_h=t["calibration_h"].double() * 1e300), "calibration_h"),
-        (lambda t: t.update(calibration_z=t["calibration_z"].to(torch.complex64)), "calibration_z"),
-        (lambda t: t.update(ref_h=t["ref_h"] * float("nan")), "ref_h"),
-        (lambda t: t.update({"backbone.bias": t["backbone.bias"] * float("inf")}), "backbone.bias"),
-        (lambda t: t.update(ref_y=t["ref_y"] + 1), "must lie in 0 … 2"),
-        (lambda t: t.update(ref_h=t["ref_h"][:, 1:]), "voters' embeddings"),
-        (lambda t: t.update(ref_h=t["ref_h"][1:]), "labels"),
-        (lambda t: t.update(class_weights=torch.ones(7)), "weight"),
-        (lambda t: t.update({"embedding.weight": t["embedding.weight"].T}), "embedding.weight must have shape"),
-        (lambda t: t.update({"backbone.more": torch.ones(3)}), "backbone.more"),
-        (lambda t: t.pop("backbone.bias"), "backbone.bias must have shape .* nothing"),
-        (lambda t: t.clear(), "at most 0 rows"),
+        (lambda t: t.update(calibration_y=t["calibration_y"] + 3), ["calibration labels", "-1 … 2", "3 … 4"]),
+        (lambda t: t.update(calibration_y=t["calibration_y"].float()), ["calibration_y", "whole numbers"]),
+        (lambda t: t.update(calibration_h=t["calibration_h"][1:]), ["calibration", "(12,)", "(11, 17)"]),
+        (lambda t: t.update(calibration_h=t["calibration_h"][:, 1:]), ["calibration", "(12,)", "(12, 16)"]),
+        (lambda t: t.update(calibration_h=t["calibration_h"] * float("nan")), ["calibration_h", "finite"]),
+        (lambda t: t.update(calibration_h=t["calibration_h"].double() * 1e300), ["calibration_h"]),
+        (lambda t: t.update(calibration_z=t["calibration_z"].to(torch.complex64)), ["calibration_z"]),
+        (lambda t: t.update(ref_h=t["ref_h"] * float("nan")), ["ref_h"]),
+        (lambda t: t.update({"backbone.bias": t["backbone.bias"] * float("inf")}), ["backbone.bias"]),
+        (lambda t: t.update(ref_y=t["ref_y"] + 1), ["labels", "0 … 2", "3", "row 1"]),
+        (lambda t: t.update(ref_h=t["ref_h"][:, 1:]), ["voters' embeddings", "(n, 17)", "(42, 16)"]),
+        (lambda t: t.update(ref_h=t["ref_h"][1:]), ["labels", "41", "42"]),
+        (lambda t: t.update(class_weights=torch.ones(7)), ["class_weights", "3"]),
+        (
+            lambda t: t.update({"embedding.weight": t["embedding.weight"].T}),
+            ["embedding.weight", "(16, 16)", "(128, 16)"],
+        ),
+        (lambda t: t.update({"backbone.more": torch.ones(3)}), ["backbone.more", "(3,)"]),
+        (lambda t: t.pop("backbone.bias"), ["backbone.bias", "(128,)", "nothing"]),
+        (lambda t: t.clear(), ["0 rows", "42"]),
     ],
 )
-def test_tensors_that_do_not_fit_are_named_with_the_folder(folder, change, message) -> None:
+def test_tensors_that_do_not_fit_are_named_with_the_folder(folder, change, facts) -> None:
     forge(folder, tensors=change)
-    with pytest.raises(StorageError, match=rf"(?s)^{folder}.*{message}"):
+    with refuses(StorageError, folder, *facts):
         load(folder)
 
 
@@ -350,7 +363,7 @@ def test_a_missing_examples_file_and_any_other_failure_name_the_folder(folder, m
 
         with monkeypatch.context() as patch:
             patch.setattr("dwac.estimator.persistence.encoder_of", fail)
-            with pytest.raises(StorageError, match=rf"^{folder}.*x"):
+            with refuses(StorageError, folder, "x"):
                 load(folder)
     stored = storage.read_model(folder)
     storage.write_model(folder, stored.config, stored.tensors)
@@ -389,37 +402,35 @@ def test_a_hostile_size_takes_no_memory(folder, change, monkeypatch) -> None:
         raise AssertionError("the network was built")
 
     monkeypatch.setattr(DWACClassifier, "_new_model", never)
-    with pytest.raises(StorageError, match=rf"^{folder}((?!the network was built).)*$"):
+    with refuses(StorageError, folder) as caught:
         load(folder)
+    assert not named(caught.value, "the network was built")
 
 
 @pytest.mark.parametrize("head", ["dwac", "softmax"])
 @pytest.mark.parametrize(
-    ("ensemble_size", "message"),
+    ("ensemble_size", "facts"),
     [
-        (10**9, "1000000000 networks.*2"),
-        (3, "3 networks.*2"),
-        (1, r"embedding.weight must have shape \(5, 128\); \(10, 128\) is stored"),
-        (0, "ensemble_size.*1.*0"),
-        (-1, "ensemble_size"),
-        ("2", "ensemble_size"),
-        (2.5, "ensemble_size"),
-        (True, "ensemble_size"),
-        (None, "ensemble_size"),
-        ([2], "ensemble_size"),
+        (10**9, ["1000000000 networks", "2"]),
+        (3, ["3 networks", "2"]),
+        (1, ["embedding.weight", "(5, 128)", "(10, 128)"]),
+        (0, ["ensemble_size", "1", "0"]),
+        (-1, ["ensemble_size"]),
+        ("2", ["ensemble_size"]),
+        (2.5, ["ensemble_size"]),
+        (True, ["ensemble_size"]),
+        (None, ["ensemble_size"]),
+        ([2], ["ensemble_size"]),
     ],
 )
 def test_networks_that_are_not_stored_take_no_memory(
-    head, ensemble_size, message, ensembles, tmp_path, monkeypatch
+    head, ensemble_size, facts, ensembles, tmp_path, monkeypatch
 ) -> None:
     folder = ensembles[head, 5].save(tmp_path / "model")
     forge(folder, lambda c: c.update(ensemble_size=ensemble_size))
 
-    def never(*_: Any) -> Any:
-        raise AssertionError("the network was built")
-
-    monkeypatch.setattr(DWACClassifier, "_new_model", never)
-    with pytest.raises(StorageError, match=rf"^{folder}.*{message}"):
+    monkeypatch.setattr(nn.Linear, "__init__", None)  # no layer is made
+    with refuses(StorageError, folder, *facts):
         load(folder)
 
 
@@ -443,8 +454,9 @@ def test_an_own_network_of_hostile_size_takes_no_memory(tmp_path, monkeypatch) -
             forge(folder, change)
             with monkeypatch.context() as patch:
                 patch.setattr(nn.Linear, "__init__", None)  # no layer is made
-                with pytest.raises(StorageError, match=rf"^{folder}: .*(embedding.weight|config)"):
+                with refuses(StorageError, folder) as caught:
                     load(folder, module=module)
+                assert named(caught.value, folder, "embedding.weight") or named(caught.value, folder, "config")
             storage.write_model(folder, *stored)
         assert np.isfinite(load(folder, module=module).predict_proba(X)).all()
 
@@ -463,46 +475,49 @@ def test_a_guide_is_neither_stored_nor_built_again(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "facts"),
     [
-        (lambda c: c["sizes"].update(ngrams=0), "ngrams"),
-        (lambda c: c["sizes"].update(ngrams=10**9), "cannot be"),
-        (lambda c: c["settings"].update(max_ngrams=10**12) or c["sizes"].update(ngrams=10**9), "cannot be"),
-        (lambda c: c["sizes"].update(length=10**9), "cannot be"),
-        (lambda c: c["sizes"].update(length="9"), "length"),
-        (lambda c: c.update(ngrams=c["ngrams"][::-1]), "ascending"),
-        (lambda c: c["vocabulary"].__setitem__(0, c["vocabulary"][1]), "unique words"),
-        (lambda c: c["vocabulary"].__setitem__(0, ["a"]), "vocabulary"),
-        (lambda c: c.update(characters=[]), "true or false"),
+        (lambda c: c["sizes"].update(ngrams=0), ["ngrams", "1", "0"]),
+        (lambda c: c["sizes"].update(ngrams=10**9), ["texts", "400", "1000000000"]),
+        (
+            lambda c: c["settings"].update(max_ngrams=10**12) or c["sizes"].update(ngrams=10**9),
+            ["texts", "400", "1000000000"],
+        ),
+        (lambda c: c["sizes"].update(length=10**9), ["texts", "400", "1000000000"]),
+        (lambda c: c["sizes"].update(length="9"), ["length", "'9'"]),
+        (lambda c: c.update(ngrams=c["ngrams"][::-1]), ["n-grams", "ascending"]),
+        (lambda c: c["vocabulary"].__setitem__(0, c["vocabulary"][1]), ["vocabulary", "unique"]),
+        (lambda c: c["vocabulary"].__setitem__(0, ["a"]), ["vocabulary"]),
+        (lambda c: c.update(characters=[]), ["characters", "[]"]),
     ],
 )
-def test_invalid_texts_are_named_with_the_folder(change, message, of_texts, tmp_path) -> None:
+def test_invalid_texts_are_named_with_the_folder(change, facts, of_texts, tmp_path) -> None:
     folder = of_texts.save(tmp_path / "model")
     forge(folder, lambda c: change(c["encoder"]["config"]))
-    with pytest.raises(StorageError, match=rf"^{folder}.*{message}"):
+    with refuses(StorageError, folder, *facts):
         load(folder)
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "fact"),
     [
-        {"layout": "HW"},
-        {"layout": []},
-        {"numbers": "int4"},
-        {"mean": [0.0]},
-        {"mean": [0.0, 0.0, 1e300]},
-        {"std": [1.0, 1.0, 0.0]},
-        {"std": ["1", 1.0, 1.0]},
-        {"low": None},
-        {"rows": 0.5},
-        {"shape": [3, 8, 8.0]},
-        {"shape": [3, 2**20, 2**20]},
+        ({"layout": "HW"}, "layout='HW'"),
+        ({"layout": []}, "layout=[]"),
+        ({"numbers": "int4"}, "'int4'"),
+        ({"mean": [0.0]}, "mean=(0.0,)"),
+        ({"mean": [0.0, 0.0, 1e300]}, "mean=(0.0, 0.0, 1e+300)"),
+        ({"std": [1.0, 1.0, 0.0]}, "std=(1.0, 1.0, 0.0)"),
+        ({"std": ["1", 1.0, 1.0]}, "std=('1', 1.0, 1.0)"),
+        ({"low": None}, "low=None"),
+        ({"rows": 0.5}, 0.5),
+        ({"shape": [3, 8, 8.0]}, 8.0),
+        ({"shape": [3, 2**20, 2**20]}, "3 × 1048576 × 1048576"),
     ],
 )
-def test_images_without_sense_are_named_with_the_folder(change, of_colours, tmp_path) -> None:
+def test_images_without_sense_are_named_with_the_folder(change, fact, of_colours, tmp_path) -> None:
     folder = of_colours.save(tmp_path / "model")
     forge(folder, lambda c: c["encoder"]["config"]["seen"].update(change))
-    with pytest.raises(StorageError, match=rf"^{folder}.*images"):
+    with refuses(StorageError, folder, "images", fact):
         load(folder)
 
 
@@ -530,13 +545,13 @@ def repeated(n: int, column: pa.Array, facts: dict[str, Any]) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("n", "text", "message"),
+    ("n", "text", "facts"),
     [
-        (10**7, "x", "42.*10,000,000"),
-        (42, "x" * 10**8, "4,200,000,.*1,073,741,824"),
+        (10**7, "x", ["42", "10,000,000"]),
+        (42, "x" * 10**8, ["4,200,000,462", "1,073,741,824"]),
     ],
 )
-def test_examples_of_hostile_size_take_no_memory(n, text, message, folder) -> None:
+def test_examples_of_hostile_size_take_no_memory(n, text, facts, folder) -> None:
     column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int32)), pa.array([text]))
     data = repeated(n, column, {"kind": "text"})
     assert len(data) < 60_000
@@ -546,7 +561,7 @@ def test_examples_of_hostile_size_take_no_memory(n, text, message, folder) -> No
     manifest = json.loads(path.read_text())
     manifest["files"]["examples"] = {"name": name, "size": len(data), "sha256": digest}
     path.write_text(json.dumps(manifest))
-    with pytest.raises(StorageError, match=rf"^{folder}.*{message}.*restore"):
+    with refuses(StorageError, folder, *facts, "restore"):
         load(folder)
 
 
@@ -566,10 +581,10 @@ def test_pictures_of_hostile_size_in_records_are_refused(of_pictures, tmp_path) 
 def test_images_of_hostile_size_take_no_memory(of_pictures, tmp_path) -> None:
     folder = of_pictures.save(tmp_path / "model")
     forge(folder, lambda c: c["encoder"]["config"]["seen"].update(width=10**6))
-    with pytest.raises(StorageError, match="shape"):
+    with refuses(StorageError, folder, "backbone.1.0.weight", "(1000000, 1, 3, 3)", "(32, 1, 3, 3)"):
         load(folder)
     forge(folder, lambda c: c["encoder"]["config"]["seen"].update(width=32, shape=[10**9, 8, 8]))
-    with pytest.raises(StorageError, match="too large"):
+    with refuses(StorageError, folder, 10**9, "67,108,864", "size=(height, width)"):
         load(folder)
 
 

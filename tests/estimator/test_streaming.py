@@ -23,7 +23,7 @@ from dwac.errors import InputError, LabelError, NonFiniteError, ShapeError
 from dwac.estimator import spool, streaming, survey
 from dwac.estimator.condensing import Condenser, counted
 from dwac.estimator.streams import Roles, open_dataset, stream_of
-from tests.named import refuses, warns
+from tests.named import named, refuses, warns
 
 N = 5_000
 SMALL = TabularEncoder(width=16, depth=1, frequencies=4)
@@ -147,7 +147,7 @@ def test_a_sample_votes_for_all_where_few_would_not_do(monkeypatch: pytest.Monke
     votes = pd.Series(clf.references_.sizes).groupby(names).sum()
     assert votes.to_dict() == pytest.approx(FRAME["label"].drop(index=held).value_counts().to_dict())
     assert 600 <= len(clf.references_) < 700
-    assert "drawn at random vote for all" in str(clf.stream_)
+    assert named(clf.stream_, "random", "all")
 
 
 def test_all_vote_if_asked_unless_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,27 +311,29 @@ GOOD = FRAME[[*FEATURES, "label"]]
 
 
 @pytest.mark.parametrize(
-    ("batches", "y", "error", "message"),
+    ("batches", "y", "error", "facts"),
     [
-        (repeated(GOOD), "price", InputError, "'price'.*'age'"),
-        (repeated(GOOD), None, InputError, r"\by\b"),
-        (repeated(GOOD), ["label", 3], InputError, "names of columns.*3"),
-        (iter([]), "label", ShapeError, "iterable"),
-        ([GOOD.head(0)], "label", ShapeError, "no rows"),
-        ([GOOD, GOOD.drop(columns="age")], "label", InputError, "'age'.*batch 1"),
-        ([GOOD, GOOD.assign(age="x")], "label", InputError, "types"),
-        (repeated(GOOD, label="one"), "label", LabelError, "class"),
-        (repeated(GOOD, label=GOOD["age"]), "label", LabelError, "continuous"),
-        ([GOOD, GOOD.assign(label=None)], "label", LabelError, "y.*row 5,000"),
-        ([GOOD, GOOD.assign(age=np.inf)], "label", NonFiniteError, "inf.*row 5,0.."),
-        (iter([np.zeros((2, 3, 4))]), "label", InputError, "batch 0.*shape"),
-        (((GOOD[FEATURES], GOOD["label"]) for _ in range(2)), "label", InputError, "leave y out"),
-        ("nowhere/", "label", InputError, "nowhere/"),
-        ("nowhere/*.parquet", "label", InputError, r"nowhere/\*\.parquet"),
+        (repeated(GOOD), "price", InputError, ["'price'", "'age'"]),
+        (repeated(GOOD), None, InputError, ["y", "'age'"]),
+        (repeated(GOOD), ["label", 3], InputError, ["y", "columns", "3"]),
+        (iter([]), "label", ShapeError, ["batch", "iterable"]),
+        ([GOOD.head(0)], "label", ShapeError, ["no rows"]),
+        ([GOOD, GOOD.drop(columns="age")], "label", InputError, ["'age'", "batch 1"]),
+        ([GOOD, GOOD.assign(age="x")], "label", InputError, ["types", "age", "double", "large_string"]),
+        (repeated(GOOD, label="one"), "label", LabelError, ["two classes", "'one'"]),
+        (repeated(GOOD, label=GOOD["age"]), "label", LabelError, ["continuous", "DWACRegressor", "pandas.cut"]),
+        ([GOOD, GOOD.assign(label=None)], "label", LabelError, ["y", "row 5,000"]),
+        ([GOOD, GOOD.assign(age=np.inf)], "label", NonFiniteError, ["'age'", "inf", "row 5,000"]),
+        (iter([np.zeros((2, 3, 4))]), "label", InputError, ["batch 0", "(2, 3, 4)", "fit(X, y)"]),
+        (((GOOD[FEATURES], GOOD["label"]) for _ in range(2)), "label", InputError, ["pairs (X, y)", "leave y"]),
+        ("nowhere/", "label", InputError, ["nowhere/", "folder 'nowhere/'"]),
+        ("nowhere/*.parquet", "label", InputError, ["'nowhere/*.parquet'", "pattern"]),
     ],
 )
-def test_what_cannot_be_learned_from_is_named(batches: Any, y: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+def test_what_cannot_be_learned_from_is_named(
+    batches: Any, y: Any, error: type[Exception], facts: list[object]
+) -> None:
+    with refuses(error, *facts):
         DWACClassifier(**SETTINGS).fit(batches, y)
 
 
@@ -349,7 +351,7 @@ def test_files_with_other_columns_and_damaged_ones_are_named(tmp_path: Path) -> 
     with refuses(InputError, "b.parquet", "age"):
         DWACClassifier(**SETTINGS).fit(tmp_path / "*.parquet", "label")
     (tmp_path / "b.parquet").write_bytes(b"PAR1 and then nothing")
-    with pytest.raises(InputError, match="Parquet"):
+    with refuses(InputError, "Parquet", tmp_path / "b.parquet"):
         DWACClassifier(**SETTINGS).fit(tmp_path / "*.parquet", "label")
 
 

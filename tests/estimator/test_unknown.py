@@ -12,7 +12,7 @@ from dwac.errors import InputError, UnreadableWarning
 from dwac.estimator import persistence
 from dwac.estimator.evaluation import predict
 from tests.estimator.helpers import fit_once
-from tests.named import refuses
+from tests.named import refuses, warns
 
 N = 120
 SMALL: dict[str, Any] = {"random_state": 0, "device": "cpu", "verbose": False}
@@ -112,7 +112,7 @@ def test_the_policy_can_be_changed_after_fit_and_is_saved(tmp_path: Path) -> Non
     again = load(clf.save(tmp_path / "m"), device="cpu")
     assert again.unknown == "refuse"
     for each in (clf, again):
-        with pytest.warns(UnreadableWarning, match="diver"):
+        with warns(UnreadableWarning, "1 of 2", "row 1", "'job'", "'diver'"):
             assert each.predict(rows).tolist()[1] is None
         assert list(each.unreadable(rows)) == [1]
     with refuses(InputError, "job", "diver", "row 1"):

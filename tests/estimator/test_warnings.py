@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from dwac import DWACClassifier, DWACRegressor
+from tests.named import warns
 
 RNG = np.random.default_rng(0)
 X = pd.DataFrame(RNG.normal(size=(40, 2)), columns=["a", "b"])
@@ -30,25 +31,33 @@ def reg() -> DWACRegressor:
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("call", "facts"),
     [
-        lambda clf, reg: DWACClassifier(**FAST).fit(REPEATED, Y),
-        lambda clf, reg: DWACRegressor(**FAST).fit(REPEATED, REPEATED["a"]),
-        lambda clf, reg: DWACClassifier(**FAST).fit(X, SEVERAL),
-        lambda clf, reg: clf.predict(UNREADABLE),
-        lambda clf, reg: clf.predict_proba(UNREADABLE),
-        lambda clf, reg: clf.score(UNREADABLE, Y),
-        lambda clf, reg: clf.predict_set(X, 0.001),
-        lambda clf, reg: clf.label_next(UNREADABLE, 1),
-        lambda clf, reg: clf.worth(UNREADABLE, Y),
-        lambda clf, reg: reg.predict(UNREADABLE),
-        lambda clf, reg: reg.predict_interval(X, 0.001),
-        lambda clf, reg: reg.explain(X, epsilon=0.001),
-        lambda clf, reg: DWACClassifier(**FAST, shards=2).fit(MANY, list(Y) * 5).forget(range(20)),
-        lambda clf, reg: DWACClassifier(**FAST).fit(iter([X.assign(x=Y == "high", y=1)]), ["x", "y"]),
+        (lambda clf, reg: DWACClassifier(**FAST).fit(REPEATED, Y), ["index of X"]),
+        (lambda clf, reg: DWACRegressor(**FAST).fit(REPEATED, REPEATED["a"]), ["index of X"]),
+        (lambda clf, reg: DWACClassifier(**FAST).fit(X, SEVERAL), ["of 40", "no label"]),
+        (lambda clf, reg: clf.predict(UNREADABLE), ["row 0", "'a'", "'abc'", "unreadable(X"]),
+        (lambda clf, reg: clf.predict_proba(UNREADABLE), ["row 0", "'a'", "'abc'", "unreadable(X"]),
+        (lambda clf, reg: clf.score(UNREADABLE, Y), ["row 0", "'a'", "'abc'", "unreadable(X"]),
+        (lambda clf, reg: clf.predict_set(X, 0.001), ["epsilon=0.001", 999]),
+        (lambda clf, reg: clf.label_next(UNREADABLE, 1), ["row 0", "'a'", "'abc'", "unreadable(X"]),
+        (lambda clf, reg: clf.worth(UNREADABLE, Y), ["row 0", "'a'", "'abc'", "unreadable(X"]),
+        (lambda clf, reg: reg.predict(UNREADABLE), ["row 0", "'a'", "'abc'", "unreadable(X"]),
+        (lambda clf, reg: reg.predict_interval(X, 0.001), ["epsilon=0.001", 999]),
+        (lambda clf, reg: reg.explain(X, epsilon=0.001), ["epsilon=0.001", 999]),
+        (
+            lambda clf, reg: DWACClassifier(**FAST, shards=2).fit(MANY, list(Y) * 5).forget(range(20)),
+            ["2 networks", "exact=True"],
+        ),
+        (
+            lambda clf, reg: DWACClassifier(**FAST).fit(iter([X.assign(x=Y == "high", y=1)]), ["x", "y"]),
+            ["label 'y'", "drop"],
+        ),
     ],
 )
-def test_a_warning_points_at_the_line_of_the_user(call: Callable[..., Any], clf: Any, reg: Any) -> None:
-    with pytest.warns(UserWarning, match=" ") as told:
+def test_a_warning_points_at_the_line_of_the_user(
+    call: Callable[..., Any], facts: list[object], clf: Any, reg: Any
+) -> None:
+    with warns(UserWarning, *facts) as told:
         call(clf, reg)
     assert {each.filename for each in told} == {__file__}

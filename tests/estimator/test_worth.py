@@ -136,7 +136,7 @@ def test_several_labels_are_worth_what_they_add_to_being_right(tmp_path) -> None
     assert table["worth"].sum() == pytest.approx((right - before).mean(), abs=1e-4)
     one = clf.worth(asked, true, label=clf.classes_[1])
     assert one["worth"].sum() == pytest.approx((right - before)[:, 1].mean(), abs=1e-4)
-    with pytest.raises(InputError, match="several labels"):
+    with refuses(InputError, "utility", "'probability'", "'accuracy'"):
         clf.worth(asked, true, utility="accuracy")
 
 
@@ -205,14 +205,14 @@ def test_errors_say_what_to_do(clf, tmp_path) -> None:
         clf.worth(*NEW, utility="auc")
     with refuses(ShapeError, "groups", 1):
         clf.worth(*NEW, groups=["ann"])
-    with pytest.raises(IdError, match="none for"):
+    with refuses(IdError, "groups", repr(clf.references_.ids[0])):
         clf.worth(*NEW, groups=pd.Series(["ann"], index=["nobody"]))
     voters = clf.references_.ids.tolist()
     with refuses(IdError, voters[0]):
         clf.worth(*NEW, groups=pd.Series("ann", index=[*voters, voters[0]]))
     with refuses(InputError, "Series", 3):
         clf.worth(*NEW, groups=3)
-    with pytest.raises(HeadError, match="softmax"):
+    with refuses(HeadError, "softmax", "head='dwac'"):
         DWACClassifier(head="softmax", **SPLIT).fit(*noisy_rows(150, 0)).worth(*NEW)
-    with pytest.raises(PrivacyError, match="private"):
+    with refuses(PrivacyError, "private", "saved from"):
         dwac.load(clf.save(tmp_path / "model", include_examples=False)).worth(*NEW)
