@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from dwac._checks import percent
 from dwac.conformal import LabelCalibration, MissControl, class_conditional_p_values
 from dwac.errors import CalibrationWarning, EpsilonError, InputError, LabelError, NonFiniteError, ShapeError
-from tests.conformal.helpers import Z_RARE, Floats, assert_beta_binomial, first_covering_rank, relaxed
+from tests.chance import Z_RARE, assert_beta_binomial
+from tests.conformal.helpers import Floats, first_covering_rank, relaxed
 from tests.named import named, refuses, warns
 
 Bools = NDArray[np.bool_]
@@ -109,9 +110,15 @@ def test_decisions_follow_p_values_which_grow_with_the_probability(n: int, seed:
     np.testing.assert_array_equal(decisions == 0, (prediction.p_yes <= epsilon) & (prediction.p_no > epsilon))
 
 
-@pytest.mark.parametrize(("n_each", "epsilon"), [((9, 19), "0.1"), ((20, 100), "0.05"), ((50, 50), "0.3")])
+@pytest.mark.parametrize(
+    ("n_each", "epsilon"),
+    [
+        ((9, 19), "0.1"),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in [((20, 100), "0.05"), ((50, 50), "0.3")]),
+    ],
+)
 def test_wrong_decisions_of_both_kinds_follow_their_own_laws(n_each: tuple[int, int], epsilon: str) -> None:
-    rng, n_test, kept = np.random.default_rng(0), 60, np.zeros((300, 2), dtype=np.int64)
+    rng, n_test, kept = np.random.default_rng(0), 60, np.zeros((1000, 2), dtype=np.int64)
     y, new = np.repeat([1, 0], n_each)[:, None], np.repeat([1, 0], n_test)[:, None]
     for repetition in range(len(kept)):
         p, asked = (rng.beta(2 + 2 * one, 4 - 2 * one) for one in (y, new))
@@ -184,12 +191,11 @@ def test_a_larger_share_of_misses_never_gives_larger_sets(seed: int, alphas: lis
     ("n", "alpha"),
     [
         (9, 0.1),
-        (60, 0.1),
-        *(pytest.param(*size, marks=pytest.mark.slow) for size in [(10, 0.1), (19, 0.3), (200, 0.05)]),
+        *(pytest.param(*size, marks=pytest.mark.slow) for size in [(10, 0.1), (19, 0.3), (60, 0.1), (200, 0.05)]),
     ],
 )
 def test_the_mean_share_of_missed_labels_is_at_most_alpha_and_not_far_below(n: int, alpha: float) -> None:
-    rng, lost = np.random.default_rng(n), np.zeros(500)
+    rng, lost = np.random.default_rng(n), np.zeros(1400)
     for repetition in range(len(lost)):
         p, Y = draw_rows(rng, n + 40)
         sets = MissControl(p[:n], Y[:n], tolerance=0.0).sets(p[n:], alpha)

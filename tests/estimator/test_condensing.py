@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
-from scipy.stats import betabinom, binomtest
+from scipy.stats import binomtest
 from sklearn.base import clone
 
 import dwac
@@ -21,6 +21,7 @@ from dwac.engine.groups import divide
 from dwac.errors import HeadError, IdError, InputError, StorageError
 from dwac.estimator import condensing
 from dwac.metrics import log_loss
+from tests.chance import assert_beta_binomial
 from tests.estimator.helpers import forge
 from tests.named import named, refuses, warns
 
@@ -34,8 +35,8 @@ def people(n: int, seed: int, name: str = "patient") -> pd.DataFrame:
     return pd.DataFrame(data, index=[f"{name}-{i:04}" for i in range(n)])
 
 
-def truth(X: pd.DataFrame) -> list[str]:
-    noise = np.random.default_rng(len(X)).normal(size=len(X))
+def truth(X: pd.DataFrame, seed: int | None = None) -> list[str]:
+    noise = np.random.default_rng(len(X) if seed is None else seed).normal(size=len(X))
     names = np.array(["ill", "unclear", "well"])
     return [str(name) for name in names[np.digitize(X["age"] + 0.6 * noise, [-0.5, 0.5])]]
 
@@ -248,16 +249,14 @@ def test_sets_of_a_condensed_model_keep_their_coverage() -> None:
     # One fit; calibration and test rows are drawn anew each time, so the number covered is beta-binomial.
     clf = DWACClassifier(voters=6, validation_size=50, calibration_size=50, **SETTINGS).fit(X[:300], truth(X[:300]))
     assert len(clf.references_) == 6
-    n, n_cal, epsilon, outside = 200, 99, 0.1, 0
-    low, high = betabinom(n, 90, 10).ppf([0.005, 0.995])
-    for seed in range(12):
-        rows = people(n + n_cal, 100 + seed, "new")
-        y = np.array(truth(rows))
+    n, n_cal, covered = 200, 99, np.zeros(20, dtype=np.int64)
+    for repetition in range(len(covered)):
+        rows = people(n + n_cal, 100 + repetition, "new")
+        y = np.array(truth(rows, seed=repetition))
         clf.recalibrate(rows[:n_cal], y[:n_cal])
-        sets = clf.predict_set(rows[n_cal:], epsilon)
-        covered = sets[np.arange(n), np.searchsorted(clf.classes_, y[n_cal:])].sum()
-        outside += not low <= covered <= high
-    assert outside <= 1  # of twelve, each with probability .01
+        sets = clf.predict_set(rows[n_cal:], 0.1)
+        covered[repetition] = sets[np.arange(n), np.searchsorted(clf.classes_, y[n_cal:])].sum()
+    assert_beta_binomial(covered, n, 90, n_cal, seed=0)
 
 
 def test_agreement_is_that_of_brute_force_with_its_interval(full, few, chosen) -> None:

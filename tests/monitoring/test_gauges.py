@@ -4,10 +4,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
+from scipy.stats import binom
 
 from dwac.errors import InputError
 from dwac.monitoring.gauges import COLUMN, Categories, Numbers, VoterGroups, changes, column_gauge, compared
 from dwac.monitoring.record import Block, History, Latest
+from tests.chance import RARE
 from tests.named import named, refuses
 
 RNG = np.random.default_rng(0)
@@ -65,13 +68,14 @@ def test_a_group_of_voters_that_becomes_nearer_is_named_alone() -> None:
     assert named(found[0].sentence, "three", "nearest voters", "5 %", "33 %")
 
 
-def test_nothing_is_named_where_nothing_moved() -> None:
+@pytest.mark.parametrize("together", [2, pytest.param(5, marks=pytest.mark.slow)])
+def test_nothing_is_named_where_nothing_moved(together: int) -> None:
     false, gauge = 0, Numbers("age", COLUMN, AGES)
     rng = np.random.default_rng(1)
-    for _ in range(200):
-        gauges = [Numbers("age", COLUMN, rng.normal(size=300)) for _ in range(5)]
+    for _ in range(500):
+        gauges = [Numbers("age", COLUMN, rng.normal(size=300)) for _ in range(together)]
         false += bool(changes(gauges, [each.tally(rng.normal(size=300)) for each in gauges], 0.05))
-    assert false <= 22  # 200 × 5 %, and what chance adds in 999 of 1,000 cases
+    assert false <= binom.isf(RARE, 500, 0.05)  # 54
     assert changes([gauge], [gauge.empty()], 0.01) == []
     with refuses(InputError, "level", 0, 1, 2):
         changes([gauge], [gauge.empty()], 2)
