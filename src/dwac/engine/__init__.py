@@ -15,9 +15,10 @@ expects checked tensors; use it directly to write another backend.
 """
 
 from dwac.engine.averages import Influence, WeightedMeans, influence, weighted_means, weighted_variances
-from dwac.engine.backends import Backend, Sweep
+from dwac.engine.backends import Backend, Sweep, sum_by_label
 from dwac.engine.bounded import BoundedResult, Cells, build_cells, check_tolerance, query_within
 from dwac.engine.choice import BACKENDS
+from dwac.engine.direct import smallest
 from dwac.engine.distributions import (
     Ordered,
     in_order,
@@ -27,7 +28,7 @@ from dwac.engine.distributions import (
     weighted_ends,
     weighted_quantiles,
 )
-from dwac.engine.exact import QueryResult, query
+from dwac.engine.exact import QueryResult, check_query, query
 from dwac.engine.index import Index, build_index
 from dwac.engine.votes import Voters, every_vote
 
@@ -45,6 +46,7 @@ __all__ = [
     "WeightedMeans",
     "build_cells",
     "build_index",
+    "check_query",
     "check_tolerance",
     "every_vote",
     "in_order",
@@ -53,6 +55,8 @@ __all__ = [
     "log_tails",
     "query",
     "query_within",
+    "smallest",
+    "sum_by_label",
     "weighted_crps",
     "weighted_ends",
     "weighted_means",

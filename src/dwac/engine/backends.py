@@ -250,13 +250,17 @@ def _log_weights(kernel: Kernel, tile: Tensor, best: Tensor, norms: Tensor) -> t
 
 def merge(log_sums: Tensor, labels: Tensor, index: Index) -> Tensor:
     """Log-sum-exp over the columns (n, c) of each class, given their labels (c,): (n, K) float64."""
-    where = labels.expand(len(log_sums), -1)
-    empty = torch.full((len(log_sums), index.n_classes), -torch.inf, dtype=torch.float64, device=log_sums.device)
-    largest = empty.scatter_reduce(1, where, log_sums, "amax")
-    scaled = exp_(log_sums - largest.gather(1, where))
-    log_class_weights = torch.zeros_like(empty).scatter_add_(1, where, scaled).log_().add_(largest)
     # No weight exceeds 1 (d² ≥ 0), so no class sum exceeds its count; nor may rounding make it do so.
-    return torch.minimum(log_class_weights, index.counts.double().log())
+    return torch.minimum(sum_by_label(log_sums, labels, index.n_classes), index.log_counts)
+
+
+def sum_by_label(log_w: Tensor, labels: Tensor, n_labels: int) -> Tensor:
+    """Log-sum-exp over the columns (n, c) of each label (c,): (n, n_labels) float64; -inf where a label has none."""
+    where = labels.expand(len(log_w), -1)
+    empty = torch.full((len(log_w), n_labels), -torch.inf, dtype=torch.float64, device=log_w.device)
+    largest = empty.scatter_reduce(1, where, log_w.detach(), "amax")
+    scaled = exp_(log_w - largest.gather(1, where))
+    return torch.zeros_like(empty).scatter_add_(1, where, scaled).log_().add_(largest)
 
 
 def exp_(log_share: Tensor) -> Tensor:

@@ -46,23 +46,27 @@ def query(index: Index, queries: Tensor, *, k: int = 0, backend: str = "auto") -
 
     `log_class_weights` is differentiable in `queries`.
     """
-    if queries.shape[1] != index.embeddings.shape[1]:
-        raise ShapeError(
-            f"queries must have {index.embeddings.shape[1]} columns, like the references; "
-            f"got shape {tuple(queries.shape)}"
-        )
-    if queries.device != index.embeddings.device:
-        raise InputError(
-            f"queries must be on the device of the references, {index.embeddings.device}; got {queries.device}; "
-            "move one to the other"
-        )
-    if not 0 <= k <= len(index.labels):
-        raise InputError(f"k must lie in 0 … {len(index.labels)}, the number of references; got {k}")
+    check_query(index.embeddings, queries, k)
     chosen = choose_backend(backend, queries)
     if queries.requires_grad and torch.is_grad_enabled():
         answer = _Differentiable.apply(queries, index, chosen, k)  # type: ignore[no-untyped-call]
         return QueryResult(*cast(tuple[Tensor, Tensor, Tensor], answer))
     return _query(index, queries, _centred(index, queries), chosen, k)
+
+
+def check_query(embeddings: Tensor, queries: Tensor, k: int) -> None:
+    """Raise an error unless queries (n, d) fit references (m, d) of which k are wanted."""
+    if queries.shape[1] != embeddings.shape[1]:
+        raise ShapeError(
+            f"queries must have {embeddings.shape[1]} columns, like the references; got shape {tuple(queries.shape)}"
+        )
+    if queries.device != embeddings.device:
+        raise InputError(
+            f"queries must be on the device of the references, {embeddings.device}; got {queries.device}; "
+            "move one to the other"
+        )
+    if not 0 <= k <= len(embeddings):
+        raise InputError(f"k must lie in 0 … {len(embeddings)}, the number of references; got {k}")
 
 
 def _centred(index: Index, queries: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ Floats = NDArray[np.float64]
 
 _ENOUGH = 1_000  # rows: above this, a held-out part grows more slowly
 _MOST_VALIDATION, _MOST_CALIBRATION = 5_000, 10_000
+_RECORDS = 64  # rows of a table that become records at once, and how many such blocks are kept
 
 
 # X: rows
@@ -381,7 +382,12 @@ class Examples(Mapping[Any, dict[Any, Any]]):
 
     def __init__(self) -> None:
         self._parts: list[tuple[pd.Index[Any], Any, Callable[[Any], pd.DataFrame] | None]] = []
+        self._forget_made()
+
+    def _forget_made(self) -> None:
+        """Forget what was made of the parts, as these change."""
         self._values: dict[Any, frozenset[str]] = {}
+        self._records: dict[tuple[int, int], list[dict[Any, Any]]] = {}  # by part and block of rows
 
     def __copy__(self) -> Examples:
         """The same examples, to be edited apart; the rows themselves are shared."""
@@ -392,7 +398,7 @@ class Examples(Mapping[Any, dict[Any, Any]]):
     def add(self, ids: pd.Index[Any], X: Any, describe: Callable[[Any], pd.DataFrame] | None = None) -> None:
         """Keep the rows of X under these ids."""
         self._parts.append((ids, X, describe))
-        self._values = {}
+        self._forget_made()
 
     def remove(self, ids: Iterable[Any]) -> None:
         """Drop these examples; unknown ids are ignored."""
@@ -403,7 +409,7 @@ class Examples(Mapping[Any, dict[Any, Any]]):
             part = (index[stays], take(X, np.flatnonzero(stays)), describe)
             kept.append((index, X, describe) if stays.all() else part)
         self._parts = [part for part in kept if len(part[0])]
-        self._values = {}
+        self._forget_made()
 
     def frame(self) -> pd.DataFrame | None:
         """All records, by id; None if there are none."""
@@ -438,13 +444,26 @@ class Examples(Mapping[Any, dict[Any, Any]]):
         return joined.iloc[joined.index.get_indexer(names)]
 
     def __getitem__(self, name: Any) -> dict[Any, Any]:
-        for index, X, describe in self._parts:
-            row = index.get_indexer_for(_whole([name]))
-            if len(row) and row[0] >= 0:
-                part = take(X, row[:1])
-                records = (part if describe is None else describe(part)).to_dict("records")
-                return records[0] if records else {}  # pandas 2 has no records of rows without columns
+        for part, (index, _, _) in enumerate(self._parts):
+            try:
+                row = index.get_loc(name)
+            except (KeyError, TypeError):
+                continue
+            return self._record(part, int(row))
         raise KeyError(name)
+
+    def _record(self, part: int, row: int) -> dict[Any, Any]:
+        """The record of a row, made with those around it: of a table, one takes as long as many."""
+        _, X, describe = self._parts[part]
+        size = _RECORDS if isinstance(X, pd.DataFrame) or getattr(X, "ndim", 0) == 2 else 1
+        block = self._records.get((part, row // size))
+        if block is None:
+            rows = take(X, np.arange(row - row % size, min(row - row % size + size, count(X))))
+            block = (rows if describe is None else describe(rows)).to_dict("records")
+            if len(self._records) >= _RECORDS:
+                self._records.clear()
+            self._records[part, row // size] = block
+        return dict(block[row % size]) if block else {}  # pandas 2 has no records of rows without columns
 
     def __iter__(self) -> Iterator[Any]:
         for index, _, _ in self._parts:

@@ -22,8 +22,11 @@ from dwac.reference.ids import compact, concatenate
 # answer would depend on the other queries in its batch. Smaller batches are padded.
 _TOGETHER = {"cpu": 64, "cuda": 1024}
 _SMALL, _MOST_TOGETHER = 2**17, 1024  # where references are few, more queries take hardly longer than one
-_MATRIX = 2**22  # weights held at once where the engine has no sums of weighted references
-_DIRECT = 1e-10  # a bound on the rounding of those, relative to the sums
+# Up to so many numbers in the embeddings, distances are computed one by one in float64: no query depends on the others,
+# so none is padded, and one query takes a tenth of the time. Above, products take less time for many queries.
+_FEW = 2**14
+_MATRIX = 2**20  # differences held at once
+_DIRECT = 1e-10  # a bound on the rounding of sums by differences, relative to the sums
 
 
 class LookAlikes(NamedTuple):
@@ -65,8 +68,12 @@ class State:
     @cached_property
     def group_index(self) -> engine.Index:
         """The same by group."""
-        groups = torch.as_tensor(self.groups.of, device=self.labels.device)
-        return engine.build_index(self._lifted, groups, len(self.groups), self.kernel)
+        return engine.build_index(self._lifted, self._group_of, len(self.groups), self.kernel)
+
+    @property
+    def _group_of(self) -> Tensor:
+        """(m,) int64: the group of each reference."""
+        return torch.as_tensor(self.groups.of, device=self.labels.device)
 
     @cached_property
     def cells(self) -> engine.Cells:
@@ -167,12 +174,18 @@ class State:
         """Class sums and the k heaviest votes, with weights; a query's answer does not depend on the other queries."""
         if h.requires_grad and torch.is_grad_enabled():
             result = self._query(h, k, backend)
+        elif self._few(backend):
+            result = self._direct(self.labels, self.n_classes, h, k)
         else:
             size = self._together(h.device)
             parts = [self._query(filled(part, size), k, backend) for part in h.split(size)]
             result = engine.QueryResult(*(torch.cat(column)[: len(h)] for column in zip(*parts, strict=True)))
         factors = torch.as_tensor(self.log_class_factors, device=h.device)
         return result if self.class_weights is None else result._replace(log_class_weights=result[0] + factors)
+
+    def _few(self, backend: str) -> bool:
+        """Whether queries are answered by differences, unless another backend is asked for."""
+        return backend == "auto" and self.labels.device.type == "cpu" and self.embeddings.numel() <= _FEW
 
     def _together(self, device: torch.device) -> int:
         """How many queries are answered at once: always so many, so that none depends on the others."""
@@ -210,7 +223,10 @@ class State:
     def _both(self, wide: Tensor, narrow: Tensor) -> Tensor:
         """log (wide + weight · narrow), from logs."""
         assert self.look_alikes is not None
-        return torch.logaddexp(wide, narrow + math.log(self.look_alikes.weight))
+        narrow = narrow + math.log(self.look_alikes.weight)
+        # Not torch.logaddexp: its last digit depends on the place in memory, so on the other queries.
+        gap = (wide - narrow).abs().nan_to_num(nan=0.0, posinf=math.inf)  # NaN: neither has a vote
+        return torch.maximum(wide, narrow) + torch.log1p(torch.exp(-gap))
 
     def log_weights_at(self, squared: Tensor) -> Tensor:
         """log w at squared distances, for a reference of weight 1."""
@@ -221,9 +237,12 @@ class State:
 
     def group_sums(self, h: Tensor, backend: str) -> Tensor:
         """Log-weights of the groups, (n, G)."""
-        size = self._together(h.device)
-        parts = [self._group_sums(filled(part, size), backend) for part in h.split(size)]
-        sums = torch.cat(parts)[: len(h)]
+        if self._few(backend):
+            sums = self._direct(self._group_of, len(self.groups), h, 0).log_class_weights
+        else:
+            size = self._together(h.device)
+            parts = [self._group_sums(filled(part, size), backend) for part in h.split(size)]
+            sums = torch.cat(parts)[: len(h)]
         return sums + torch.as_tensor(self.log_class_factors[self.groups.labels], device=h.device)
 
     def _group_sums(self, h: Tensor, backend: str) -> Tensor:
@@ -234,29 +253,30 @@ class State:
 
     def _summed(self, index: engine.Index, h: Tensor, k: int, backend: str) -> engine.QueryResult:
         if self.weights is not None and self._lift is None:
-            return self._direct(index, h, k)
+            return self._direct(index.labels, index.n_classes, h, k)
         result = engine.query(index, self._above(h), k=k, backend=backend)
         if self._lift is None:
             return result
         squared = (result.squared_distances - self._lift[result.rows].double().square()).clamp_min_(0)
         return engine.QueryResult(result.log_class_weights + self.log_factors.max(), result.rows, squared)
 
-    def _direct(self, index: engine.Index, h: Tensor, k: int) -> engine.QueryResult:
-        """Sums of weighted references for kernels that no further coordinate can weigh: one matrix of float64."""
-        answers, size = [], max(1, min(_TOGETHER["cpu"], _MATRIX // len(self.labels)))
-        for part in h.split(size):
-            part = filled(part, size)
-            squared = _differences(part, self.embeddings)
-            log_w = self.kernel.log_weights(squared) + self.log_factors
-            sums = [
-                log_w[:, index.labels == label].logsumexp(dim=1)
-                if bool(index.counts[label])
-                else log_w.new_full((len(part),), -math.inf)
-                for label in range(index.n_classes)
-            ]
-            rows = log_w.detach().sort(dim=1, descending=True, stable=True).indices[:, :k]
-            answers.append((torch.stack(sums, dim=1), rows, squared.detach().gather(1, rows)))
-        return engine.QueryResult(*(torch.cat(column)[: len(h)] for column in zip(*answers, strict=True)))
+    def _direct(self, labels: Tensor, n_classes: int, h: Tensor, k: int) -> engine.QueryResult:
+        """Sums over the references of each label (m,), and the k heaviest votes, by differences in float64."""
+        engine.check_query(self.embeddings, h, k)
+        most = torch.bincount(labels, self.weights, minlength=n_classes).double().log()
+        if self.look_alikes is not None:
+            most = most + math.log1p(self.look_alikes.weight)
+        answers, ref_h = [], self.embeddings.double()
+        for part in h.double().split(max(1, _MATRIX // len(ref_h))):
+            squared = torch.cdist(part, ref_h, compute_mode="donot_use_mm_for_euclid_dist").square()
+            log_w = self.log_weights_at(squared)
+            log_w = log_w if self.weights is None else log_w + self.log_factors
+            sums = torch.minimum(engine.sum_by_label(log_w, labels, n_classes), most)
+            with torch.no_grad():
+                keys = squared if self.weights is None else -self.log_factors - self.kernel.log_weights(squared)
+                rows = engine.smallest(keys, k)
+                answers.append((sums, rows, (part[:, None] - ref_h[rows]).square().sum(dim=2)))
+        return engine.QueryResult(*(torch.cat(column) for column in zip(*answers, strict=True)))
 
     def within(self, h: Tensor, tolerance: float) -> engine.BoundedResult:
         """The class sums within a tolerance, with bounds on the errors."""
@@ -269,7 +289,7 @@ class State:
             return engine.BoundedResult(sums, bounds, wide.pairs + near.pairs, wide.cells + near.cells)
         factors = torch.as_tensor(self.log_class_factors, device=h.device)
         if self.weights is not None and self._lift is None:
-            sums = self._direct(self.index, h, 0).log_class_weights
+            sums = self._direct(self.labels, self.n_classes, h, 0).log_class_weights
             bounds = _DIRECT * (1 + sums.masked_fill(sums.isinf(), 0).abs().amax(dim=1))
             return engine.BoundedResult(sums + factors, bounds, len(h) * len(self.labels), 0)
         result = engine.query_within(self.cells, self._above(h), tolerance)
@@ -428,14 +448,6 @@ class State:
             nearest = squared_distances(new.double(), centres.double()).argmin(dim=1).cpu().numpy()
             leaves[places[rows]] = own[nearest]
         return Division(leaves, parents, factors).without_gaps()
-
-
-def _differences(h: Tensor, ref_h: Tensor) -> Tensor:
-    """‖h - h_i‖², (n, m) float64, right to the last places however near: one dimension at a time, not expanded."""
-    squared = torch.zeros(len(h), len(ref_h), dtype=torch.float64, device=h.device)
-    for own, theirs in zip(h.double().T, ref_h.double().T, strict=True):
-        squared = squared + (own[:, None] - theirs).square()
-    return squared
 
 
 def unit(h: Tensor) -> Tensor:
