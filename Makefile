@@ -11,6 +11,8 @@ BIN := .venv/bin
 JOBS := $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
 MINUTES ?= 10
+# Compiled modules are kept, whatever the environment says: compiling them again takes every new process 6 seconds.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test types tests docs test-slow fuzz test-triton test-engines test-lowest build bench clean
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -449,7 +449,7 @@ class Examples(Mapping[Any, dict[Any, Any]]):
                 row = index.get_loc(name)
             except (KeyError, TypeError):
                 continue
-            return self._record(part, int(row))
+            return self._record(part, cast(int, row))  # ids are unique
         raise KeyError(name)
 
     def _record(self, part: int, row: int) -> dict[Any, Any]:
