@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 from dwac.errors import DwacError, KernelError, ShapeError
 from dwac.kernels import KERNELS, full_precision, get_kernel, log_weights, squared_distances
 from tests import oracle
+from tests.named import refuses
 
 every_kernel = pytest.mark.parametrize("kernel", list(KERNELS))
 
@@ -240,7 +241,7 @@ def test_a_lower_matmul_precision_changes_neither_distances_nor_their_gradients(
 
 def test_the_matmul_precision_is_restored_after_an_error():
     with matmul_precision("medium"):
-        with pytest.raises(ShapeError, match=r"\(2, 3\) and \(2, 4\)"):
+        with refuses(ShapeError, "(2, 3)", "(2, 4)"):
             squared_distances(points(2, 3, dtype=torch.float32), points(2, 4, dtype=torch.float32))
         assert torch.get_float32_matmul_precision() == "medium"
         with pytest.raises(ZeroDivisionError), full_precision(torch.device("cpu")):

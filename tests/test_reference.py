@@ -395,14 +395,14 @@ def test_ids_of_any_kind_are_kept_and_found(ids):
     assert refs.add([[8.0]], [0], ids=["quite new"]) == ["quite new"]
     assert list(refs.ids) == [*names[1:], names[0], "quite new"]
     assert [type(i) for i in refs.ids[:2]] == [int if isinstance(i, np.integer) else type(i) for i in names[1:]]
-    with pytest.raises(IdError, match="taken"):
+    with refuses(IdError, "ids", "new", repr(refs.ids[0]), "relabel"):
         refs.add([[8.0]], [0], ids=[names[1]])
 
 
 def test_numpy_whole_numbers_name_the_same_examples_as_pythons():
     refs = example()
     assert refs.positions(np.array([3, 1])).tolist() == refs.positions([np.int32(3), 1]).tolist() == [3, 1]
-    with pytest.raises(IdError, match="taken"):
+    with refuses(IdError, "ids", "new", 3, "relabel"):
         refs.add(QUERIES[:1], [0], ids=[np.int64(3)])
     with refuses(IdError, "3"):
         refs.positions(["3"])  # a string is another id than a number
@@ -421,7 +421,7 @@ def test_default_ids_are_never_used_twice():
 
 def test_a_set_created_with_ids_requires_them_when_adding():
     refs = example(ids=range(100, 120))
-    with pytest.raises(IdError, match="give ids"):
+    with refuses(IdError, "give ids=…"):
         refs.add(QUERIES[:1], [0])
 
 
@@ -429,50 +429,58 @@ def test_a_set_created_with_ids_requires_them_when_adding():
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "message"),
+    ("changes", "error", "facts"),
     [
-        ({"embeddings": EMBEDDINGS[0]}, ShapeError, r"2-D array.*\(3,\)"),
-        ({"embeddings": EMBEDDINGS[None]}, ShapeError, r"2-D array.*\(1, 20, 3\)"),
-        ({"embeddings": EMBEDDINGS[:0], "labels": []}, EmptyReferenceError, r"\(0, 3\)"),
-        ({"embeddings": EMBEDDINGS[:, :0]}, EmptyReferenceError, r"\(20, 0\)"),
-        ({"embeddings": [["a"] * 3] * 20}, InputError, "numbers"),
-        ({"embeddings": [[1.0], [1.0, 2.0]]}, InputError, "numbers"),
-        ({"embeddings": EMBEDDINGS.astype(complex)}, InputError, "real"),
-        ({"embeddings": EMBEDDINGS > 0}, InputError, "real"),
-        ({"labels": LABELS[:-1]}, ShapeError, "20 required, got 19"),
-        ({"labels": LABELS[:, None]}, ShapeError, r"\(20, 1\)"),
-        ({"labels": 0}, ShapeError, r"\(\)"),
-        ({"labels": [[0], [1, 2]] * 10}, LabelError, "whole numbers"),
-        ({"labels": [*LABELS[:-1], 4]}, LabelError, "0 … 3; got 4 at row 19"),
-        ({"labels": [-1, *LABELS[1:]]}, LabelError, "got -1 at row 0"),
-        ({"labels": [-1, *LABELS[1:]], "n_classes": None}, LabelError, "got -1 at row 0"),
-        ({"labels": [0, 0.5, *LABELS[2:]]}, LabelError, r"whole.*0\.5.*row 1"),
-        ({"labels": [0, np.nan, *LABELS[2:]]}, LabelError, "nan.*row 1"),
-        ({"labels": [0, np.inf, *LABELS[2:]], "n_classes": None}, LabelError, "inf at row 1"),
-        ({"labels": [0, 1e300, *LABELS[2:]], "n_classes": None}, LabelError, r"1e\+300 at row 1"),
-        ({"labels": ["cat"] * 20}, LabelError, "LabelEncoder"),
-        ({"labels": [None] * 20}, LabelError, "whole"),
-        ({"labels": LABELS > 1}, LabelError, "bool"),
-        ({"n_classes": 0}, InputError, "n_classes.*at least 1; got 0"),
-        ({"n_classes": -3}, InputError, "n_classes"),
-        ({"n_classes": 4.0}, InputError, "n_classes"),
-        ({"n_classes": True}, InputError, "n_classes"),
-        ({"n_classes": "4"}, InputError, "n_classes"),
-        ({"n_classes": 2}, LabelError, "0 … 1"),
-        ({"ids": range(19)}, ShapeError, "20 required, got 19"),
-        ({"ids": [0, *range(19)]}, IdError, "repeated: 0;"),
-        ({"ids": ["a"] * 20}, IdError, "repeated: 'a';"),
-        ({"ids": [[i] for i in range(20)]}, IdError, "hashable"),
-        ({"ids": [([],)] * 20}, IdError, "hashable"),
-        ({"ids": np.arange(40).reshape(20, 2)}, IdError, r"1-D array.*\(20, 2\)"),
-        ({"ids": np.array(3)}, IdError, "1-D array"),
-        ({"ids": "twenty characters it"}, IdError, "list of ids"),
-        ({"ids": 5}, IdError, "list of ids"),
-        ({"kernel": "rbf"}, KernelError, "gaussian, laplace, inverse_quadratic"),
+        ({"embeddings": EMBEDDINGS[0]}, ShapeError, ["embeddings", "2-D", "(3,)", "(1, d)"]),
+        ({"embeddings": EMBEDDINGS[None]}, ShapeError, ["embeddings", "2-D", "(1, 20, 3)"]),
+        ({"embeddings": EMBEDDINGS[:0], "labels": []}, EmptyReferenceError, ["(0, 3)"]),
+        ({"embeddings": EMBEDDINGS[:, :0]}, EmptyReferenceError, ["(20, 0)"]),
+        ({"embeddings": [["a"] * 3] * 20}, InputError, ["embeddings", "numbers", "list"]),
+        ({"embeddings": [[1.0], [1.0, 2.0]]}, InputError, ["embeddings", "numbers", "list"]),
+        ({"embeddings": EMBEDDINGS.astype(complex)}, InputError, ["embeddings", "torch.complex128", "float"]),
+        ({"embeddings": EMBEDDINGS > 0}, InputError, ["embeddings", "torch.bool", "float"]),
+        ({"labels": LABELS[:-1]}, ShapeError, ["labels", "20", "19"]),
+        ({"labels": LABELS[:, None]}, ShapeError, ["labels", "1-D", "(20, 1)"]),
+        ({"labels": 0}, ShapeError, ["labels", "1-D", "()"]),
+        ({"labels": [[0], [1, 2]] * 10}, LabelError, ["labels", "whole numbers", "list"]),
+        ({"labels": [*LABELS[:-1], 4]}, LabelError, ["labels", "0 … 3", "4", "row 19"]),
+        ({"labels": [-1, *LABELS[1:]]}, LabelError, ["labels", "0 … 3", "-1", "row 0"]),
+        ({"labels": [-1, *LABELS[1:]], "n_classes": None}, LabelError, ["labels", "0 … n_classes-1", "-1", "row 0"]),
+        ({"labels": [0, 0.5, *LABELS[2:]]}, LabelError, ["labels", "whole numbers", "0.5", "row 1", "LabelEncoder"]),
+        ({"labels": [0, np.nan, *LABELS[2:]]}, LabelError, ["labels", "whole numbers", "nan", "row 1", "LabelEncoder"]),
+        (
+            {"labels": [0, np.inf, *LABELS[2:]], "n_classes": None},
+            LabelError,
+            ["labels", "0 … n_classes-1", "inf", "row 1"],
+        ),
+        (
+            {"labels": [0, 1e300, *LABELS[2:]], "n_classes": None},
+            LabelError,
+            ["labels", "0 … n_classes-1", "1e+300", "row 1"],
+        ),
+        ({"labels": ["cat"] * 20}, LabelError, ["labels", "whole numbers", "'cat'", "row 0", "LabelEncoder"]),
+        ({"labels": [None] * 20}, LabelError, ["labels", "whole numbers", "None", "row 0", "LabelEncoder"]),
+        ({"labels": LABELS > 1}, LabelError, ["labels", "0 … n_classes-1", "bool", "row 0", "LabelEncoder"]),
+        ({"n_classes": 0}, InputError, ["n_classes", "1", "0"]),
+        ({"n_classes": -3}, InputError, ["n_classes", "1", "-3"]),
+        ({"n_classes": 4.0}, InputError, ["n_classes", "1", "4.0"]),
+        ({"n_classes": True}, InputError, ["n_classes", "1", "True"]),
+        ({"n_classes": "4"}, InputError, ["n_classes", "1", "'4'"]),
+        ({"n_classes": 2}, LabelError, ["labels", "0 … 1", "2", "row 0"]),
+        ({"ids": range(19)}, ShapeError, ["ids", "20", "19"]),
+        ({"ids": [0, *range(19)]}, IdError, ["ids", "unique", "0"]),
+        ({"ids": ["a"] * 20}, IdError, ["ids", "unique", "'a'"]),
+        ({"ids": [[i] for i in range(20)]}, IdError, ["ids", "hashable", "[0]", "'list'"]),
+        ({"ids": [([],)] * 20}, IdError, ["ids", "hashable", "([],)", "'list'"]),
+        ({"ids": np.arange(40).reshape(20, 2)}, IdError, ["ids", "1-D", "(20, 2)"]),
+        ({"ids": np.array(3)}, IdError, ["ids", "1-D", "()"]),
+        ({"ids": "twenty characters it"}, IdError, ["ids", "'twenty characters it'", "['twenty characters it']"]),
+        ({"ids": 5}, IdError, ["ids", "5", "[5]"]),
+        ({"kernel": "rbf"}, KernelError, ["'rbf'", "gaussian", "laplace", "inverse_quadratic"]),
     ],
 )
-def test_an_invalid_set_is_rejected(changes, error, message):
-    with pytest.raises(error, match=message) as caught:
+def test_an_invalid_set_is_rejected(changes, error, facts):
+    with refuses(error, *facts) as caught:
         example(**changes)
     assert isinstance(caught.value, DwacError)
     assert isinstance(caught.value, ValueError)
@@ -490,44 +498,60 @@ def test_a_value_that_is_not_finite_is_reported_with_its_position(bad, convert):
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("call", "error", "facts"),
     [
-        (lambda refs: refs.probabilities(QUERIES[0]), ShapeError, r"\(1, d\)"),
-        (lambda refs: refs.probabilities(QUERIES[:, :2]), ShapeError, r"3 columns.*\(6, 2\)"),
-        (lambda refs: refs.probabilities([["x"]]), InputError, "numbers"),
-        (lambda refs: refs.probabilities(None), InputError, "numbers"),
-        (lambda refs: refs.log_class_weights(QUERIES, backend="gpu"), BackendError, "auto, torch"),
-        (lambda refs: refs.nearest(QUERIES, 0), InputError, "k must be.*at least 1"),
-        (lambda refs: refs.nearest(QUERIES, 21), InputError, "0 … 20"),
-        (lambda refs: refs.nearest(QUERIES, 2.0), InputError, "k must be"),
-        (lambda refs: refs.nearest(QUERIES, True), InputError, "k must be"),
-        (lambda refs: refs.add(QUERIES[:, :2], [0] * 6), ShapeError, r"3 columns.*\(6, 2\)"),
-        (lambda refs: refs.add(QUERIES[0], [0]), ShapeError, "2-D array"),
-        (lambda refs: refs.add(QUERIES * np.nan, [0] * 6), NonFiniteError, "row 0"),
-        (lambda refs: refs.add([[0.0, 0, 0], [0, 1e100, 0]], [0, 0]), NonFiniteError, "float32.*row 1, column 1"),
-        (lambda refs: refs.add(QUERIES, [0] * 5), ShapeError, "6 required, got 5"),
-        (lambda refs: refs.add(QUERIES, [0] * 5 + [4]), LabelError, "0 … 3; got 4 at row 5"),
-        (lambda refs: refs.add(QUERIES, [0.5] * 6), LabelError, "whole"),
-        (lambda refs: refs.add(QUERIES, [0] * 6, ids=range(5)), ShapeError, "6 required, got 5"),
-        (lambda refs: refs.add(QUERIES, [0] * 6, ids=range(19, 25)), IdError, "taken: 19;"),
-        (lambda refs: refs.add(QUERIES, [0] * 6, ids=[50] * 6), IdError, "repeated: 50;"),
-        (lambda refs: refs.add(QUERIES, [0] * 6, ids=[[]] * 6), IdError, "hashable"),
-        (lambda refs: refs.remove([3, 99]), IdError, "not in it: 99;.*like 0"),
-        (lambda refs: refs.remove([3, 3]), IdError, "repeated: 3;"),
-        (lambda refs: refs.remove(3), IdError, r"write \[3\]"),
-        (lambda refs: refs.remove("3"), IdError, r"write \['3'\]"),
-        (lambda refs: refs.remove(range(20)), EmptyReferenceError, "at least one"),
-        (lambda refs: refs.relabel([3, 99], [0, 0]), IdError, "not in it: 99;"),
-        (lambda refs: refs.relabel([3, 3], [0, 1]), IdError, "repeated: 3;"),
-        (lambda refs: refs.relabel([3, 4], [0]), ShapeError, "2 required, got 1"),
-        (lambda refs: refs.relabel([3, 4], [0, 4]), LabelError, "got 4 at row 1"),
-        (lambda refs: refs.relabel([3], ["cat"]), LabelError, "whole"),
-        (lambda refs: refs.positions([20]), IdError, "not in it: 20;"),
+        (lambda refs: refs.probabilities(QUERIES[0]), ShapeError, ["queries", "2-D", "(3,)", "(1, d)"]),
+        (lambda refs: refs.probabilities(QUERIES[:, :2]), ShapeError, ["queries", "3", "(6, 2)"]),
+        (lambda refs: refs.probabilities([["x"]]), InputError, ["queries", "numbers", "list"]),
+        (lambda refs: refs.probabilities(None), InputError, ["queries", "numbers", "NoneType"]),
+        (lambda refs: refs.log_class_weights(QUERIES, backend="gpu"), BackendError, ["'gpu'", "auto", "torch"]),
+        (lambda refs: refs.nearest(QUERIES, 0), InputError, ["k", "1", "0"]),
+        (lambda refs: refs.nearest(QUERIES, 21), InputError, ["k", "0 … 20", "21"]),
+        (lambda refs: refs.nearest(QUERIES, 2.0), InputError, ["k", "1", "2.0"]),
+        (lambda refs: refs.nearest(QUERIES, True), InputError, ["k", "1", "True"]),
+        (lambda refs: refs.add(QUERIES[:, :2], [0] * 6), ShapeError, ["embeddings", "3", "(6, 2)"]),
+        (lambda refs: refs.add(QUERIES[0], [0]), ShapeError, ["embeddings", "2-D", "(3,)", "(1, d)"]),
+        (
+            lambda refs: refs.add(QUERIES * np.nan, [0] * 6),
+            NonFiniteError,
+            ["embeddings", "finite", "nan", "row 0", "column 0"],
+        ),
+        (
+            lambda refs: refs.add([[0.0, 0, 0], [0, 1e100, 0]], [0, 0]),
+            NonFiniteError,
+            ["torch.float32", "finite", "inf", "row 1", "column 1"],
+        ),
+        (lambda refs: refs.add(QUERIES, [0] * 5), ShapeError, ["labels", "6", "5"]),
+        (lambda refs: refs.add(QUERIES, [0] * 5 + [4]), LabelError, ["labels", "0 … 3", "4", "row 5"]),
+        (
+            lambda refs: refs.add(QUERIES, [0.5] * 6),
+            LabelError,
+            ["labels", "0 … n_classes-1", "float64", "row 0", "LabelEncoder"],
+        ),
+        (lambda refs: refs.add(QUERIES, [0] * 6, ids=range(5)), ShapeError, ["ids", "6", "5"]),
+        (lambda refs: refs.add(QUERIES, [0] * 6, ids=range(19, 25)), IdError, ["ids", "19", "relabel"]),
+        (lambda refs: refs.add(QUERIES, [0] * 6, ids=[50] * 6), IdError, ["ids", "unique", "50"]),
+        (lambda refs: refs.add(QUERIES, [0] * 6, ids=[[]] * 6), IdError, ["ids", "hashable", "'list'"]),
+        (lambda refs: refs.remove([3, 99]), IdError, ["ids", "99", "0"]),
+        (lambda refs: refs.remove([3, 3]), IdError, ["ids", "unique", "3"]),
+        (lambda refs: refs.remove(3), IdError, ["ids", "3", "[3]"]),
+        (lambda refs: refs.remove("3"), IdError, ["ids", "'3'", "['3']"]),
+        (lambda refs: refs.remove(range(20)), EmptyReferenceError, ["at least one"]),
+        (lambda refs: refs.relabel([3, 99], [0, 0]), IdError, ["ids", "99", "0"]),
+        (lambda refs: refs.relabel([3, 3], [0, 1]), IdError, ["ids", "unique", "3"]),
+        (lambda refs: refs.relabel([3, 4], [0]), ShapeError, ["labels", "2", "1"]),
+        (lambda refs: refs.relabel([3, 4], [0, 4]), LabelError, ["labels", "0 … 3", "4", "row 1"]),
+        (
+            lambda refs: refs.relabel([3], ["cat"]),
+            LabelError,
+            ["labels", "0 … n_classes-1", "<U3", "row 0", "LabelEncoder"],
+        ),
+        (lambda refs: refs.positions([20]), IdError, ["ids", "20", "0"]),
     ],
 )
-def test_a_failed_call_says_why_and_changes_nothing(call, error, message):
+def test_a_failed_call_says_why_and_changes_nothing(call, error, facts):
     refs = example()
-    with pytest.raises(error, match=message):
+    with refuses(error, *facts):
         call(refs)
     assert_same_set(refs, example())
     assert refs.add(QUERIES[:1], [0]) == [20]  # not even the next id has changed
@@ -535,7 +559,7 @@ def test_a_failed_call_says_why_and_changes_nothing(call, error, message):
 
 def test_a_half_precision_set_rejects_what_it_cannot_store():
     refs = example(embeddings=EMBEDDINGS.astype(np.float16))
-    with pytest.raises(NonFiniteError, match="float16"):
+    with refuses(NonFiniteError, "float16", "inf", "row 0", "column 0"):
         refs.add([[1e5, 0, 0]], [0])
     assert len(refs) == 20
 

@@ -144,12 +144,12 @@ def test_an_unreadable_row_costs_no_other_row_its_explanation() -> None:
 
 def test_a_network_without_votes_has_nobody_to_show() -> None:
     model = fitted(cost(X), crossed=False, head="linear")
-    with pytest.raises(HeadError, match="head='dwac'"):
+    with refuses(HeadError, "head='dwac'"):
         model.explain(NEW)
 
 
 def test_wrong_settings_are_an_error(reg: DWACRegressor) -> None:
-    with pytest.raises(InputError, match="epsilon"):
+    with refuses(InputError, "epsilon", "(0, 1)", 1.5):
         reg.explain(NEW, epsilon=1.5)
     with refuses(InputError, "k", 0):
         reg.explain(NEW, 0)

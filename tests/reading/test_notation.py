@@ -149,7 +149,7 @@ def test_a_notation_is_stored_and_what_is_said_goes_before_it() -> None:
     assert Notation().over(kept) == kept
     wrong: list[Any] = [{"x": 1}, {"dates": {"d": "soon"}}, [], {"numbers": 3}]
     for damaged in wrong:
-        with pytest.raises(ValueError, match="notation"):
+        with refuses(ValueError, "notation"):
             Notation.from_dict(damaged)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dwac import ReferenceSet
 from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
+from tests.named import refuses
 
 RNG = np.random.default_rng(0)
 M, K, T = 24, 4, 2
@@ -157,13 +158,13 @@ def test_adding_then_removing_changes_nothing(n, seed):
 
 def test_new_examples_need_targets_exactly_where_the_others_have_them():
     refs, classes = example(), example(targets=None)
-    with pytest.raises(InputError, match="need them too"):
+    with refuses(InputError, "new ones", "targets=…"):
         refs.add(QUERIES, [0] * 5)
-    with pytest.raises(InputError, match="leave targets"):
+    with refuses(InputError, "no targets", "leave targets=…"):
         classes.add(QUERIES, [0] * 5, targets=[1.0] * 5)
-    with pytest.raises(InputError, match="leave targets"):
+    with refuses(InputError, "no targets", "leave targets=…"):
         classes.relabel([0], [0], targets=[1.0])
-    with pytest.raises(InputError, match="neither"):
+    with refuses(InputError, "labels", "targets", "neither"):
         refs.relabel([0])
     for wrong in (np.zeros((5, T + 1)), np.zeros((4, T)), np.zeros(5), np.full((5, T), np.nan)):
         with pytest.raises(DwacError, match="targets"):
@@ -242,7 +243,7 @@ def test_other_targets_replace_those_there_are_and_this_set_stays():
     assert own_targets(refs)
     assert own_targets(example(targets=None).replaced(targets=TARGETS))
     assert refs.condensed().replaced(targets=TARGETS[: len(refs.condensed())]).members is None
-    with pytest.raises(ShapeError, match="targets"):
+    with refuses(ShapeError, "targets", 24, "(23, 2)"):
         refs.replaced(targets=TARGETS[:-1])
 
 
@@ -253,7 +254,7 @@ def test_other_labels_find_new_groups_within_the_new_classes():
     assert other.labels.tolist() == LABELS[::-1].tolist()
     assert (other.groups.labels[other.groups.of] == LABELS[::-1]).all()
     assert refs.labels.tolist() == LABELS.tolist()
-    with pytest.raises(DwacError, match="labels"):
+    with refuses(DwacError, "labels", f"0 … {K - 1}", "row 0"):
         refs.replaced(labels=LABELS + K)
 
 

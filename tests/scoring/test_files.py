@@ -275,7 +275,7 @@ def test_another_run_is_neither_cleared_nor_mixed_while_it_goes_on(folder_of: Fo
     data, out = str(tmp_path / "*.csv"), tmp_path / "out"
     results = prepare(folder_of("classes"), data, out, device="cpu").results("local", 1)
     next(results)
-    with pytest.raises(InputError, match="another"):
+    with refuses(InputError, "another", out, "new folder"):
         prepare(folder_of("classes"), data, out, device="cpu", epsilon=0.3, overwrite=True)
     assert len(list(results)) == 2
     assert len(list(out.glob("part-*"))) == 3

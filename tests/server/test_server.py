@@ -982,7 +982,7 @@ def test_limits_that_cannot_be_are_refused(limits: dict[str, Any]) -> None:
 
 
 def test_only_a_fitted_model_is_served() -> None:
-    with pytest.raises(InputError, match="fitted"):
+    with refuses(InputError, "fitted", "DWACClassifier", "DWACRegressor"):
         create_app(DWACClassifier())
 
 

@@ -258,7 +258,7 @@ def test_errors_say_what_is_wrong() -> None:
         of_mean(log_w, a, empty, method="knn")
     with refuses(InputError, "tolerance"):
         of_mean(log_w, a, empty, tolerance=0)
-    with pytest.raises(ShapeError, match=r"got \(1, 3\)"):
+    with refuses(ShapeError, "(1, 3)"):
         of_mean(log_w, torch.zeros(1, 3), empty)
     with refuses(NonFiniteError, "-inf"):
         of_mean(log_w * math.nan, a, empty)

@@ -90,7 +90,7 @@ def test_each_spark_task_computes_on_the_gpu_that_it_was_given(
 ) -> None:
     given = SimpleNamespace(resources=lambda: {"gpu": SimpleNamespace(addresses=["99"])})
     monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(TaskContext=SimpleNamespace(get=lambda: given)))
-    with pytest.raises(StorageError, match="cuda:99"):  # there is none here
+    with refuses(StorageError, "cuda:99"):  # there is none here
         list(scoring.spark(engine_model)(table(3).to_batches()))
 
 
