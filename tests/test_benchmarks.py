@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import record, stale
 from dwac.paper import records
+from tests.named import named
 
 
 def test_a_record_names_its_commit_and_goes_stale_with_the_code(
@@ -21,8 +22,8 @@ def test_a_record_names_its_commit_and_goes_stale_with_the_code(
     before = {key: value for key, value in json.loads(text).items() if key not in {"date", "code", "commit"}}
     (tmp_path / "old.json").write_text(json.dumps(before))
     record.page("old")
-    assert "Made before records named their code." in (tmp_path / "old.md").read_text()
-    assert f"by commit 0123abc, stamp {records.code()}." in (tmp_path / "engine_cpu.md").read_text()
+    assert not named((tmp_path / "old.md").read_text(), "commit")
+    assert named((tmp_path / "engine_cpu.md").read_text(), "commit 0123abc", f"stamp {records.code()}")
     found = stale.overview().set_index("record")
     assert found["stale"].to_dict() == {"engine_cpu": "", "old": "stale", "service": ""}
     assert found["stamp"].nunique() == 3  # that of the service covers the server

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from dwac.errors import InputError, LabelError, ShapeError
 from dwac.explain.claims import Ranges, column
-from dwac.explain.descriptions import describe, summary
-from tests.named import refuses
+from dwac.explain.descriptions import NOTHING, describe, summary
+from tests.named import named, refuses
 
 N = 400
 CODES = np.arange(N) % 4  # four groups of a hundred
@@ -48,10 +48,11 @@ def test_a_group_is_described_by_the_columns_that_set_it_apart_the_most_telling_
     )
     descriptions = describe(X, CODES, 4)
     assert descriptions[0] is not None
-    assert re.fullmatch(
-        r"status always never married, age (at most|17 to|18 to) 2[789], 25 % of training rows", descriptions[0]
-    )
-    assert descriptions[1:] == ["status always married, 25 % of training rows"] * 3
+    status, age, size = descriptions[0].split(", ")
+    assert status == "status always never married"
+    assert re.fullmatch(r"age (at most|17 to|18 to) 2[789]", age)
+    assert named(size, "25 %")
+    assert all(named(each, "status always married", "25 %") for each in descriptions[1:])
 
 
 def test_a_column_that_repeats_another_is_not_named() -> None:
@@ -79,8 +80,8 @@ def test_a_second_column_is_judged_on_the_rows_that_the_first_leaves() -> None:
 
 def test_columns_that_do_not_differ_are_left_out() -> None:
     X = np.random.default_rng(0).normal(size=(N, 5))
-    assert describe(X, CODES, 4, sizes=False) == ["no column sets it apart"] * 4
-    assert describe(X, np.zeros(N, dtype=int), 1) == ["no column sets it apart, 100 % of training rows"]
+    assert describe(X, CODES, 4, sizes=False) == [NOTHING["table"]] * 4
+    assert named(describe(X, np.zeros(N, dtype=int), 1)[0], NOTHING["table"], "100 %")
 
 
 def test_how_often_a_value_occurs_is_said() -> None:
@@ -92,7 +93,7 @@ def test_how_often_a_value_occurs_is_said() -> None:
     values[first[:30]] = "y"
     assert said(values) == "a mostly x"
     values[first[:45]] = "y"
-    assert said(values) == "no column sets it apart"  # x prevails, but not clearly
+    assert said(values) == NOTHING["table"]  # x prevails, but not clearly
 
 
 def test_several_values_are_named_by_frequency() -> None:
@@ -144,7 +145,7 @@ def test_gaps_are_said_and_do_not_count_as_values() -> None:
     assert said(pd.Series(np.where(CODES == 0, np.nan, 1.0))) == "a always missing"
     values = np.where(CODES == 0, 1000 + steps, steps)
     values[np.arange(N) % 8 == 0] = np.nan  # half of the group
-    assert said(values) == "no column sets it apart"
+    assert said(values) == NOTHING["table"]
 
 
 def test_columns_of_any_type_are_read() -> None:
@@ -170,8 +171,8 @@ def test_ids_free_texts_lists_and_empty_columns_are_left_out() -> None:
         [pd.Timestamp("2024-01-01")] * N,
     ]
     for values in columns:
-        assert said(values) == "no column sets it apart"
-    assert said(in_first("x", "y"), kinds={"a": "text"}) == "no column sets it apart"
+        assert said(values) == NOTHING["table"]
+    assert said(in_first("x", "y"), kinds={"a": "text"}) == NOTHING["table"]
 
 
 def test_kinds_that_are_given_count() -> None:
@@ -179,19 +180,18 @@ def test_kinds_that_are_given_count() -> None:
     codes[1] = 4
     assert said(codes, kinds={"a": "categorical"}) == "a always 7"
     assert said([str(code) for code in codes], kinds={"a": "numeric"}) == "a always 7"
-    assert said(codes, kinds={"a": "empty"}) == "no column sets it apart"
+    assert said(codes, kinds={"a": "empty"}) == NOTHING["table"]
 
 
 def test_single_rows_and_empty_groups_are_described() -> None:
     X = pd.DataFrame({"age": [37, *range(40, 70)], "job": ["nurse", *["clerk", "cook", "judge"] * 10]})
     only, nobody, many = describe(X, [0] + [2] * 30, 3)
-    assert only == "age 37, job nurse, 3 % of training rows"
-    assert nobody == "no training rows"
-    assert many is not None
-    assert "97 % of training rows" in many
+    assert named(only, "age 37, job nurse", "3 %")
+    assert named(nobody, "no training rows")
+    assert named(many, "97 %")
     big = pd.DataFrame({"age": np.arange(1000)})
-    assert describe(big, [0] + [1] * 999, 2)[0] == "age 0, 1 training row"
-    assert describe(X.iloc[:0], [], 2) == ["no training rows"] * 2
+    assert named(describe(big, [0] + [1] * 999, 2)[0], "age 0", "1 training row")
+    assert describe(X.iloc[:0], [], 2) == [nobody] * 2
 
 
 @pytest.mark.parametrize("form", ["frame", "array", "list", "tensor"])
@@ -219,10 +219,9 @@ def test_a_sample_of_a_large_group_never_says_always_and_sizes_are_exact() -> No
     n = 60_000
     codes = (np.arange(n) % 100 == 0).astype(int)
     X = pd.DataFrame({"a": np.where(codes == 1, "x", "y"), "b": np.arange(n) % 7})
-    assert describe(X, codes, 2) == [
-        "a nearly always y, 99 % of training rows",
-        "a always x, 1 % of training rows",
-    ]
+    many, few = describe(X, codes, 2)
+    assert named(many, "a nearly always y", "99 %")
+    assert named(few, "a always x", "1 %")
 
 
 @given(st.integers(0, 10_000), st.sampled_from([1e-8, 1e-3, 1, 1e4, 1e12]), st.booleans())
@@ -269,13 +268,15 @@ def test_texts_are_described_by_their_most_distinctive_words(form: str) -> None:
     }[form]
     found = describe(X, CODES, 4)
     for words, description in zip(topics, found, strict=True):
-        assert description in {f"words: {a}, {b}, 25 % of training texts" for a, b in (words, words[::-1])}
+        assert any(named(description, f"words: {a}, {b}", "25 %") for a, b in (words, words[::-1]))
 
 
 def test_texts_without_telling_words_and_groups_without_texts() -> None:
     texts = ["same words here", "same words there"] * 20
-    assert describe(texts, [0, 0] * 20, 2) == ["no word sets it apart, 100 % of training texts", "no training texts"]
-    assert describe(texts, [0, 0, 1, 1] * 10, 2, sizes=False) == ["no word sets it apart"] * 2
+    whole, nobody = describe(texts, [0, 0] * 20, 2)
+    assert named(whole, NOTHING["text"], "100 %")
+    assert named(nobody, "no training texts")
+    assert describe(texts, [0, 0, 1, 1] * 10, 2, sizes=False) == [NOTHING["text"]] * 2
     assert describe(["new 我 words", *texts], [0] + [1] * 40, 2, sizes=False)[0] == "words: new, 我"
 
 
@@ -321,18 +322,27 @@ def test_wrong_codes_and_kinds_are_refused() -> None:
 
 def test_a_vote_is_summarised_by_its_heaviest_groups() -> None:
     described = ["never married, age 17 to 29", "age at least 50", "divorced, age 30 to 45", "job always nurse", None]
-    assert summary(described, [0.62, 0.05, 0.21, 0.12, 0]) == (
-        "62 % of the vote: never married, age 17 to 29; 21 %: divorced, age 30 to 45; 12 %: job always nurse; "
-        "5 %: another group"
-    )
-    assert summary(described, [0.5, 0.05, 0.2, 0.05, 0.2], most=1) == (
-        "50 % of the vote: never married, age 17 to 29; 50 %: 4 other groups"
-    )
-    assert summary(described, [0.004, 0, 0.996, 0, 0]) == "100 % of the vote: divorced, age 30 to 45"
+
+    def told(*given: Any, **options: Any) -> list[list[str]]:
+        """Each group that is named: its share, and its description."""
+        parts = [part.split(": ") for part in str(summary(*given, **options)).split("; ")]
+        return [[f"{share.split(' %')[0]} %", rest] for share, rest in parts]
+
+    married, divorced, nurse = described[0], described[2], described[3]
+    *heaviest, rest = told(described, [0.62, 0.05, 0.21, 0.12, 0])
+    assert heaviest == [["62 %", married], ["21 %", divorced], ["12 %", nurse]]
+    assert rest[0] == "5 %"
+    first, others = told(described, [0.5, 0.05, 0.2, 0.05, 0.2], most=1)
+    assert first == ["50 %", married]
+    assert others[0] == "50 %"
+    assert named(others[1], 4)
+    assert told(described, [0.004, 0, 0.996, 0, 0]) == [["100 %", divorced]]
 
 
 def test_a_vote_of_texts_names_their_words_and_one_of_images_has_no_summary() -> None:
-    assert summary(["words: python, list", "words: java"], [0.4, 0.6]) == "60 % of the vote: java; 40 %: python, list"
+    first, second = str(summary(["words: python, list", "words: java"], [0.4, 0.6])).split("; ")
+    assert named(first, "60 %", "java")
+    assert named(second, "40 %", "python, list")
     assert summary([None, None], [0.5, 0.5]) is None
     assert summary([], []) is None
     with refuses(ShapeError, 2, 1):

@@ -27,6 +27,7 @@ from dwac.metrics import ood_scores
 from dwac.server import Limits, create_app
 from dwac.server.explorer import Explorer, explorer_app
 from tests.explain.helpers import ASKED, NUMBERS, UNSEEN, all_numbers, aurocs, held, moved, numbers, patients, truth
+from tests.named import named
 from tests.server.client import TOKEN, served
 
 K = 10
@@ -335,9 +336,9 @@ def test_a_private_report_names_nobody(folder: Path, tmp_path: Path, monkeypatch
     text = re.sub(r"data:image/svg\+xml;base64,[\w+/=]+", "", page)
     assert "patient" not in text
     assert "visitor" not in text
-    assert "This report is private" in text
+    assert named(text, "private")
     assert 'id="map"' not in text
-    assert "share of the vote" in text
+    assert named(text, "share of the vote")
 
 
 # The grid

@@ -33,18 +33,17 @@ def test_days_follow_one_another_until_an_alarm_which_stays(folder: Path, days: 
     state = tmp_path / "state.json"
     first = ran(folder, days[0], "-o", state)
     assert first.exit_code == 0, first.output
-    assert "100 rows; no alarm" in first.output
-    assert "means: typicality 0." in first.output
+    assert named(first.output, "100 rows", "no alarm", "typicality")
     second = ran(folder, days[1], "-o", state)
     assert second.exit_code == 4, second.output
-    assert "250 rows; ALARM at row" in second.output
+    assert named(second.output, "250 rows", "ALARM")
     assert "age: mean 60" in second.output
     again = ran(folder, days[0], "-o", state)
     assert again.exit_code == 4
-    assert "350 rows; ALARM" in again.output
+    assert named(again.output, "350 rows", "ALARM")
     anew = ran(folder, days[0], "-o", state, "--restart")
     assert anew.exit_code == 0
-    assert "100 rows; no alarm" in anew.output
+    assert named(anew.output, "100 rows", "no alarm")
 
 
 def test_programs_get_json(folder: Path, days: list[Path]) -> None:
@@ -58,7 +57,7 @@ def test_programs_get_json(folder: Path, days: list[Path]) -> None:
 def test_rows_that_cannot_be_read_have_their_exit_code(folder: Path, days: list[Path]) -> None:
     found = ran(folder, days[2])
     assert found.exit_code == 3
-    assert named(found.output, "5 rows", "1 of them unreadable", "no alarm")
+    assert named(found.output, "5 rows", "1 of", "unreadable", "no alarm")
     assert named(found.stderr, "1 of 5", "day2.csv line 3")
     strict = ran(folder, days[2], "--strict")
     assert strict.exit_code == 1

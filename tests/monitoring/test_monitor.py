@@ -52,8 +52,7 @@ def test_the_column_that_moved_is_named_first(clf: DWACClassifier, given: dict[s
     assert state.alarm.moved
     column = next(change for change in state.alarm.moved if change.kind == "column")
     assert column.sentence.startswith(word)
-    assert "ALARM at row" in str(state)
-    assert column.sentence in str(state)
+    assert named(state, "ALARM", f"row {state.alarm.row:,}", column.sentence)
 
 
 def test_predictions_and_groups_that_moved_are_named(clf: DWACClassifier) -> None:

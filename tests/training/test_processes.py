@@ -19,7 +19,7 @@ from dwac.storage.tensors import unpack_tensors
 from dwac.training import launch as launching
 from dwac.training import processes
 from dwac.training.launch import LOST, launch
-from tests.named import refuses
+from tests.named import named, refuses
 from tests.training import sharing
 
 Found = Callable[..., dict[str, Tensor]]
@@ -100,15 +100,14 @@ def test_a_classifier_is_calibrated_and_represented_as_by_one(found: Found) -> N
 def test_ranks_with_different_rows_are_refused(found: Found) -> None:
     for rank in (0, 1):
         [message] = found("refusal", rank)
-        assert "rank 0 has 45 rows, rank 1 46" in message
+        assert named(message, "rank 0", 45, "rank 1", 46)
 
 
 @pytest.mark.slow
 def test_a_killed_process_ends_the_training_with_a_checkpoint(found: Found) -> None:
     folder: Path = found.folder  # type: ignore[attr-defined]
     said = (folder / "said").read_text()
-    assert "rank 0 of 2 lost another process" in said
-    assert f"{folder / 'of the killed'} holds 2 epochs; train again with it" in said
+    assert named(said, "rank 0 of 2", folder / "of the killed", "2 epochs")
     resumed = sharing.trained("votes", checkpoint=folder / "of the killed", augment=lambda x, _: x)
     close(resumed, sharing.trained("votes"), within=1e-6)
 
@@ -156,8 +155,8 @@ def test_the_command_trains_over_processes(tmp_path: Path, monkeypatch: pytest.M
     assert len(dwac.load(model).history_) == 2
     again = CliRunner().invoke(app, asked)
     assert again.exit_code == 1
-    assert "already holds a model" in again.output
-    assert "standard input" in CliRunner().invoke(app, ["train", "-", *options, "--nproc=2", "--overwrite"]).output
+    assert named(again.output, model, "--overwrite")
+    assert named(CliRunner().invoke(app, ["train", "-", *options, "--nproc=2", "--overwrite"]).output, "standard input")
 
 
 def test_a_process_that_nobody_started_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
