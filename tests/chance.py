@@ -15,12 +15,16 @@ RARE = 1e-7
 Z_RARE = float(stats.norm.isf(RARE / 2))
 
 
-def total(law: Any, times: int) -> tuple[int, int]:
-    """(low, high): the sum of so many counts drawn from a law is below or above with a probability of RARE together."""
-    pmf = law.pmf(np.arange(law.support()[1] + 1)) if hasattr(law, "pmf") else np.asarray(law)
-    size = times * (len(pmf) - 1) + 1
+def total(*laws: Any, times: int = 1) -> tuple[int, int]:
+    """(low, high): the sum of counts, so many of each law, is below or above with a probability of RARE together.
+
+    laws: distributions of scipy, or the probabilities of 0, 1, …
+    """
+    pmfs = [law.pmf(np.arange(law.support()[1] + 1)) if hasattr(law, "pmf") else np.asarray(law) for law in laws]
+    size = times * sum(len(pmf) - 1 for pmf in pmfs) + 1
     padded = fft.next_fast_len(size, real=True)
-    summed = fft.irfft(fft.rfft(pmf, padded) ** times, padded)[:size]  # exact to 1e-12
+    transform = np.prod([fft.rfft(pmf, padded) for pmf in pmfs], axis=0) ** times
+    summed = fft.irfft(transform, padded)[:size]  # exact to 1e-12
     low, high = (int(np.searchsorted(each.cumsum(), RARE / 2)) for each in (summed, summed[::-1]))
     return low, size - 1 - high
 
@@ -33,7 +37,7 @@ def covering(n_test: int, k: int, n: int) -> Any:
 def assert_beta_binomial(covered: NDArray[np.int64], n_test: int, k: int, n: int, seed: int) -> None:
     """Counts of covered true labels, one per repetition, follow their law in mean and in shape."""
     law = covering(n_test, k, n)
-    low, high = total(law, len(covered))
+    low, high = total(law, times=len(covered))
     assert low <= covered.sum() <= high
     # The randomised probability transform of a discrete law is uniform.
     below, at = law.cdf(covered - 1), law.pmf(covered)
@@ -43,7 +47,7 @@ def assert_beta_binomial(covered: NDArray[np.int64], n_test: int, k: int, n: int
 def assert_as_often(covered: ArrayLike, n_test: int, k: int, n: int) -> None:
     """Counts, one per repetition, are in sum not below their law. Scores that tie are covered together: more often."""
     counts = np.asarray(covered)
-    assert counts.sum() >= total(covering(n_test, k, n), len(counts))[0]
+    assert counts.sum() >= total(covering(n_test, k, n), times=len(counts))[0]
 
 
 # Labels, and what their calibration is judged by

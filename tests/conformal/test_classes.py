@@ -367,7 +367,7 @@ def test_coverage_follows_the_beta_binomial_law_with_sets_of_the_right_size(
         assert_beta_binomial(covered, N_TEST, k, n_cal, seed=n_cal)
         # Reversed comparisons cover just as often, with nearly all labels in each set: only the size differs.
         if kind == "weights":
-            low, high = total(size_law(k, n_cal), REPETITIONS)
+            low, high = total(size_law(k, n_cal), times=REPETITIONS)
             assert low <= sizes.sum() <= high
         assert sizes.mean() < 2 * N_TEST
 
@@ -417,7 +417,7 @@ def test_smoothed_sets_cover_exactly_as_requested_even_with_too_few_scores(n_cal
     generator, law = np.random.default_rng(n_cal), smoothed_law(n_cal, "0.05")
     assert law @ np.arange(N_TEST + 1) == pytest.approx(0.95 * N_TEST)
     [(covered, _)] = simulate(n_cal, ["0.05"], nonconformity, seed=n_cal, smoothed=True, random_state=generator)
-    low, high = total(law, REPETITIONS)
+    low, high = total(law, times=REPETITIONS)
     assert low <= covered.sum() <= high
 
 

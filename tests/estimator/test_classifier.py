@@ -552,17 +552,20 @@ def test_label_sets_follow_the_setting(fitted, tmp_path) -> None:
     assert np.allclose(clf.set_params(class_conditional=False).conformal(X).p_values, marginal)
 
 
+@pytest.mark.slow
 def test_coverage_holds_where_many_classes_are_rare() -> None:
     rng = np.random.default_rng(0)
     covered = []
-    for seed in range(6):
-        y = np.where(rng.random(700) < 0.5, 0, rng.integers(1, 41, 700))
-        X = rng.normal(size=(700, 2)) + np.stack([y == 0, y % 7], axis=1)
-        clf = DWACClassifier(epochs=2, random_state=seed, device="cpu").fit(X[:500], y[:500])
-        sets, known = clf.predict_set(X[500:], epsilon=0.1), np.isin(y[500:], clf.classes_)
-        hit = sets[np.arange(200), np.searchsorted(clf.classes_, y[500:]).clip(max=len(clf.classes_) - 1)]
+    for seed in range(25):
+        y = np.where(rng.random(1600) < 0.5, 0, rng.integers(1, 41, 1600))
+        X = rng.normal(size=(1600, 2)) + np.stack([y == 0, y % 7], axis=1)
+        clf = DWACClassifier(epochs=2, random_state=seed, device="cpu").fit(X[:600], y[:600])
+        sets, known = clf.predict_set(X[600:], epsilon=0.1), np.isin(y[600:], clf.classes_)
+        hit = sets[np.arange(1000), np.searchsorted(clf.classes_, y[600:]).clip(max=len(clf.classes_) - 1)]
         covered.append((hit & known).mean())
-    assert np.mean(covered) > 0.87  # 0.9 in the long run; drawn from the wrong end of each class it was 0.846
+    # 0.9 in the long run; drawn from the wrong end of each class it was 0.846. 100 calibration rows and 1,000 new ones
+    # move one fit by a deviation of .03, the mean by .006.
+    assert np.mean(covered) > 0.87
 
 
 def test_a_failed_fit_leaves_the_model_as_it_was() -> None:

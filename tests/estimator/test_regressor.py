@@ -31,6 +31,7 @@ from dwac.estimator.folds import Folds
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.intervals import calibrated, intervals
 from dwac.training.cross_fit import FOLDS
+from tests.chance import RARE
 from tests.named import named, refuses, warns
 
 REASON = (
@@ -122,16 +123,16 @@ def test_settings_of_the_average_apply_without_training(crossed) -> None:
 def test_intervals_cover_as_often_as_promised(split, heavy) -> None:
     """Within the beta-binomial law of as many calibration rows, by rows like these: heavy tails or not."""
     rng = np.random.default_rng(5)
-    X, y = line(1500, seed=4)
+    X, y = line(3300, seed=4)
     y = y + rng.standard_t(1.2, len(y)) if heavy else y
-    cal, new = np.arange(len(y)) < 500, np.arange(len(y)) >= 500
-    reg = copy(split).recalibrate(X[cal], y[cal], ids=[f"new{i}" for i in range(500)])
+    cal, new = np.arange(len(y)) < 1100, np.arange(len(y)) >= 1100
+    reg = copy(split).recalibrate(X[cal], y[cal], ids=[f"new{i}" for i in range(1100)])
     for epsilon in (0.1, 0.3):
         found = reg.predict_interval(X[new], epsilon)
         covered = int(((found[:, 0] <= y[new]) & (y[new] <= found[:, 1])).sum())
-        missed = int(np.floor(epsilon * 501))
-        low, high = betabinom.ppf([1e-4, 1 - 1e-4], new.sum(), 501 - missed, missed)
-        assert low <= covered <= high
+        missed = int(np.floor(epsilon * 1101))
+        law = betabinom(new.sum(), 1101 - missed, missed)
+        assert law.ppf(RARE) <= covered <= law.isf(RARE)
 
 
 def test_cross_fitted_intervals_hold_most_numbers_and_say_what_is_certain(crossed) -> None:

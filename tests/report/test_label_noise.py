@@ -37,44 +37,55 @@ def learned(log_p: Floats, rate: float) -> Floats:
 @pytest.mark.parametrize("n_classes", [2, 3, 10])
 @pytest.mark.parametrize("spread", [2.0, 4.0])
 def test_labels_that_are_only_uncertain_are_left_alone(n_classes: int, spread: float) -> None:
-    log_p, y = drawn(5000, n_classes, spread, seed=1)
+    log_p, y = drawn(20_000, n_classes, spread, seed=1)
     assert np.mean(log_p.argmax(axis=1) != y) > 0.05  # so many would be flagged for being outvoted
     assert len(label_noise(log_p, y).issues) < 0.01 * len(y)
 
 
+# Each figure is the mean of eight draws. Over twelve other draws of 5,000 rows, the means of eight are at least 5.9
+# deviations away from these bounds, the rate of three classes being the nearest.
 @pytest.mark.parametrize("n_classes", [2, 3, 10])
-@pytest.mark.parametrize("model_knows_noise", [True, False])
+@pytest.mark.parametrize("model_knows_noise", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_flipped_labels_are_found_and_most_that_are_flagged_were_flipped(
     n_classes: int, model_knows_noise: bool
 ) -> None:
-    log_p, truth = drawn(5000, n_classes, 6.0, seed=2)
-    y, bad = flipped(truth, n_classes, 0.08, seed=3)
-    noise = label_noise(learned(log_p, 0.08) if model_knows_noise else log_p, y)
-    assert bad[noise.issues].mean() > 0.7
-    assert bad[noise.issues].sum() > 0.5 * bad.sum()
-    assert 0.07 < noise.rate < 0.13
+    figures = []
+    for seed in range(2, 10):
+        log_p, truth = drawn(5000, n_classes, 6.0, seed)
+        y, bad = flipped(truth, n_classes, 0.08, seed=seed + 100)
+        noise = label_noise(learned(log_p, 0.08) if model_knows_noise else log_p, y)
+        figures.append((bad[noise.issues].mean(), bad[noise.issues].sum() / bad.sum(), noise.rate))
+    precision, recall, rate = np.mean(figures, axis=0)
+    assert precision > 0.7
+    assert recall > 0.5
+    assert 0.07 < rate < 0.13
 
 
+@pytest.mark.slow
 def test_few_rows_find_most_flipped_labels_whatever_the_draw() -> None:
     precision, recall = [], []
-    for seed in range(20):
+    for seed in range(300):
         log_p, truth = drawn(300, 2, 6.0, seed)
-        y, bad = flipped(truth, 2, 0.1, seed=seed + 100)
+        y, bad = flipped(truth, 2, 0.1, seed=seed + 1000)
         found = bad[label_noise(learned(log_p, 0.1), y).issues]
         precision.append(found.mean())
         recall.append(found.sum() / bad.sum())
-    assert min(recall) > 0.55  # the least of a few frequencies, each of a handful of labels, gave 0.38
+    # The least of a few frequencies, each of a handful of labels, gave 0.38. Over 120 other draws, 2.5 % are below .55,
+    # and recall and precision are .833 and .837 with deviations of .097 and .086: 5.9 deviations of the mean away.
+    assert np.mean(np.array(recall) > 0.55) > 0.9
     assert np.mean(recall) > 0.8
     assert np.mean(precision) > 0.8
 
 
 def test_what_is_flagged_is_as_often_wrong_as_is_said() -> None:
-    log_p, truth = drawn(40_000, 4, 5.0, seed=4)
-    y, bad = flipped(truth, 4, 0.08, seed=5)
-    noise = label_noise(learned(log_p, 0.08), y)
-    said, true = noise.wrong[noise.issues].mean(), bad[noise.issues].mean()
-    assert abs(said - true) < 0.05
-    assert noise.wrong[noise.issues].min() >= 0.5
+    off = []
+    for seed in range(5):
+        log_p, truth = drawn(40_000, 4, 5.0, seed=4 + seed)
+        y, bad = flipped(truth, 4, 0.08, seed=105 + seed)
+        noise = label_noise(learned(log_p, 0.08), y)
+        off.append(noise.wrong[noise.issues].mean() - bad[noise.issues].mean())
+        assert noise.wrong[noise.issues].min() >= 0.5
+    assert abs(np.mean(off)) < 0.05  # .014 in the long run; a draw deviates by .012, the mean by .006
 
 
 def test_votes_that_know_nothing_flag_nothing() -> None:

@@ -77,23 +77,23 @@ def test_values_for_logs_agree_with_all_sets(m: int, span: float, method: str) -
 
 def in_random_orders(log_w: Floats, a: Floats, empty: float, n_orders: int) -> Floats:
     """(orders, m): by how much the mean changes as each player comes."""
-    rng, found = np.random.default_rng(0), np.empty((n_orders, len(log_w)))
-    w = np.exp(log_w - log_w.max())
-    for order in found:
-        players = rng.permutation(len(w))
-        means = np.cumsum((w * a)[players]) / np.cumsum(w[players])
-        order[players] = np.diff(means, prepend=empty)
+    players = np.random.default_rng(0).permuted(np.tile(np.arange(len(log_w)), (n_orders, 1)), axis=1)
+    w, found = np.exp(log_w - log_w.max()), np.empty((n_orders, len(log_w)))
+    means = np.cumsum((w * a)[players], axis=1) / np.cumsum(w[players], axis=1)
+    np.put_along_axis(found, players, np.diff(means, axis=1, prepend=empty), axis=1)
     return found
 
 
 def test_shapley_values_of_many_agree_with_random_orders() -> None:
     rng = np.random.default_rng(3)
     log_w, a = -8 * rng.random(200), (rng.random(200) < 0.4).astype(float)
-    changes = in_random_orders(log_w, a, 0.4, 8000)
+    changes = in_random_orders(log_w, a, 0.4, 20_000)
     found = of_mean(*row(log_w.tolist(), a.tolist(), 0.4)).values[0].numpy()
     z = (changes.mean(axis=0) - found) / (changes.std(axis=0) / math.sqrt(len(changes)))
-    assert abs(z.std() - 1) < 0.2  # 200 z-scores, not quite independent
-    assert abs(z).max() < 4.5
+    assert abs(z).max() < 7  # once in 1e7 times, though a change is nearly always 0 and seldom large
+    parts = changes.reshape(5, 4000, 200)
+    z = (parts.mean(axis=1) - found) / (parts.std(axis=1) / math.sqrt(4000))
+    assert abs(z.std() - 1) < 0.2  # 1,000 z-scores, not quite independent: a deviation of .03
 
 
 @pytest.mark.parametrize("span", [0.0, 5.0, 80.0, 5000.0])
