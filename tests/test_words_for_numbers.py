@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dwac import _checks as checks
 from dwac.cli import output
-from dwac.cli.worth import _digits
+from dwac.cli.worth import digits_of
 from dwac.estimator.evaluation import common
 from dwac.explain import privacy, rendering
 from dwac.monitoring import gauges
@@ -22,11 +22,11 @@ def date(seconds: float) -> str:
 
 
 def digits(value: float) -> str:
-    return str(_digits(pd.Series([value])))
+    return str(digits_of(pd.Series([value])))
 
 
 WRITERS = [
-    gauges._percent, date, digits, checks.percent, common.amount, common.share, words.percent, words.of_100,
+    gauges.percent_of, date, digits, checks.percent, common.amount, common.share, words.percent, words.of_100,
     rendering.percent, privacy.percent, card.number, parts.number, parts.share, output.number,
     lambda value: worthy.points([value])(value),
 ]  # fmt: skip

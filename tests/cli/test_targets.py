@@ -387,7 +387,7 @@ def test_explain_shows_the_numbers_of_voters(numbers: Path, tmp_path: Path) -> N
 def test_many_rows_are_explained_a_part_at_a_time(numbers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("explain", numbers / "model", numbers / "new.csv", "--json", *(w for r in range(4) for w in ("--row", r)))
     at_once = [json.loads(line) for line in run(*words).stdout.splitlines()]
-    monkeypatch.setattr(explaining, "_AT_ONCE", 3)
+    monkeypatch.setattr(explaining, "AT_ONCE", 3)
     in_parts = [json.loads(line) for line in run(*words).stdout.splitlines()]
     assert len(at_once) == len(in_parts) == 4
     for one, other in zip(at_once, in_parts, strict=True):

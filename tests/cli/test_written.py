@@ -153,7 +153,7 @@ def test_a_column_per_class_is_written_in_the_order_of_the_classes(folder: Path,
 def test_rows_are_predicted_alike_at_once_and_in_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("predict", folder / "model", folder / "new.csv", "--probabilities", "--json")
     whole = [json.loads(line) for line in run(*words).stdout.splitlines()]
-    monkeypatch.setattr(predicting, "_AT_ONCE", 4)
+    monkeypatch.setattr(predicting, "AT_ONCE", 4)
     parts = [json.loads(line) for line in run(*words).stdout.splitlines()]
     assert [row["id"] for row in parts] == [row["id"] for row in whole]
     assert [row["set"] for row in parts] == [row["set"] for row in whole]

@@ -197,7 +197,7 @@ def test_ngrams_are_those_of_the_definition(texts: list[str]) -> None:
 
 def test_ngrams_do_not_depend_on_how_texts_are_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = TextEncoder().fit(TEXTS)
-    monkeypatch.setattr("dwac.encoders.text._CHUNK", 3)
+    monkeypatch.setattr("dwac.encoders.text.CHUNK", 3)
     parts = TextEncoder().fit(TEXTS)
     assert whole.config() == parts.config()
     assert same(whole.transform(TEXTS), parts.transform(TEXTS))

@@ -176,8 +176,8 @@ def test_any_targets_are_averaged_exactly(device, targets):
 def test_answers_are_the_same_in_any_chunks_and_tiles(device, kernel, monkeypatch):
     queries, references, _ = case(11, 300, 4, 1)
     targets = np.random.default_rng(1).normal(size=(300, 2))
-    monkeypatch.setattr(votes, "_QUERIES", {"cpu": 4, "cuda": 4})
-    monkeypatch.setattr(votes, "_TILE", {"cpu": 4 * 70, "cuda": 4 * 70})
+    monkeypatch.setattr(votes, "QUERIES", {"cpu": 4, "cuda": 4})
+    monkeypatch.setattr(votes, "TILE", {"cpu": 4 * 70, "cuda": 4 * 70})
     some = [0, 4, 10]  # the oracle is slow
     voters = voters_of(references, kernel, device)
     h, y = torch.as_tensor(queries, device=device), torch.as_tensor(targets, device=device)
@@ -337,7 +337,7 @@ def test_queries_must_fit_the_references():
 
 def test_blocks_are_whole():
     ordered = in_order(torch.tensor([3.0, 1.0, 2.0]))
-    assert len(ordered.rows) == distributions._BLOCK
+    assert len(ordered.rows) == distributions.BLOCK
     assert ordered.rows[:4].tolist() == [1, 2, 0, -1]
     assert ordered.counts(torch.tensor([2.0, 0.0, 9.0])).tolist() == [2, 0, 3]
     assert ordered.counts(torch.tensor([2.0, 0.0, 9.0]), below=True).tolist() == [1, 0, 3]

@@ -186,8 +186,8 @@ def test_any_number_of_queries_and_references(n: int, m: int) -> None:
 )
 def test_the_bound_holds_however_the_work_is_split(monkeypatch, sizes: Sizes, d: int) -> None:
     monkeypatch.setitem(SIZES, "cpu", sizes)
-    monkeypatch.setitem(leaves._COPIED, "cpu", 40 * (d + 5))
-    monkeypatch.setattr(bounded, "_ANSWERED", 7 * max(d, 4))
+    monkeypatch.setitem(leaves.COPIED, "cpu", 40 * (d + 5))
+    monkeypatch.setattr(bounded, "ANSWERED", 7 * max(d, 4))
     queries, references, labels = clustered(d, 300, d, 4, 0.3)
     result = query_within(cells_of(references, labels, 4), torch.as_tensor(queries), 1e-2)
     assert_certified(result, truth(queries, references, labels, 4), 1e-2)
@@ -209,7 +209,7 @@ def test_the_bound_holds_where_all_references_are_summed(
 
 
 def test_far_queries_are_summed_by_differences_in_parts_of_the_references(monkeypatch) -> None:
-    monkeypatch.setattr(bounded, "_DIRECT", 64)
+    monkeypatch.setattr(bounded, "DIRECT", 64)
     references = torch.randn(300, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     labels = torch.arange(300) // 100  # parts lack classes
     queries = torch.tensor([[1e9, 0.0], [1e140, 0.0]], dtype=torch.float64)
@@ -293,10 +293,10 @@ def test_parts_are_separated_along_the_longest_axis(monkeypatch) -> None:
 )
 @pytest.mark.parametrize("step", [1, 4, 100])
 def test_the_lowest_keys_come_to_the_front_in_their_order(keys: list[float], step: int) -> None:
-    bits = division._sortable(torch.tensor(keys))
+    bits = division.sortable(torch.tensor(keys))
     for middle in range(1, len(keys)):
         places = torch.arange(len(keys))
-        division._separate(places, bits, torch.empty_like(bits), middle, step)
+        division.separate(places, bits, torch.empty_like(bits), middle, step)
         want = sorted(range(len(keys)), key=lambda i: int(bits[i]))[:middle]
         assert places.tolist() == sorted(want) + [i for i in range(len(keys)) if i not in want]
 

@@ -419,16 +419,16 @@ def test_folding_in_float64_once_or_for_every_query_changes_nothing(monkeypatch,
     around = rng.normal(size=(3000, 6))
     around *= (1 + 1e-7 * rng.normal(size=(3000, 1))) / np.linalg.norm(around, axis=1, keepdims=True)
     references, queries = (30 + around).astype(np.float32), np.full((3, 6), 30, np.float32)
-    folds, fold = [], layout._fold
+    folds, fold = [], layout.fold_points
 
     def watched(*of: Any) -> torch.Tensor:
         folds.append(of[3])
         return fold(*of)
 
-    monkeypatch.setattr(layout, "_fold", watched)
+    monkeypatch.setattr(layout, "fold_points", watched)
     answers, times = [], []
-    for most in (layout._DOUBLED, 0):
-        monkeypatch.setattr(layout, "_DOUBLED", most)
+    for most in (layout.DOUBLED, 0):
+        monkeypatch.setattr(layout, "DOUBLED", most)
         index = build_index(torch.tensor(references), torch.arange(3000) % 3, 3, get_kernel("gaussian"))
         folds.clear()
         answers.append([query(index, torch.tensor(queries), k=k) for _ in range(2)][1])
@@ -444,7 +444,7 @@ def test_direct_differences_are_the_same_however_many_are_held_at_once(monkeypat
     queries, references, labels = case(5, 400, 3, 3)
     queries, references = (2 * queries).round(), (2 * references).round()  # many are equally far
     index = build_index(torch.tensor(references), torch.tensor(labels), 4, get_kernel("gaussian"))
-    monkeypatch.setattr(direct, "_MATRIX", held)
+    monkeypatch.setattr(direct, "MATRIX", held)
     log_class_weights, rows, squared = direct.by_difference(index, torch.tensor(queries), k)
     assert_close(log_class_weights, oracle.log_class_weights(queries, references, labels, 4, "gaussian"), 1e-12)
     wanted_rows, wanted = oracle.nearest(queries, references, k)
@@ -455,7 +455,7 @@ def test_direct_differences_are_the_same_however_many_are_held_at_once(monkeypat
 def test_a_part_infinitely_far_away_does_not_affect_the_others(monkeypatch):
     references = torch.tensor([[1e200], [0.0], [1.0], [0.0]], dtype=torch.float64)
     index = build_index(references, torch.tensor([0, 0, 1, 1]), 3, get_kernel("gaussian"))
-    monkeypatch.setattr(direct, "_MATRIX", 1)
+    monkeypatch.setattr(direct, "MATRIX", 1)
     log_class_weights, _, _ = direct.by_difference(index, torch.zeros(1, 1), 0)
     assert_close(log_class_weights, [[0.0, np.log(1 + np.exp(-1)), -np.inf]], 1e-15)
 

@@ -247,7 +247,7 @@ def test_gradients_of_many_queries_equal_those_of_each_alone(backend, device, ke
 def test_gradients_in_several_parts_equal_those_in_one(backend, device, monkeypatch):
     queries, references, labels = case(50, 200, 5, 3, scale=0.7)
     whole = differentiate(queries, references, labels, cotangents(50, 3), backend=backend, device=device)
-    monkeypatch.setattr(exact, "_COTANGENTS", 5 * 17)
+    monkeypatch.setattr(exact, "COTANGENTS", 5 * 17)
     parts = differentiate(queries, references, labels, cotangents(50, 3), backend=backend, device=device)
     np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-6)
 
@@ -282,7 +282,7 @@ def test_the_fused_kernel_supports_every_width(d, n, m, n_classes):
 def test_any_division_of_the_references_among_programs_gives_the_same(monkeypatch, programs):
     queries, references, labels = case(20, 2000, 4, 3, scale=0.7)
     cotangent = cotangents(20, 3)
-    monkeypatch.setattr("dwac.engine.triton.gradient._PROGRAMS", programs)
+    monkeypatch.setattr("dwac.engine.triton.gradient.PROGRAMS", programs)
     got = differentiate(queries, references, labels, cotangent, backend="triton", device=DEVICE)
     assert_close(got, closed_form(queries, references, labels, cotangent), ORDINARY)
 

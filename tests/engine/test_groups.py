@@ -114,8 +114,8 @@ def test_any_precision_can_be_divided(dtype):
 
 
 def test_a_large_class_is_divided_from_a_sample(monkeypatch):
-    monkeypatch.setattr(groups, "_FEWEST_SAMPLED", 50)
-    monkeypatch.setattr(groups, "_SAMPLED", 5)
+    monkeypatch.setattr(groups, "FEWEST_SAMPLED", 50)
+    monkeypatch.setattr(groups, "SAMPLED", 5)
     rng = np.random.default_rng(0)
     truth = np.arange(900) % 3
     points = torch.tensor(50.0 * np.eye(3)[truth] + 0.1 * rng.normal(size=(900, 3)))
@@ -126,7 +126,7 @@ def test_a_large_class_is_divided_from_a_sample(monkeypatch):
 def test_distances_held_in_parts_change_nothing(monkeypatch):
     points, labels = problem(1, 300, 2)
     whole = divide(points, labels, 2, 12).leaves
-    monkeypatch.setattr(groups, "_TILE", {"cpu": 64})
+    monkeypatch.setattr(groups, "TILE", {"cpu": 64})
     np.testing.assert_array_equal(divide(points, labels, 2, 12).leaves, whole)
 
 
@@ -135,7 +135,7 @@ def test_distances_held_in_parts_change_nothing(monkeypatch):
     total=st.integers(1, 300),
 )
 def test_leaves_are_apportioned_to_classes_by_their_size(counts, total):
-    sizes = groups._apportioned(total, np.array(counts))
+    sizes = groups.apportioned(total, np.array(counts))
     present = np.count_nonzero(counts)
     assert (sizes <= counts).all()
     assert ((sizes >= 1) == (np.array(counts) > 0)).all()
@@ -186,7 +186,7 @@ def test_merges_of_unit_sizes_equal_scipys(seed):
 @pytest.mark.parametrize("seed", range(8))
 def test_costs_of_merges_of_unit_sizes_equal_scipys(seed):
     means = np.random.default_rng(seed).normal(size=(25, 3))
-    costs = np.sort(groups._ward(means, np.ones(25, dtype=np.int64))[1])
+    costs = np.sort(groups.ward(means, np.ones(25, dtype=np.int64))[1])
     np.testing.assert_allclose(costs, linkage(means, "ward")[:, 2] ** 2 / 2, rtol=1e-9)
 
 

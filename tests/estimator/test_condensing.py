@@ -219,7 +219,7 @@ def test_auto_condenses_many_voters_only_and_only_where_rows_can_choose(full, mo
     settings = SETTINGS | {"epochs": 1}
     for voters in ("all", "auto", 10**6):
         assert not DWACClassifier(voters=voters, **settings).fit(*small).references_.weighted
-    monkeypatch.setattr(condensing, "_AUTOMATIC", 50)
+    monkeypatch.setattr(condensing, "AUTOMATIC", 50)
     assert not DWACClassifier(voters="auto", validation_size=0, **settings).fit(*small).references_.weighted
     clf = DWACClassifier(voters="auto", **settings).fit(*small)
     assert clf.references_.weighted
@@ -544,8 +544,8 @@ def test_validation_labels_that_do_not_fit_are_named(full, tmp_path) -> None:
 
 
 def test_rows_that_come_sorted_by_label_judge_all_labels(monkeypatch) -> None:
-    monkeypatch.setattr(condensing, "_ROWS", 20)
-    monkeypatch.setattr(condensing, "_PAIRS", 1)
+    monkeypatch.setattr(condensing, "ROWS", 20)
+    monkeypatch.setattr(condensing, "PAIRS", 1)
     h = torch.linspace(0, 1, 200, dtype=torch.float64)[:, None]
     y = np.arange(200) // 100
     judge = condensing.Condenser(ReferenceSet(h, y), h, y)

@@ -38,7 +38,7 @@ def fitted(**settings: Any) -> DWACClassifier:
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights of representatives are fitted roughly: here it matters who they are."""
-    monkeypatch.setattr(condensing, "_STEPS", 20)
+    monkeypatch.setattr(condensing, "STEPS", 20)
 
 
 @pytest.fixture(scope="module")

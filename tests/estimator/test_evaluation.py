@@ -11,7 +11,7 @@ from dwac._checks import percent
 from dwac.errors import HeadError, LabelError, ShapeError
 from dwac.estimator import DWACRegressor
 from dwac.estimator.evaluation import OrderedEvaluation, evaluate, predict
-from dwac.estimator.evaluation.classes import _undercovered
+from dwac.estimator.evaluation.classes import undercovered_classes
 from tests.estimator.helpers import fit_once
 from tests.named import named, refuses
 
@@ -104,10 +104,10 @@ def test_a_class_that_falls_short_is_named_and_class_conditional_offered() -> No
 def test_chance_alone_names_no_class() -> None:
     for covered, short in ((95, False), (88, False), (60, True)):
         frame = pd.DataFrame({"label": ["x", "y"], "n": [100, 0], "coverage": [covered / 100, np.nan]})
-        assert _undercovered(frame, 0.05, 200) == (("x",) if short else ())
-        assert _undercovered(frame, 0.05, (100, 100)) == ()  # by class already
-        assert _undercovered(frame, 0.05, None) == ()
-        assert _undercovered(frame, 0.05, 10) == ()  # no label can be left out
+        assert undercovered_classes(frame, 0.05, 200) == (("x",) if short else ())
+        assert undercovered_classes(frame, 0.05, (100, 100)) == ()  # by class already
+        assert undercovered_classes(frame, 0.05, None) == ()
+        assert undercovered_classes(frame, 0.05, 10) == ()  # no label can be left out
 
 
 # Numbers and several labels

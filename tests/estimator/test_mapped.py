@@ -37,8 +37,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped, "_BLOCK", 1000)
-    monkeypatch.setattr(mapped, "_SMALLEST_BLOCK", 5)
+    monkeypatch.setattr(mapped, "BLOCK", 1000)
+    monkeypatch.setattr(mapped, "SMALLEST_BLOCK", 5)
 
 
 def in_shards(path: Path) -> Any:
@@ -59,7 +59,7 @@ every_way = pytest.mark.parametrize("way", [in_shards, from_file])
 def test_a_classifier_gives_the_same_labels_sets_and_explanations(
     folders: dict[str, Path], name: str, way: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mapped, "_BLOCK", 100 if name == "few" else 1000)
+    monkeypatch.setattr(mapped, "BLOCK", 100 if name == "few" else 1000)
     want, found = dwac.load(folders[name], device="cpu"), way(folders[name])
     few, everybody = found.references_, found.references_.members
     assert len(few.shards or everybody.shards) > 2  # representatives of those in a file are in memory

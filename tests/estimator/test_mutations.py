@@ -22,7 +22,7 @@ import torch
 import dwac
 from dwac import DWACClassifier
 from dwac.errors import DwacError
-from dwac.storage.folder import _digest
+from dwac.storage.folder import config_digest
 from dwac.storage.tensors import pack_tensors, unpack_tensors
 from tests.drawn import SEED, TIMES
 from tests.encoders.helpers import tiny_bert
@@ -194,7 +194,7 @@ def mutate(folder: Path, rng: random.Random) -> str:
         changed = change_tensor(folder, manifest, rng)
     else:
         changed = change_facts(folder, manifest, rng)
-    manifest["config_sha256"] = _digest(config)
+    manifest["config_sha256"] = config_digest(config)
     (folder / "model.json").write_text(json.dumps(manifest))
     return changed
 

@@ -526,7 +526,7 @@ def test_texts_of_hostile_depth_take_no_memory(monkeypatch) -> None:
     no_network(monkeypatch)
     encoder = hugging_face(model_type="bert", num_hidden_layers=10**9)
     with refuses(StorageError):
-        persistence._rehearse(encoder, 1, {})
+        persistence.rehearse(encoder, 1, {})
     assert torch.is_grad_enabled()
 
 

@@ -78,7 +78,7 @@ def nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if memory were small: most rows are seen in passing only."""
     monkeypatch.setattr(survey, "SAMPLE", 1_200)
-    monkeypatch.setattr(streaming, "_VOTERS", 600)
+    monkeypatch.setattr(streaming, "VOTERS", 600)
 
 
 def rows(*features: str, label: str = "label") -> pads.Dataset:
@@ -140,7 +140,7 @@ def test_each_row_counts_for_the_nearest_leaf_of_its_label() -> None:
 @pytest.mark.usefixtures("sampled")
 def test_a_sample_votes_for_all_where_few_would_not_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Condenser, "fewest", lambda self: None)
-    monkeypatch.setattr("dwac.estimator.condensing._AUTOMATIC", 1_000)
+    monkeypatch.setattr("dwac.estimator.condensing.AUTOMATIC", 1_000)
     clf = DWACClassifier(**SETTINGS).fit(rows(*FEATURES), "label")
     held = [*clf.validation_ids_, *clf.calibration_ids_]
     names = np.array(clf.classes_)[clf.references_.labels.numpy()]
@@ -284,7 +284,7 @@ def test_rows_are_dealt_over_the_whole_file(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_too_small_is_found_before_anything_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "_SPARE", 2**62)
+    monkeypatch.setattr(spool, "SPARE", 2**62)
     with refuses(InputError, "GB", "TMPDIR"):
         DWACClassifier(**SETTINGS).fit(rows(*FEATURES), "label")
 
@@ -362,7 +362,7 @@ import sys, threading
 import numpy as np, pandas as pd, pyarrow.dataset as pads, torch
 from dwac import DWACClassifier
 from dwac.estimator import spool, streaming, streams, survey
-survey.SAMPLE, streaming._VOTERS, spool._BLOCK, streams._CELLS = 10_000, 5_000, 2**20, 2**18
+survey.SAMPLE, streaming.VOTERS, spool._BLOCK, streams._CELLS = 10_000, 5_000, 2**20, 2**18
 
 def anonymous():
     lines = open("/proc/self/status").read().splitlines()

@@ -83,7 +83,7 @@ def test_batches_make_no_difference(clf: DWACClassifier) -> None:
 
 
 def test_rows_that_come_one_by_one_are_counted_together(clf: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dwac.monitoring.monitor._PART", 8)
+    monkeypatch.setattr("dwac.monitoring.monitor.PART", 8)
     X, whole, single = people(12, 4, age=52.0), Monitor(clf), Monitor(clf)
     asked: list[int] = []
 

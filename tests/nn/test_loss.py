@@ -195,7 +195,7 @@ def plain(h: Tensor, y: Tensor, ids: Tensor | None = None, weights: Tensor | Non
     """The plain formula in float64, and its gradient by autograd."""
     h = h.detach().double().cpu().requires_grad_()
     y, ids, weights = (None if part is None else part.cpu() for part in (y, ids, weights))  # type: ignore[assignment]
-    loss = losses._plain_loss(h, None, losses._Voters.of(y, ids, None), "gaussian", weights)
+    loss = losses.plain_loss(h, None, losses.Voters.of(y, ids, None), "gaussian", weights)
     return loss.detach(), torch.autograd.grad(loss, h)[0]
 
 
@@ -249,7 +249,7 @@ def test_splitting_into_blocks_changes_nothing(cells: int, monkeypatch: pytest.M
     cases: list[dict[str, Any]] = [{"ids": part, "weights": weights} for part in ids]
     cases.append({"ids": ids[1], "support": extra, "weights": weights})
     whole = [both(leave_one_out_loss(h, y, **case), h) for case in cases]
-    monkeypatch.setitem(losses._CELLS, "cpu", cells)
+    monkeypatch.setitem(losses.CELLS, "cpu", cells)
     for case, expected in zip(cases, whole, strict=True):
         for ours, theirs in zip(both(leave_one_out_loss(h, y, **case), h), expected, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
@@ -378,7 +378,7 @@ def test_weights_may_be_learned() -> None:
 CUDA = torch.cuda.is_available()
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 fused = pytest.mark.skipif(
-    losses._triton() is None or not (CUDA or INTERPRETED),
+    losses.triton_module() is None or not (CUDA or INTERPRETED),
     reason="needs triton, and a CUDA GPU or TRITON_INTERPRET=1",
 )
 cuda = pytest.mark.skipif(not CUDA, reason="needs a CUDA GPU")
@@ -406,9 +406,9 @@ def fused_batch(n: int, d: int) -> dict[str, Tensor]:
 def fused_loss(h: Tensor, y: Tensor, ids: Tensor | None = None, weights: Tensor | None = None) -> Tensor:
     from dwac.nn import fused_loss as fused_kernels
 
-    voters = losses._Voters.of(y, ids, None)
+    voters = losses.Voters.of(y, ids, None)
     return fused_kernels.leave_one_out_loss(
-        h, y, ids, weights, lambda h: losses._plain_loss(h, None, voters, "gaussian", weights)
+        h, y, ids, weights, lambda h: losses.plain_loss(h, None, voters, "gaussian", weights)
     )
 
 
@@ -482,9 +482,9 @@ def test_fused_loss_accepts_any_layout() -> None:
 @cuda
 def test_cuda_embeddings_go_to_the_fused_kernels() -> None:
     h = torch.zeros(4, 3, device="cuda")
-    assert (losses._fused(h) is None) == (losses._triton() is None)
-    assert losses._fused(h.double()) is None
-    assert losses._fused(torch.zeros(4, 129, device="cuda")) is None
+    assert (losses.fused_kernel(h) is None) == (losses.triton_module() is None)
+    assert losses.fused_kernel(h.double()) is None
+    assert losses.fused_kernel(torch.zeros(4, 129, device="cuda")) is None
 
 
 @cuda
@@ -577,7 +577,7 @@ def test_shares_of_votes_are_never_subnormal_and_are_those_of_a_softmax(dtype: t
     tiny, smallest = torch.finfo(dtype).tiny, -math.log(torch.finfo(dtype).tiny)
     log_w = -2 * smallest * torch.rand(4, 50, generator=torch.Generator().manual_seed(0), dtype=dtype)
     assert ((log_w.softmax(dim=1) > 0) & (log_w.softmax(dim=1) < tiny)).any()  # else the test would be too easy
-    shares, nearest = losses._shares(log_w - 1000)
+    shares, nearest = losses.shares_of(log_w - 1000)
     assert (shares >= tiny).all()
     torch.testing.assert_close(shares, (log_w - 1000).softmax(dim=1), rtol=1e-6, atol=1e-28)
     torch.testing.assert_close(nearest, log_w.amax(dim=1) - 1000)

@@ -26,8 +26,8 @@ QUERIES = np.concatenate([RNG.normal(size=(5, 4)), [[900.0] * 4]])
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped, "_BLOCK", 500)
-    monkeypatch.setattr(mapped, "_SMALLEST_BLOCK", 10)
+    monkeypatch.setattr(mapped, "BLOCK", 500)
+    monkeypatch.setattr(mapped, "SMALLEST_BLOCK", 10)
 
 
 def write(path: Path, columns: dict[str, Any] | None = None, **options: Any) -> Path:
@@ -173,7 +173,7 @@ def test_a_file_that_goes_away_while_in_use_is_named(tmp_path: Path) -> None:
 _ASK = """
 import resource, sys, torch
 from dwac.reference import mapped, open_references
-mapped._BLOCK = 2**18
+mapped.BLOCK = 2**18
 refs = open_references(sys.argv[1], check=False)
 queries = torch.zeros(2, 64)
 few = mapped.ReferenceSet(torch.randn(100, 64), torch.zeros(100, dtype=torch.int64))

@@ -31,7 +31,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Divide little data into many pieces; only in this process."""
     monkeypatch.setattr(layouts, "BLOCK", 1000)
     monkeypatch.setattr(planning, "BLOCK", 1000)
-    monkeypatch.setattr(planning, "_ROWS", 35)
+    monkeypatch.setattr(planning, "ROWS", 35)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

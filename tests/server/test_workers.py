@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from dwac.errors import ProcessError
-from dwac.server.workers import Plan, Supervisor, _work, _Worker
+from dwac.server.workers import Plan, Supervisor, Worker, work
 from tests.named import refuses
 from tests.server.client import DWAC, HANG, Client, until
 from tests.server.data import watched_rows
@@ -94,7 +94,7 @@ def supervised(monkeypatch: pytest.MonkeyPatch) -> tuple[Supervisor, list[int]]:
     def start(number: int) -> None:
         started.append(number)
         ours, supervisor.theirs = multiprocessing.Pipe(duplex=False)  # type: ignore[attr-defined]
-        supervisor._workers[number] = _Worker(Seeming(), ours)
+        supervisor._workers[number] = Worker(Seeming(), ours)
 
     monkeypatch.setattr(supervisor, "_start", start)
     supervisor._start(0)
@@ -127,7 +127,7 @@ def test_the_reason_of_a_worker_that_cannot_start_is_told_and_the_others_end(mon
 def test_a_worker_without_a_model_tells_why(tmp_path: Path) -> None:
     ours, theirs = multiprocessing.Pipe(duplex=False)
     with pytest.raises(SystemExit):
-        _work(Plan(str(tmp_path / "nowhere")), None, 0, theirs)  # type: ignore[arg-type]
+        work(Plan(str(tmp_path / "nowhere")), None, 0, theirs)  # type: ignore[arg-type]
     assert "nowhere" in ours.recv()
 
 

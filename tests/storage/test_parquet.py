@@ -47,7 +47,7 @@ def test_rows_come_in_order_whatever_the_batches(monkeypatch: pytest.MonkeyPatch
     table = pa.table({"x": np.arange(1000), "t": [f"t{i % 7}" for i in range(1000)]})
     file = io.BytesIO()
     pq.write_table(table, file, row_group_size=130)
-    monkeypatch.setattr(parquet, "_BATCH_ROWS", 37)
+    monkeypatch.setattr(parquet, "BATCH_ROWS", 37)
     assert read_parquet(file.getvalue(), "t", most_bytes=2**20).equals(table)
 
 

@@ -876,7 +876,7 @@ def test_interrupted_at_every_operation(tmp_path, error):
 def test_a_reader_during_a_write_finds_one_of_the_two(tmp_path, monkeypatch):
     path = tmp_path / "m"
     write_version(path, 0)
-    real = folder_module._read_part
+    real = folder_module.read_part
     calls: list[int] = []
 
     def slow(folder, facts):
@@ -885,7 +885,7 @@ def test_a_reader_during_a_write_finds_one_of_the_two(tmp_path, monkeypatch):
             write_version(path, 1)  # just after this reader has read model.json
         return real(folder, facts)
 
-    monkeypatch.setattr(folder_module, "_read_part", slow)
+    monkeypatch.setattr(folder_module, "read_part", slow)
     assert read_version(path) == 1
 
 

@@ -12,7 +12,7 @@ from dwac.encoders.tabular_networks import WideEnsemble, WideNetwork
 from dwac.errors import InputError, ShapeError
 from dwac.nn import Ensemble, WeightedAverage
 from dwac.nn.batches import embed
-from dwac.training.cross_fit import FOLDS, _ridge, _Run, cross_fit, fit_votes, folds_of, part_of
+from dwac.training.cross_fit import FOLDS, Run, cross_fit, fit_votes, folds_of, part_of, ridge_directions
 from tests.named import refuses
 
 Data = tuple[tuple[Tensor, Tensor], Tensor]
@@ -33,10 +33,10 @@ def new_model(members: int = 10, seed: int = 0, n_classes: int = 2) -> WeightedA
     return WeightedAverage(WideEnsemble(members, network), n_classes, 4)
 
 
-def started(model: WeightedAverage, x: tuple[Tensor, Tensor], y: Tensor, folds: Tensor) -> _Run:
+def started(model: WeightedAverage, x: tuple[Tensor, Tensor], y: Tensor, folds: Tensor) -> Run:
     model.embed(x)  # lazy layers take their shape
     torch.manual_seed(1)
-    run = _Run(model, x, y, None, folds, 0, 20, 16)
+    run = Run(model, x, y, None, folds, 0, 20, 16)
     run.prepare(1e-2, 0.0, True)
     return run
 
@@ -183,13 +183,13 @@ def test_too_few_rows_and_other_ensembles_are_refused() -> None:
 def test_linear_start_is_the_same_whether_columns_or_rows_are_more() -> None:
     generator = torch.Generator().manual_seed(4)
     x, y = torch.randn(30, 12, generator=generator).double(), torch.eye(3).double()[torch.arange(30) % 3]
-    some = _ridge(x, y, 8)
-    wide = _ridge(torch.cat([x, torch.zeros(30, 40).double()], dim=1), y, 8)[:, :12]
+    some = ridge_directions(x, y, 8)
+    wide = ridge_directions(torch.cat([x, torch.zeros(30, 40).double()], dim=1), y, 8)[:, :12]
     assert some.shape == (3, 12)
     directions = [part / part.norm() for part in (some, wide)]
     assert float((directions[0] * directions[1]).sum()) > 0.95  # the penalty depends on the number of columns
-    assert _ridge(x, y, 2).shape == (2, 12)
-    assert _ridge(x, y[:, :1], 8).shape == (1, 12)
+    assert ridge_directions(x, y, 2).shape == (2, 12)
+    assert ridge_directions(x, y[:, :1], 8).shape == (1, 12)
     h = (x - x.mean(dim=0)) @ some.T
     assert float(h.square().sum(dim=1).mean()) == pytest.approx(1.5**2)
 

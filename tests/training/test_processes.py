@@ -129,14 +129,14 @@ def test_what_rank_0_says_is_said_once(capfd: pytest.CaptureFixture[str]) -> Non
 
 
 def test_the_process_at_fault_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching, "_GRACE", 600.0)
+    monkeypatch.setattr(launching, "GRACE", 600.0)
     with refuses(ProcessError, 1, 2, "exit code 1"):
         launch(ended(f"sys.exit('no memory' if rank else {LOST})"), 2)
     with refuses(ProcessError, 0, 2, "SIGTERM"):
         launch(ended("os.kill(os.getpid(), 15) if rank == 0 else None"), 2)
     with refuses(ProcessError, 2):
         launch(ended("time.sleep(600)"), 2, timeout=0.5)
-    monkeypatch.setattr(launching, "_GRACE", 0.2)
+    monkeypatch.setattr(launching, "GRACE", 0.2)
     with refuses(ProcessError, 1, 2, "exit code 4"):
         launch(ended("sys.exit(4) if rank else time.sleep(600)"), 2)
 

@@ -20,7 +20,7 @@ from dwac.worth import Tally, Values, blocks, vote_blocks
     ],
 )
 def test_votes_sum_to_the_class_weights(settings, monkeypatch) -> None:
-    monkeypatch.setitem(blocks._VOTES, "cpu", 100)  # two queries at a time
+    monkeypatch.setitem(blocks.VOTES, "cpu", 100)  # two queries at a time
     rng = np.random.default_rng(0)
     references = ReferenceSet(rng.normal(size=(40, 3)), np.arange(40) % 3, **settings)
     h = torch.tensor(rng.normal(size=(5, 3)) * 3)

@@ -24,7 +24,7 @@ from dwac.explain.rendering import percent
 from dwac.reading import Estimator, Rows, load, read
 from dwac.training.progress import rows_bar
 
-_AT_ONCE = 200  # rows that are explained at once
+AT_ONCE = 200  # rows that are explained at once
 _DIFFERENCES = 6  # shown per cell
 _FEWER = 4  # of them where the group is described, too
 _LETTERS = 24  # shown per value in such a cell
@@ -79,9 +79,9 @@ def explain(
 def _explained(clf: Estimator, rows: Rows, k: int, **settings: Any) -> list[Any]:
     """An explanation per row; many rows a part at a time, so that it can be said how far it is."""
     found: list[Any] = []
-    with rows_bar("explaining", len(rows), show="auto" if len(rows) > _AT_ONCE else False) as done:
-        for start in range(0, len(rows), _AT_ONCE):
-            part = rows.take(np.arange(start, min(start + _AT_ONCE, len(rows))))
+    with rows_bar("explaining", len(rows), show="auto" if len(rows) > AT_ONCE else False) as done:
+        for start in range(0, len(rows), AT_ONCE):
+            part = rows.take(np.arange(start, min(start + AT_ONCE, len(rows))))
             with unreadable.located(part):
                 found += clf.explain(Partial(part.X, {}), k, **settings)  # a row that cannot be read stops no other
             done(start + len(part))

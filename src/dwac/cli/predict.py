@@ -21,7 +21,7 @@ from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.reading import Estimator, Rows, load, read
 from dwac.training.progress import rows_bar
 
-_AT_ONCE = 20_000  # rows that are predicted at once
+AT_ONCE = 20_000  # rows that are predicted at once
 _SHOWN = 20  # rows shown on a terminal; files and pipes get all
 _AT_EPSILON = ("set", "lower", "upper")
 _AMOUNTS = ("prediction", "lower", "upper", "quantile_")
@@ -89,9 +89,9 @@ def _predicted(
 ) -> pd.DataFrame:
     """What is predicted of each row; many rows a part at a time, so that it can be said how far it is."""
     frames: list[pd.DataFrame] = []
-    with rows_bar("predicting", len(rows), show="auto" if len(rows) > _AT_ONCE else False) as done:
-        for start in range(0, len(rows), _AT_ONCE):
-            part = rows if len(rows) <= _AT_ONCE else rows.take(np.arange(start, min(start + _AT_ONCE, len(rows))))
+    with rows_bar("predicting", len(rows), show="auto" if len(rows) > AT_ONCE else False) as done:
+        for start in range(0, len(rows), AT_ONCE):
+            part = rows if len(rows) <= AT_ONCE else rows.take(np.arange(start, min(start + AT_ONCE, len(rows))))
             found = predict_rows(clf, part.X, private=True if private else None)
             frame = found.frame(epsilon, **asked)
             if probabilities and clf.target_.kind != LABELS:  # of several labels they are there already

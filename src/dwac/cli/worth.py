@@ -135,7 +135,7 @@ def _table(part: pd.DataFrame, clf: Estimator, title: str, by: str | None) -> Ta
         shown.add_column(name, justify="right", no_wrap=True)
     if by is None and not clf.private_:
         shown.add_column("example", overflow="fold")
-    digits = _digits(part["worth"]), _digits(part["if_removed"])
+    digits = digits_of(part["worth"]), digits_of(part["if_removed"])
     for player, row in part.iterrows():
         numbers = [_points(row["worth"], digits[0]), _points(2 * row["standard_error"], digits[0]).lstrip("+")]
         numbers += [f"{row['relative']:+.1f}"] if by is None else []
@@ -161,7 +161,7 @@ def _example(clf: Estimator, name: Any) -> str:
     return ", ".join(cells[:_COLUMNS] + more) or "–"
 
 
-def _digits(values: pd.Series[Any]) -> int:
+def digits_of(values: pd.Series[Any]) -> int:
     """Behind the point, in hundredths: so many that the largest has three."""
     largest = 100 * float(values.abs().max())
     return max(0, 2 - math.floor(math.log10(largest))) if 0 < largest < math.inf else 2

@@ -31,7 +31,7 @@ from dwac.nn.ensemble import Ensemble
 Ints = NDArray[np.int64]
 Hashes = NDArray[np.uint32]
 
-_CHUNK = 4096  # texts whose n-grams are in memory at the same time
+CHUNK = 4096  # texts whose n-grams are in memory at the same time
 _SIZES = range(3, 6)  # of character n-grams
 _LONGEST_WORD = 40  # characters of a word that become n-grams
 _FARTHEST = 2**15 - 1  # the largest position of a word that fits into an int16
@@ -390,8 +390,8 @@ class _Corpus(NamedTuple):
         parts = [character_hashes(word) if characters else [] for word in self.words]
         counts = np.array([len(part) for part in parts], dtype=np.int64)
         starts, flat = counts.cumsum() - counts, np.array([h for part in parts for h in part], dtype=np.uint32)
-        for first in range(0, max(self.n, 1), _CHUNK):
-            low, high = np.searchsorted(self.text, (first, first + _CHUNK))
+        for first in range(0, max(self.n, 1), CHUNK):
+            low, high = np.searchsorted(self.text, (first, first + CHUNK))
             ids, text, place = self.ids[low:high], self.text[low:high], self.place[low:high]
             pair = np.flatnonzero(text[1:] == text[:-1])
             token = np.repeat(np.arange(len(ids)), counts[ids])  # the word of each n-gram

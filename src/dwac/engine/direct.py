@@ -8,7 +8,7 @@ from torch import Tensor
 from dwac.engine.backends import merge
 from dwac.engine.index import Index
 
-_MATRIX = 2**22  # distances held at once
+MATRIX = 2**22  # distances held at once
 
 
 def by_difference(index: Index, queries: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -17,7 +17,7 @@ def by_difference(index: Index, queries: Tensor, k: int) -> tuple[Tensor, Tensor
     Slower than a sweep, but the error of a distance is a few units in its last place, whatever the query's norm, and
     any number of equal distances are ordered by their rows.
     """
-    parts = [_chunk(index, part, k) for part in queries.split(max(1, _MATRIX // len(index.labels)))]
+    parts = [_chunk(index, part, k) for part in queries.split(max(1, MATRIX // len(index.labels)))]
     log_class_weights, rows, squared = (torch.cat(column) for column in zip(*parts, strict=True))
     return log_class_weights, rows, squared
 
@@ -26,8 +26,8 @@ def _chunk(index: Index, queries: Tensor, k: int) -> tuple[Tensor, Tensor, Tenso
     n, queries = len(queries), queries.double()
     log_class_weights = queries.new_full((n, index.n_classes), -torch.inf)
     rows, nearest = index.labels.new_empty(n, 0), queries.new_empty(n, 0)
-    for start in range(0, len(index.labels), _MATRIX):
-        part = slice(start, start + _MATRIX)
+    for start in range(0, len(index.labels), MATRIX):
+        part = slice(start, start + MATRIX)
         squared = queries.new_zeros(n, len(index.labels[part]))
         for h, ref_h in zip(queries.T, index.embeddings[part].T, strict=True):  # one dimension at a time
             squared.add_((h[:, None] - ref_h).square_())

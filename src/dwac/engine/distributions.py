@@ -19,7 +19,7 @@ from torch import Tensor
 from dwac.engine.backends import exp_
 from dwac.engine.votes import Voters, Votes, answered
 
-_BLOCK = 64
+BLOCK = 64
 _SLACK = 1e-12  # a share that reaches a level up to rounding reaches it
 
 
@@ -38,7 +38,7 @@ class Ordered(NamedTuple):
 def in_order(targets: Tensor) -> Ordered:
     """References sorted by a target (m,); equal ones stay in their order."""
     values, rows = targets.double().sort(stable=True)
-    missing = -len(rows) % _BLOCK
+    missing = -len(rows) % BLOCK
     padded = torch.cat([rows, rows.new_full((missing,), -1)])
     return Ordered(padded, torch.cat([values, values[-1:].expand(missing)]), len(rows))
 
@@ -110,7 +110,7 @@ class _Cumulated:
 
     def __init__(self, votes: Votes, ordered: Ordered) -> None:
         self.votes, self.ordered = votes, ordered
-        self.rows = ordered.rows.view(-1, _BLOCK)
+        self.rows = ordered.rows.view(-1, BLOCK)
         logs, largest = self._blocks()
         self._top = largest.amax(dim=1, keepdim=True)
         logs.add_(largest.sub_(self._top))
@@ -137,13 +137,13 @@ class _Cumulated:
         logs = self.votes.norms.new_empty(len(self.votes), len(self.rows))
         largest = torch.empty_like(logs)
         for here in self._tiles():
-            tile = self.votes.of(self.rows[here].flatten()).view(len(logs), len(self.rows[here]), _BLOCK)
+            tile = self.votes.of(self.rows[here].flatten()).view(len(logs), len(self.rows[here]), BLOCK)
             torch.amax(tile, dim=2, out=largest[:, here])
             logs[:, here] = exp_(tile.sub_(largest[:, here, None])).sum(dim=2)
         return logs.log_(), largest
 
     def _tiles(self) -> list[slice]:
-        width = max(1, self.votes.width // _BLOCK)
+        width = max(1, self.votes.width // BLOCK)
         return [slice(first, first + width) for first in range(0, len(self.rows), width)]
 
     @cached_property
@@ -163,14 +163,14 @@ class _Cumulated:
 
     def log_share(self, counts: Tensor, *, above: bool = False) -> Tensor:
         """The log of the share of the first votes in order, so many as `counts` (n, C); or of all others if above."""
-        if _BLOCK * counts.shape[1] > self.rows.numel():  # more would be looked at than there are
+        if BLOCK * counts.shape[1] > self.rows.numel():  # more would be looked at than there are
             sums, places = (self._each_down, self.ordered.size - counts) if above else (self._each_up, counts)
             return sums.gather(1, places).sub_(self._total).clamp_max_(0)
-        blocks = (counts // _BLOCK).clamp_max(len(self.rows) - 1)
+        blocks = (counts // BLOCK).clamp_max(len(self.rows) - 1)
         rest = self._down.gather(1, len(self.rows) - 1 - blocks) if above else self._up.gather(1, blocks)
         here = torch.empty_like(rest)
         for column, (block, count) in enumerate(zip(blocks.T, counts.T, strict=True)):
-            places = torch.arange(_BLOCK, device=counts.device) + _BLOCK * block[:, None]
+            places = torch.arange(BLOCK, device=counts.device) + BLOCK * block[:, None]
             left_out = (places < count[:, None]) == above
             here[:, column] = self._single(block).masked_fill_(left_out, -torch.inf).logsumexp(dim=1)
         return torch.logaddexp(rest, here).sub_(self._total).clamp_max_(0)
@@ -178,7 +178,7 @@ class _Cumulated:
     def quantiles(self, log_levels: Tensor, *, above: bool = False) -> Tensor:
         """The first target in order at which the votes reach each level (n, C); the last from above."""
         goals = log_levels + self._total - _SLACK
-        if _BLOCK * goals.shape[1] > self.rows.numel():  # more would be looked at than there are
+        if BLOCK * goals.shape[1] > self.rows.numel():  # more would be looked at than there are
             sums, last = self._each_down if above else self._each_up, self.ordered.size - 1
             places = torch.searchsorted(sums[:, 1:].contiguous(), goals).clamp_max_(last)
             return self.ordered.values[last - places if above else places]
@@ -197,15 +197,15 @@ class _Cumulated:
         block = len(self.rows) - 1 - block if above else block
         single = self._single(block)
         reached = torch.logaddexp(before, (single.flip(1) if above else single).logcumsumexp(dim=1))
-        place = (reached < goal).sum(dim=1).clamp_max_(_BLOCK - 1)
-        place = _BLOCK * block + (_BLOCK - 1 - place if above else place)
+        place = (reached < goal).sum(dim=1).clamp_max_(BLOCK - 1)
+        place = BLOCK * block + (BLOCK - 1 - place if above else place)
         return self.ordered.values[place.clamp_max_(self.ordered.size - 1)]
 
     def crps(self, values: Tensor) -> Tensor:
         """(n,): see `weighted_crps`; values (n,) must ascend."""
         targets = self.ordered.values
         found = (targets[0] - values).clamp_min(0) + (values - targets[-1]).clamp_min(0)
-        starts, stops = targets.view(-1, _BLOCK), torch.cat([targets[1:], targets[-1:]]).view(-1, _BLOCK)
+        starts, stops = targets.view(-1, BLOCK), torch.cat([targets[1:], targets[-1:]]).view(-1, BLOCK)
         before = (self._up[:, :-1] - self._total).exp_()
         after = (self._down[:, :-1].flip(1) - self._total).exp_()
         for here in self._tiles():
@@ -213,7 +213,7 @@ class _Cumulated:
             first = int(torch.searchsorted(values, starts[here][0, 0], right=True))
             last = max(first, int(torch.searchsorted(values, stops[here][-1, -1])))
             shares = exp_(self.votes.of(self.rows[here].flatten()).sub_(self._top).sub_(self._total))
-            shares = shares.view(len(found), len(self.rows[here]), _BLOCK)
+            shares = shares.view(len(found), len(self.rows[here]), BLOCK)
             split = values[first:last, None, None].clamp(starts[here], stops[here])
             below = shares[first:].cumsum(dim=2).add_(before[first:, here, None]).square_().flatten(1)
             after_each = shares[:last, :, 1:].flip(2).cumsum(dim=2).flip(2)  # a difference to all would lose digits

@@ -27,7 +27,7 @@ from dwac.errors import InputError, ShapeError
 
 _SPARE = 8  # candidates kept beyond k, so that rounding rarely hides a neighbour
 _CANDIDATES = {"cpu": 2**20, "cuda": 2**24}  # ranked at once, and also the limit on bytes of those that are kept
-_COTANGENTS = 2**22  # log class weights differentiated at once
+COTANGENTS = 2**22  # log class weights differentiated at once
 
 
 class QueryResult(NamedTuple):
@@ -213,7 +213,7 @@ class _Differentiable(torch.autograd.Function):
         if cotangent is None:
             return None, None, None, None
         gradient = torch.empty_like(queries)
-        step = max(1, _COTANGENTS // max(queries.shape[1], ctx.index.n_classes))
+        step = max(1, COTANGENTS // max(queries.shape[1], ctx.index.n_classes))
         for start in range(0, len(queries), step):
             part = slice(start, start + step)
             given = queries[part], centred[part], log_class_weights[part], cotangent[part]

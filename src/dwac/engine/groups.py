@@ -22,10 +22,10 @@ from dwac.kernels import full_precision
 
 Ints = NDArray[np.int64]
 
-_SAMPLED = 128  # members per group from which the centres are learned; then all members join the nearest centre
-_FEWEST_SAMPLED = 8192
+SAMPLED = 128  # members per group from which the centres are learned; then all members join the nearest centre
+FEWEST_SAMPLED = 8192
 _ROUNDS = 10
-_TILE = {"cpu": 2**21, "cuda": 2**27}  # distances held at once
+TILE = {"cpu": 2**21, "cuda": 2**27}  # distances held at once
 _PART = 2**16  # points held in float64 at once
 
 
@@ -81,7 +81,7 @@ def divide(embeddings: Tensor, labels: Tensor, n_classes: int, n_leaves: int) ->
     """
     leaves = torch.zeros_like(labels)
     generator, first = torch.Generator().manual_seed(0), 0
-    for label, size in enumerate(_apportioned(n_leaves, torch.bincount(labels, minlength=n_classes).cpu().numpy())):
+    for label, size in enumerate(apportioned(n_leaves, torch.bincount(labels, minlength=n_classes).cpu().numpy())):
         rows = (labels == label).nonzero()[:, 0]
         if len(rows) == 0:
             continue
@@ -103,7 +103,7 @@ def tree_of(embeddings: Points, labels: Tensor, leaves: Tensor) -> Tree:
     merges, costs = [np.zeros((0, 2), dtype=np.int64)], [np.zeros(0)]
     for label in np.unique(of):
         rows = np.flatnonzero(of == label)
-        pairs, cost = _ward(means[rows] - means[rows].mean(axis=0), sizes[rows])
+        pairs, cost = ward(means[rows] - means[rows].mean(axis=0), sizes[rows])
         merges.append(rows[pairs])
         costs.append(cost)
     order = np.argsort(np.concatenate(costs), kind="stable")
@@ -129,7 +129,7 @@ def central(embeddings: Points, codes: Tensor, n_groups: int, weights: Tensor | 
     return torch.full_like(totals, len(codes), dtype=torch.int64).scatter_reduce_(0, codes, rows, "amin")
 
 
-def _apportioned(total: int, counts: Ints) -> Ints:
+def apportioned(total: int, counts: Ints) -> Ints:
     """(K,): `total` leaves divided among classes by the root of their size, at least one for each with members.
 
     No class gets more than it has members. The sum is `total`, unless there are more classes or fewer members.
@@ -147,7 +147,7 @@ def _apportioned(total: int, counts: Ints) -> Ints:
 
 def _centres(points: Tensor, size: int, generator: torch.Generator) -> Tensor:
     """At most `size` centres of k-means, learned from a sample of the points (n, d)."""
-    most = max(_FEWEST_SAMPLED, _SAMPLED * size)
+    most = max(FEWEST_SAMPLED, SAMPLED * size)
     if len(points) > most:
         points = points[torch.randperm(len(points), generator=generator)[:most].sort().values.to(points.device)]
     centres = _spread_out(points, size, generator)
@@ -178,7 +178,7 @@ def _spread_out(points: Tensor, size: int, generator: torch.Generator) -> Tensor
 def nearest_centres(points: Tensor, centres: Tensor) -> Tensor:
     """(n,): the nearest centre (L, d) of each point (n, d); both near 0, where float32 distances are precise."""
     folded = torch.cat([-2 * centres, centres.square().sum(dim=1, keepdim=True)], dim=1).mT.contiguous()
-    step = max(1, _TILE.get(points.device.type, 2**21) // len(centres))
+    step = max(1, TILE.get(points.device.type, 2**21) // len(centres))
     found = torch.empty(len(points), dtype=torch.int64, device=points.device)
     for start in range(0, len(points), step):
         part = points[start : start + step]
@@ -202,7 +202,7 @@ def _in_parts(points: Points, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
         yield part.double(), *rest
 
 
-def _ward(means: NDArray[np.float64], sizes: Ints) -> tuple[Ints, NDArray[np.float64]]:
+def ward(means: NDArray[np.float64], sizes: Ints) -> tuple[Ints, NDArray[np.float64]]:
     """Merge groups with these means (n, d) and sizes (n,) pairwise, by chains of nearest neighbours.
 
     Returns the pairs (n - 1, 2), each by one leaf of either side, and how much each merge adds to the sum of squares.

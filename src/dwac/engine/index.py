@@ -12,7 +12,7 @@ from torch import Tensor
 from dwac.kernels import Kernel
 
 LARGEST_BLOCK, SMALLEST_BLOCK = 128, 16
-_DOUBLED = 2**22  # the most numbers kept in float64 too: 32 MiB
+DOUBLED = 2**22  # the most numbers kept in float64 too: 32 MiB
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Index:
     @property
     def doubled(self) -> Index:
         """The same with the folded layout in float64, kept if that takes little memory; else this one."""
-        small = self.folded.dtype != torch.float64 and self.folded.numel() <= _DOUBLED
+        small = self.folded.dtype != torch.float64 and self.folded.numel() <= DOUBLED
         return self._doubled if small else self
 
     @cached_property
@@ -108,7 +108,7 @@ class Index:
         """Rows start … stop of the folded layout in a given precision."""
         if dtype == self.folded.dtype:
             return self.folded[start:stop]
-        return _fold(self.embeddings, self.centre, self.rows[start:stop], dtype)
+        return fold_points(self.embeddings, self.centre, self.rows[start:stop], dtype)
 
 
 def build_index(embeddings: Tensor, labels: Tensor, n_classes: int, kernel: Kernel) -> Index:
@@ -129,7 +129,7 @@ def build_index(embeddings: Tensor, labels: Tensor, n_classes: int, kernel: Kern
     folded = torch.empty(len(rows), embeddings.shape[1] + 1, dtype=embeddings.dtype, device=embeddings.device)
     for start in range(0, len(rows), 65_536):
         stop = start + 65_536
-        folded[start:stop] = _fold(embeddings, centre, rows[start:stop], embeddings.dtype)
+        folded[start:stop] = fold_points(embeddings, centre, rows[start:stop], embeddings.dtype)
     return Index(embeddings, labels, n_classes, kernel, centre, block_size, block_labels, rows, folded)
 
 
@@ -157,7 +157,8 @@ def _block_size(m: int, n_classes: int) -> int:
     return size
 
 
-def _fold(embeddings: Tensor, centre: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
+def fold_points(embeddings: Tensor, centre: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """[2g, -‖g‖²] of the centred points g in these rows; a row below 0 is padding."""
     centred = (embeddings[rows.clamp_min(0)].double() - centre).to(dtype)
     # Norms of the rounded points, so that a distance is exact for the points the product sees.
     norms = centred.double().square().sum(dim=1, keepdim=True).to(dtype)

@@ -22,8 +22,8 @@ from torch import Tensor
 from dwac.errors import InputError, ShapeError
 from dwac.kernels import Kernel, full_precision
 
-_QUERIES = {"cpu": 512, "cuda": 4096}
-_TILE = {"cpu": 2**19, "cuda": 2**25}  # votes held at once
+QUERIES = {"cpu": 512, "cuda": 4096}
+TILE = {"cpu": 2**19, "cuda": 2**25}  # votes held at once
 _GATHERED = {"cpu": 2**12, "cuda": 2**18}  # references copied at once where each query has its own
 _TOLERANCE = 1e-10  # of the log of a vote
 _CENTRED_ON = 10_000  # references whose median is the centre
@@ -101,7 +101,7 @@ class Votes:
     @property
     def width(self) -> int:
         """How many votes on every query make a tile."""
-        return max(64, _TILE.get(self.queries.device.type, 2**19) // max(self._ones.shape))
+        return max(64, TILE.get(self.queries.device.type, 2**19) // max(self._ones.shape))
 
     def tiles(self) -> Iterator[Tensor]:
         """All references, so many at a time."""
@@ -180,7 +180,7 @@ def answered(
     The first of an answer is the log of all votes (n,), from which it is decided whether the chunk was precise enough.
     """
     voters.check(queries)
-    answers, step = [], _QUERIES.get(queries.device.type, 512)
+    answers, step = [], QUERIES.get(queries.device.type, 512)
     for part in zip(queries.detach().split(step), *(values.split(step) for values in own), strict=True):
         votes = Votes(voters, part[0])
         found = answer(votes, *part[1:])

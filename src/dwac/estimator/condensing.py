@@ -33,11 +33,11 @@ SAME_LABEL = 0.995
 LESS = (0.99, 0.98, 0.95, 0.9)  # where no few keep so many
 _NOTHING = 1e-4  # nats: where all is predicted with certainty, a share of log-loss is less than rounding
 _FEWEST, _MOST = 10, 2560
-_AUTOMATIC = 20_000  # voters from which voters="auto" condenses
-_ROWS = 2_000  # on which the number is decided, at least, and at most if there are many voters
-_PAIRS = 10**9  # of a row and a voter
+AUTOMATIC = 20_000  # voters from which voters="auto" condenses
+ROWS = 2_000  # on which the number is decided, at least, and at most if there are many voters
+PAIRS = 10**9  # of a row and a voter
 _CELLS = 2**22  # of a row and a representative, while their weights are fitted
-_STEPS, _RATE, _RIDGE = 150, 0.02, 1e-4
+STEPS, _RATE, _RIDGE = 150, 0.02, 1e-4
 
 
 class Condenser:
@@ -56,13 +56,13 @@ class Condenser:
         self.averaged = None if averaged is None else averaged.double().numpy()
         self.everybody = references if references.members is None else references.members
         self.whole = self.everybody.crowd()  # few are near enough to a query to be look-alikes
-        most = int(np.clip(_PAIRS // len(self.whole), _ROWS // 2, 2 * _ROWS))
+        most = int(np.clip(PAIRS // len(self.whole), ROWS // 2, 2 * ROWS))
         some = _spread(len(y), most)  # not the first ones: rows may come sorted by label
         self.h, self.y = (h[some.to(h.device)] if len(y) else self.whole.embeddings[:0]), y[some.numpy()]
         training = self.whole.embeddings[_spread(len(self.whole), 2 * most).to(h.device)]
         # Every second row decides, the others fit; rows that vote may decide too, where held-out ones are few.
         self.fitting = training[::2]
-        self.judging = torch.cat([self.h, training[1::2][: max(0, _ROWS - len(self.h))]])
+        self.judging = torch.cat([self.h, training[1::2][: max(0, ROWS - len(self.h))]])
         self.target = over_ranks(self.whole.log_probabilities, self.fitting)
         self.full = over_ranks(self.whole.log_probabilities, self.judging).cpu().numpy()
 
@@ -137,7 +137,7 @@ class Condenser:
 def represented(whole: ReferenceSet, size: int) -> ReferenceSet:
     """References by `size` of them, who are chosen and weighted by these references alone."""
     whole = whole.crowd()
-    fitting = whole.embeddings[_spread(len(whole), _ROWS).to(whole.embeddings.device)][::2]
+    fitting = whole.embeddings[_spread(len(whole), ROWS).to(whole.embeddings.device)][::2]
     return whole.condensed(*_leaves(whole, size, fitting, over_ranks(whole.log_probabilities, fitting)))
 
 
@@ -164,7 +164,7 @@ def _factors(few: ReferenceSet, fitting: Tensor, target: Tensor) -> NDArray[np.f
     optimizer = AdamW([factors], lr=_RATE, weight_decay=0)
     target = target.masked_fill(target.isneginf(), -1e3)  # a class without voters
     with torch.enable_grad():
-        for _ in range(_STEPS):
+        for _ in range(STEPS):
             log_w = votes + factors
             log_w = log_w - log_w.detach().amax(dim=1, keepdim=True)
             sums = ((log_w.exp() @ labels) * by_class).clamp_min(1e-300)
@@ -202,7 +202,7 @@ def _spread(m: int, most: int) -> Tensor:
 
 def wanted(voters: Any, m: int, n_validation: int) -> bool:
     """Whether the setting `voters` asks to condense m voters; "auto" does only if validation rows can choose."""
-    return m > _AUTOMATIC and n_validation > 0 if voters == "auto" else voters != "all" and voters < m
+    return m > AUTOMATIC and n_validation > 0 if voters == "auto" else voters != "all" and voters < m
 
 
 def agreement_on(

@@ -304,7 +304,7 @@ def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
     encoder.check()
     _check_numbers({name: value for name, value in tensors.items() if name not in stored.rows})
     if not isinstance(encoder, ModuleEncoder):
-        _rehearse(encoder, ensemble_size, tensors)
+        rehearse(encoder, ensemble_size, tensors)
     return Sizes(ensemble_size, size, n_features)
 
 
@@ -643,7 +643,7 @@ class _Rehearsal(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def _rehearse(encoder: Encoder, ensemble_size: int, tensors: Mapping[str, Tensor]) -> None:
+def rehearse(encoder: Encoder, ensemble_size: int, tensors: Mapping[str, Tensor]) -> None:
     """Build the network without memory and compare shapes: a few characters of JSON could ask for terabytes."""
     # If building is interrupted, a torch.no_grad() might not be undone, because undoing it is an operation too.
     try:

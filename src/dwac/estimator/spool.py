@@ -27,7 +27,7 @@ from dwac.nn.batches import Inputs
 Ints = NDArray[np.int64]
 
 _PILES = 256
-_SPARE = 2**28  # bytes of the disk that stay free
+SPARE = 2**28  # bytes of the disk that stay free
 _BLOCK = 2**24  # bytes that are read together
 _FEWEST, _MOST = 1024, 2**16  # rows that are read together
 
@@ -126,7 +126,7 @@ class Spool:
 def require_room(folder: Path, needed: int) -> None:
     """Raise an error unless so many bytes fit on the disk."""
     free = shutil.disk_usage(folder).free
-    if needed + _SPARE > free:
+    if needed + SPARE > free:
         raise InputError(
             f"training on rows that are read in batches writes {needed / 1e9:,.1f} GB to {folder.parent}, where "
             f"{free / 1e9:,.1f} GB are free; free some, or set TMPDIR to a folder on a larger disk"

@@ -52,7 +52,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _LITTLE = 4_000  # rows below which all are read into memory: such tables are cross-fitted
-_VOTERS = 100_000  # rows that are remembered, among which representatives are chosen
+VOTERS = 100_000  # rows that are remembered, among which representatives are chosen
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ class StreamingEstimator(ShardedEstimator):
             each = float(found.sample.X.memory_usage(deep=True, index=False).sum()) / len(found.sample) + 8 * size
             _require_memory(found.rows, each)
             return None
-        most = max(_VOTERS, 4 * self.voters if isinstance(self.voters, int) else 0)
+        most = max(VOTERS, 4 * self.voters if isinstance(self.voters, int) else 0)
         sample = found.sample
         if len(sample) > most:
             some = rng.choice(len(sample), most, replace=False)

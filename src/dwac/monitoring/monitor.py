@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 
 READABILITY = "readability"  # raised the alarm: rows could not be read
 
-_PART = 50  # rows that are counted together
+PART = 50  # rows that are counted together
 _BEFORE = 10  # readable rows that must come before a change, so that it is known to be one
 _NAMING = 200  # rows after an alarm that still tell what moved
 _LARGEST = 2**26  # bytes of a file with a monitor's state
@@ -129,8 +129,8 @@ class Monitor:
             readable, now = observed.rows.readable, time.time() if now is None else now
             counted = self._counted(self._sources.seen(observed, frame), n)
             place = np.concatenate([[0], np.cumsum(readable)]).tolist()
-            for start in range(0, n, _PART):
-                part = slice(start, min(start + _PART, n))
+            for start in range(0, n, PART):
+                part = slice(start, min(start + PART, n))
                 if counted is not None:
                     tallies = self._sources.tallies(counted, slice(place[part.start], place[part.stop]))
                     self._latest.add(tallies, self._bets.rows, part.stop - part.start)
@@ -144,11 +144,11 @@ class Monitor:
 
         The nearest voters of 50 rows are found about as fast as those of one.
         """
-        if n < _PART:
+        if n < PART:
             if not self._waiting:
                 self._waits_from = self._bets.rows
             self._waiting.append(seen)
-            if self._bets.rows + n - self._waits_from >= _PART:
+            if self._bets.rows + n - self._waits_from >= PART:
                 self._count(self._bets.rows + n)
             return None
         self._count(self._bets.rows)

@@ -29,7 +29,7 @@ from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeEr
 from dwac.kernels import full_precision, get_kernel, log_weights
 
 # Cells of the (n, m) matrix of log-weights held at a time: what fits the cache, what fits a GPU next to a network.
-_CELLS = {"cpu": 2**17}
+CELLS = {"cpu": 2**17}
 _MOST_CELLS = 2**26
 _MARGIN = 20  # by which the log of the smallest share exceeds that of the smallest float, as shares are multiplied
 _FAINT = 1e-18  # weight of the own class, relative to the nearest voter, below which it is weighed by itself
@@ -103,14 +103,14 @@ def leave_one_out_loss(
     check_weights(weights, len(h))
     h = h.to(torch.promote_types(h.dtype, torch.float32))
     recorded = torch.is_grad_enabled()
-    voters = _Voters.of(y, ids, support)
+    voters = Voters.of(y, ids, support)
     extra = None if support is None else support.h.to(h)
     tables = _Tables.of(likeness, averaged, h)
     if name != "gaussian" or (recorded and weights is not None and weights.requires_grad):
-        return _plain_loss(h, extra, voters, name, weights, tables)
+        return plain_loss(h, extra, voters, name, weights, tables)
     weights = None if weights is None else weights.detach().to(h.dtype)
-    if extra is None and tables is None and (fused := _fused(h)) is not None:
-        plain = partial(_plain_loss, extra=None, voters=voters, kernel=name, weights=weights)
+    if extra is None and tables is None and (fused := fused_kernel(h)) is not None:
+        plain = partial(plain_loss, extra=None, voters=voters, kernel=name, weights=weights)
         return fused.leave_one_out_loss(h, y, ids, weights, plain)  # type: ignore[no-any-return]
     wanted = recorded and (h.requires_grad or (extra is not None and extra.requires_grad))
     loss: Tensor = _GaussianVote.apply(h, extra, voters, weights, tables, wanted)  # type: ignore[no-untyped-call]
@@ -122,10 +122,10 @@ def weighted_mean(losses: Tensor, weights: Tensor) -> Tensor:
     return (weights * losses).sum() / weights.sum().clamp_min(torch.finfo(losses.dtype).tiny)
 
 
-def _plain_loss(
+def plain_loss(
     h: Tensor,
     extra: Tensor | None,
-    voters: _Voters,
+    voters: Voters,
     kernel: str,
     weights: Tensor | None,
     tables: _Tables | None = None,
@@ -154,7 +154,7 @@ def _plain_loss(
     return weighted_mean(losses, counted if weights is None else counted * weights.to(losses.dtype))
 
 
-class _Voters(NamedTuple):
+class Voters(NamedTuple):
     """Labels and ids of the minibatch (n,) and of all voters (m,), the minibatch first."""
 
     y: Tensor
@@ -163,12 +163,13 @@ class _Voters(NamedTuple):
     ref_ids: Tensor | None
 
     @staticmethod
-    def of(y: Tensor, ids: Tensor | None, support: Support | None) -> _Voters:
+    def of(y: Tensor, ids: Tensor | None, support: Support | None) -> Voters:
+        """The minibatch and its support; ids only where examples may recur."""
         if support is not None and ids is not None:
-            return _Voters(y, torch.cat([y, support.y.to(y)]), ids, torch.cat([ids, support.ids.to(ids)]))
+            return Voters(y, torch.cat([y, support.y.to(y)]), ids, torch.cat([ids, support.ids.to(ids)]))
         if ids is not None and ids.device.type == "cpu" and len(ids.unique()) == len(ids):
             ids = None  # all differ: only the diagonal must not vote, which is much cheaper to mask
-        return _Voters(y, y, ids, ids)
+        return Voters(y, y, ids, ids)
 
     def own(self, rows: slice | Tensor) -> Tensor | None:
         """Which voters are the example itself, (rows, m); None if that is the diagonal."""
@@ -206,7 +207,7 @@ class _GaussianVote(torch.autograd.Function):
         ctx: Any,
         h: Tensor,
         extra: Tensor | None,
-        voters: _Voters,
+        voters: Voters,
         weights: Tensor | None,
         tables: _Tables | None,
         wanted: bool,
@@ -221,13 +222,13 @@ class _GaussianVote(torch.autograd.Function):
             ref_h = torch.sub(ref_h, ref_h.mean(dim=0), out=lifted[:, :-1])
             squared = ref_h.square().sum(dim=1)
             pulls = torch.zeros_like(lifted)  # Σ_i (G_ji + G_ij) (h_i, 1)
-            step = max(1, _CELLS.get(h.device.type, _MOST_CELLS) // len(ref_h))
+            step = max(1, CELLS.get(h.device.type, _MOST_CELLS) // len(ref_h))
             for rows in (slice(start, min(start + step, n)) for start in range(0, n, step)):
                 if averaged is None:
                     vote = masks.weigh if masks.classes is None else masks.vote
                     loss, difference, has_voters = vote(ref_h, squared, rows)
                 else:
-                    p, nearest = _shares(masks.others(ref_h, squared, rows))
+                    p, nearest = shares_of(masks.others(ref_h, squared, rows))
                     loss, difference = _averaged(p, averaged[voters.ref_y], averaged[voters.y[rows]])
                     has_voters = nearest > masks.silent / 2
                 losses.append(loss)
@@ -248,7 +249,7 @@ class _GaussianVote(torch.autograd.Function):
         h, extra, grad = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:2]
         if torch.is_grad_enabled():  # create_graph=True: this gradient will be differentiated
-            loss = _plain_loss(h, extra, ctx.voters, "gaussian", ctx.weights, ctx.tables)
+            loss = plain_loss(h, extra, ctx.voters, "gaussian", ctx.weights, ctx.tables)
             inputs = [part for part, asked in zip((h, extra), wanted, strict=True) if asked]
             found = iter(torch.autograd.grad(loss, inputs, grads[0], create_graph=True))
             return *(next(found) if asked else None for asked in wanted), *[None] * 4
@@ -256,7 +257,7 @@ class _GaussianVote(torch.autograd.Function):
         return grad[: len(h)] if wanted[0] else None, grad[len(h) :] if wanted[1] else None, *[None] * 4
 
 
-def _shares(log_w: Tensor) -> tuple[Tensor, Tensor]:
+def shares_of(log_w: Tensor) -> tuple[Tensor, Tensor]:
     """w / Σ w of each row (…, n, m), and the log of its largest w, (…, n).
 
     On a CPU, a share too small to matter is set to one that is small, but not below what float holds at full speed:
@@ -298,7 +299,7 @@ def _plain_members_loss(h: Tensor, y: Tensor, kernel: str, weights: Tensor | Non
     every = [None] * len(h) if weights is None else weights.unbind(0)
     parts = zip(h.unbind(0), y.unbind(0), every, strict=True)
     return torch.stack(
-        [_plain_loss(part, None, _Voters.of(own, None, None), kernel, weight, tables) for part, own, weight in parts]
+        [plain_loss(part, None, Voters.of(own, None, None), kernel, weight, tables) for part, own, weight in parts]
     ).mean()
 
 
@@ -319,13 +320,13 @@ class _MemberVotes(torch.autograd.Function):
             log_w = torch.baddbmm(squared[:, None, :], ref_h, ref_h.mT, beta=-1, alpha=2)
             torch.minimum(log_w, squared[:, :, None], out=log_w)
             log_w.diagonal(dim1=1, dim2=2).fill_(silent)
-            p, nearest = _shares(log_w)
+            p, nearest = shares_of(log_w)
             if averaged is None:
                 if tables is None or tables.log_likeness is None:
                     log_w.masked_fill_(y[:, :, None] != y[:, None, :], silent)
                 else:
                     log_w += tables.log_likeness[y[:, :, None], y[:, None, :]]
-                q, nearest_same = _shares(log_w)
+                q, nearest_same = shares_of(log_w)
                 losses = nearest - nearest_same + (q.amax(dim=2) / p.amax(dim=2)).log()
                 difference, heard = p.sub_(q), nearest_same
             else:
@@ -357,7 +358,7 @@ class _Masks:
     The number is finite, so that a row without voters stays finite too; it is not counted.
     """
 
-    def __init__(self, voters: _Voters, dtype: torch.dtype, log_likeness: Tensor | None = None) -> None:
+    def __init__(self, voters: Voters, dtype: torch.dtype, log_likeness: Tensor | None = None) -> None:
         self.voters, self.log_likeness = voters, log_likeness
         self.silent = torch.finfo(dtype).min / 4
         self.barrier: Tensor | None = None
@@ -404,8 +405,8 @@ class _Masks:
     def weigh(self, ref_h: Tensor, squared: Tensor, rows: slice | Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The same for any rows; voters for the own label have exponentials, and a unit, of their own."""
         log_w = self.others(ref_h, squared, rows)
-        p, nearest = _shares(log_w)
-        q, nearest_same = _shares(self.same_class(log_w, rows))
+        p, nearest = shares_of(log_w)
+        q, nearest_same = shares_of(self.same_class(log_w, rows))
         # log Σ w is the largest log w minus the log of its softmax, which is never below 1/m.
         losses = nearest - nearest_same + (q.amax(dim=1) / p.amax(dim=1)).log()
         return losses, p.sub_(q), nearest_same > self.silent / 2
@@ -442,7 +443,8 @@ def _encoded(y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @cache
-def _triton() -> ModuleType | None:
+def triton_module() -> ModuleType | None:
+    """The module of the fused kernel, if Triton is installed."""
     try:
         from dwac.nn import fused_loss
     except ImportError:
@@ -450,11 +452,11 @@ def _triton() -> ModuleType | None:
     return fused_loss
 
 
-def _fused(h: Tensor) -> ModuleType | None:
+def fused_kernel(h: Tensor) -> ModuleType | None:
     """The fused kernel, if it supports these embeddings."""
     if not h.is_cuda or h.dtype != torch.float32:
         return None
-    module = _triton()
+    module = triton_module()
     return module if module is not None and module.serves(h) else None
 
 

@@ -40,8 +40,8 @@ from dwac.storage import FileRows, RowsWriter, replace_file, tensor_rows
 FORMAT, VERSION = "dwac-references", 1
 MANIFEST = "references.json"
 _COLUMNS = ("embeddings", "labels", "ids", "targets", "weights")
-_BLOCK = 2**22  # numbers of embeddings that are asked at once: 32 MiB in float64, and about 3 times that as an index
-_SMALLEST_BLOCK = 2**12
+BLOCK = 2**22  # numbers of embeddings that are asked at once: 32 MiB in float64, and about 3 times that as an index
+SMALLEST_BLOCK = 2**12
 
 
 class ReferenceWriter:
@@ -203,7 +203,7 @@ def mapped_set(
     names = None if ids is None else as_ids(ids, m)
     if names is None:
         names = pd.Index(rows["ids"].mapped.numpy(), copy=False) if "ids" in rows else pd.RangeIndex(m)
-    step = max(_SMALLEST_BLOCK, _BLOCK // (held["embeddings"].shape[1] + 1))
+    step = max(SMALLEST_BLOCK, BLOCK // (held["embeddings"].shape[1] + 1))
     cuts = (*range(0, m, step), m)
     state = Divided(
         held["embeddings"],
@@ -234,7 +234,7 @@ def _check(rows: Mapping[str, FileRows], m: int, n_classes: int) -> None:
         whole = name in ("labels", "ids")
         if whole != (np.dtype(value.dtype).kind == "i"):
             raise InputError(f"{name} must be {'whole' if whole else 'floating-point'} numbers; got {value.dtype}")
-        for part in value.split(max(1, _BLOCK // max(1, math.prod(value.row_shape)))):
+        for part in value.split(max(1, BLOCK // max(1, math.prod(value.row_shape)))):
             if name == "labels" and not (int(part.min()) >= 0 and int(part.max()) < n_classes):
                 raise LabelError(f"labels must lie in 0 … {n_classes - 1}; got {int(part.min())} … {int(part.max())}")
             if not whole:

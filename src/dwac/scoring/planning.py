@@ -20,7 +20,7 @@ from dwac.scoring.places import File, place
 from dwac.scoring.records import BLOCK, cuts
 
 # Seconds of work: enough pieces to keep workers busy to the end, and little to do again for a worker that died.
-_ROWS, _MOST_ROWS = 2**15, 2**20  # of Parquet in a piece
+ROWS, _MOST_ROWS = 2**15, 2**20  # of Parquet in a piece
 _BYTES = 2**26  # the same, if that is fewer rows
 _MOST_BYTES = 2**26  # of CSV and JSON Lines in a piece, which are read at once; the fewest are one block
 _PIECES = 2**12  # of more data, pieces are larger
@@ -57,7 +57,7 @@ def planned(
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         footers = list(pool.map(lambda each: _groups(each[0]) if each[1] == "parquet" else None, files))
     n = sum(rows for groups in footers if groups for rows, _ in groups)
-    most_rows = min(max(_ROWS, n // _PIECES), _MOST_ROWS)
+    most_rows = min(max(ROWS, n // _PIECES), _MOST_ROWS)
     most_bytes = min(max(BLOCK, sum(file.size for file, _ in files) // _PIECES), _MOST_BYTES)
     found = []
     for index, ((file, form), groups) in enumerate(zip(files, footers, strict=True)):

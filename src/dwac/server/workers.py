@@ -77,7 +77,7 @@ class Plan:
         return create_app(model, token=self.token, limits=self.limits, private=private, hosts=self.hosts, watch=watch)
 
 
-def _work(plan: Plan, listener: socket.socket, worker: int, ready: Connection) -> None:
+def work(plan: Plan, listener: socket.socket, worker: int, ready: Connection) -> None:
     """One worker, from its start to a signal."""
     from dwac.server.run import serve
 
@@ -99,7 +99,9 @@ def _follow(parent: int) -> None:
 
 
 @dataclass
-class _Worker:
+class Worker:
+    """A process that serves, and when it was ready."""
+
     process: Any
     ready: Connection
     since: float | None = None  # when it was ready
@@ -111,7 +113,7 @@ class Supervisor:
     def __init__(self, plan: Plan, listener: socket.socket) -> None:
         self._plan, self._listener = plan, listener
         self._context = multiprocessing.get_context("spawn")  # a copy of a process with threads would not be safe
-        self._workers: dict[int, _Worker] = {}
+        self._workers: dict[int, Worker] = {}
         self._stopping = False
 
     def run(self, on_start: Callable[[], None]) -> None:
@@ -138,11 +140,11 @@ class Supervisor:
     def _start(self, number: int) -> None:
         ours, theirs = self._context.Pipe(duplex=False)
         process = self._context.Process(
-            target=_work, args=(self._plan, self._listener, number, theirs), name=f"dwac-worker-{number}"
+            target=work, args=(self._plan, self._listener, number, theirs), name=f"dwac-worker-{number}"
         )
         process.start()
         theirs.close()
-        self._workers[number] = _Worker(process, ours)
+        self._workers[number] = Worker(process, ours)
 
     def _look(self) -> None:
         """Wait a moment for news of the workers."""
@@ -154,7 +156,7 @@ class Supervisor:
             if not worker.process.is_alive() and not self._stopping:
                 self._replace(number, worker)
 
-    def _heard(self, worker: _Worker) -> None:
+    def _heard(self, worker: Worker) -> None:
         try:
             reason = worker.ready.recv()
         except EOFError:
@@ -163,7 +165,7 @@ class Supervisor:
             raise ProcessError(reason)
         worker.since = time.monotonic()
 
-    def _replace(self, number: int, worker: _Worker) -> None:
+    def _replace(self, number: int, worker: Worker) -> None:
         code = worker.process.exitcode
         if worker.since is None or time.monotonic() - worker.since < _QUICK:
             raise ProcessError(f"worker {number} ended with code {code} as soon as it began; see its output above")

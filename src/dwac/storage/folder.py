@@ -143,7 +143,7 @@ def read_model(
             _require(folder, manifest[_MARK], expect)
             try:
                 whole = {part: facts for part, facts in manifest["files"].items() if part != "weights" or not mapped}
-                data = {part: _read_part(folder, facts) for part, facts in whole.items()}
+                data = {part: read_part(folder, facts) for part, facts in whole.items()}
                 if mapped:
                     _check_part(folder, manifest["files"]["weights"])
                 break
@@ -218,7 +218,7 @@ def dwac_version() -> str:
 def _manifest(config: Mapping[str, Any], files: dict[str, Any]) -> bytes:
     json_text(config, "config")  # raises an error that names what is wrong, if anything
     content = {"format": FORMAT, "version": VERSION, "dwac": dwac_version(), "files": files}
-    content |= {"config_sha256": _digest(config), "config": dict(config)}
+    content |= {"config_sha256": config_digest(config), "config": dict(config)}
     data = json_text(content, "model.json", indent=2).encode() + b"\n"
     if len(data) > _LARGEST_MANIFEST:
         raise InputError(
@@ -227,7 +227,7 @@ def _manifest(config: Mapping[str, Any], files: dict[str, Any]) -> bytes:
     return data
 
 
-def _digest(config: Mapping[str, Any]) -> str:
+def config_digest(config: Mapping[str, Any]) -> str:
     """The SHA-256 of a config, independent of the layout of its JSON."""
     return hashlib.sha256(json.dumps(dict(config), sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
@@ -285,7 +285,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise StorageError(
             f"{path} must name weights, and may name examples and rows; got {sorted(files)!r:.100}; {_REPAIR}"
         )
-    digest, written = _digest(config), content.get("config_sha256")
+    digest, written = config_digest(config), content.get("config_sha256")
     if digest != written:
         raise StorageError(
             f"{path}: its config has SHA-256 {digest}, but {written!r:.70} was written; it was altered: {_REPAIR}"
@@ -316,7 +316,8 @@ def _is_part(part: str, facts: Any) -> bool:
     return bool(name == f"{part}-{digest[:16]}.{_ENDINGS[part]}")
 
 
-def _read_part(folder: Path, facts: dict[str, Any]) -> bytes:
+def read_part(folder: Path, facts: dict[str, Any]) -> bytes:
+    """The bytes of one file of a model, which must be those that were written."""
     path = folder / facts["name"]
     data = read_file(path)
     if len(data) != facts["size"]:
@@ -328,7 +329,7 @@ def _read_part(folder: Path, facts: dict[str, Any]) -> bytes:
 
 
 def _check_part(folder: Path, facts: dict[str, Any]) -> None:
-    """The same checks as `_read_part`, of a file that is not kept in memory."""
+    """The same checks as `read_part`, of a file that is not kept in memory."""
     path = folder / facts["name"]
     size, digest = digest_of(path)
     if size != facts["size"]:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from dwac.errors import InputError
 
 MOST_COLUMNS = 50_000  # thousands of genes are fine, a million columns are a mistake
-_BATCH_ROWS = 2**16
+BATCH_ROWS = 2**16
 _BATCH_BYTES = 2**27  # per batch, if the file's metadata is true
 
 
@@ -45,7 +45,7 @@ def read_parquet(data: bytes, name: str, *, most_bytes: int, most_rows: float = 
     _require_room(name, facts.num_rows, claimed, most_rows, most_bytes)
     texts = [field.name for field in schema if _is_text(field.type)]
     file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts)
-    rows = min(max(_BATCH_BYTES * facts.num_rows // max(claimed, 1), 1), _BATCH_ROWS)
+    rows = min(max(_BATCH_BYTES * facts.num_rows // max(claimed, 1), 1), BATCH_ROWS)
     batches: list[pa.RecordBatch] = []
     n, taken = 0, 0
     for batch in file.iter_batches(batch_size=rows, use_threads=False):

@@ -125,7 +125,7 @@ def cross_fit(
     with torch.no_grad():
         model.embed(tuple(part[:2] for part in inputs))  # lazy layers take their shape
     steps = steps or max(60, min(200, n // 15))
-    run = _Run(model, inputs, y, weights, folds, seed, steps, batch_size or (128 if n < 2000 else 256))
+    run = Run(model, inputs, y, weights, folds, seed, steps, batch_size or (128 if n < 2000 else 256))
     run.prepare(learning_rate, weight_decay, linear_start)
     rows: list[dict[str, Any]] = []
     ended = "finished"
@@ -152,7 +152,7 @@ def cross_fit(
     return history
 
 
-class _Run:
+class Run:
     """The training steps."""
 
     def __init__(
@@ -195,7 +195,7 @@ class _Run:
         for member in range(members if linear else 0):
             rows = self.rows[member % FOLDS]
             wanted = self._wanted(self.y[rows]).to(self.x)
-            lines = _ridge(self.x[rows] * backbone.seen[member], wanted, weight.shape[1])
+            lines = ridge_directions(self.x[rows] * backbone.seen[member], wanted, weight.shape[1])
             weight[member, : len(lines), :fan_in] += lines
 
     def _wanted(self, y: Tensor) -> Tensor:
@@ -240,7 +240,7 @@ class _Run:
         return loss.detach()
 
 
-def _ridge(x: Tensor, wanted: Tensor, size: int) -> Tensor:
+def ridge_directions(x: Tensor, wanted: Tensor, size: int) -> Tensor:
     """(at most size, p): in which directions wanted (n, B) is linear in x (n, p); ‖h‖ has a root mean square of 1.5.
 
     Where B is more than h is long, the principal directions.

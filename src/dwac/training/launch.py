@@ -23,7 +23,7 @@ from dwac.errors import ProcessError
 
 LOST = ProcessError.exit_code
 _PAUSE = 0.05
-_GRACE = 15.0  # seconds in which a process notices by itself that another ended
+GRACE = 15.0  # seconds in which a process notices by itself that another ended
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -113,7 +113,7 @@ def _wait(started: list[subprocess.Popen[bytes]], until: float) -> _Ended | None
         if first is None:
             failed = [_Ended(rank, process.poll() or 0) for rank, process in enumerate(started) if process.poll()]
             first, since = (_worst(failed), time.monotonic()) if failed else (None, 0.0)
-        elif time.monotonic() - since > _GRACE:
+        elif time.monotonic() - since > GRACE:
             break
         if time.monotonic() > until:
             raise ProcessError(f"{len(started)} processes did not end in time; all were stopped; give them more time")

@@ -19,7 +19,7 @@ def few_threads(most: int | None) -> Iterator[None]:
     processor has it again, and all is slower than with one thread.
     """
     before = torch.get_num_threads()
-    now = before if most is None else max(1, min(before, most, _processors() // 2))
+    now = before if most is None else max(1, min(before, most, processors() // 2))
     if now == before:
         yield
         return
@@ -30,7 +30,7 @@ def few_threads(most: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _processors() -> int:
+def processors() -> int:
     """How many this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dwac.reference import ReferenceSet
 
-_VOTES = {"cpu": 2**21, "cuda": 2**25}  # held at once; values take about 15 arrays of that size
+VOTES = {"cpu": 2**21, "cuda": 2**25}  # held at once; values take about 15 arrays of that size
 
 
 def vote_blocks(
@@ -22,7 +22,7 @@ def vote_blocks(
     own: (n,) which of the references a query is, -1 for none: nobody votes on itself, and gets -inf.
     """
     device = references.embeddings.device
-    size = max(1, _VOTES.get(device.type, 2**21) // len(references))
+    size = max(1, VOTES.get(device.type, 2**21) // len(references))
     for start in range(0, len(h), size):
         rows = slice(start, min(start + size, len(h)))
         log_w = references.every_vote(h[rows].to(device))

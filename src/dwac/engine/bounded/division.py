@@ -38,8 +38,8 @@ def divide(index: Index, places: Tensor, scratch: Tensor, most: int, leaf_size: 
     sample -= sample.mean(dim=0)
     axis = longest_axes((sample.mT @ sample)[None])[0].to(index.folded.dtype)
     for key, part in zip(keys.split(most), places.split(most), strict=True):
-        key.copy_(_sortable((index.folded.index_select(0, part)[:, :-1] @ axis).float()))
-    _separate(places, keys, moved, middle, most)
+        key.copy_(sortable((index.folded.index_select(0, part)[:, :-1] @ axis).float()))
+    separate(places, keys, moved, middle, most)
     for half in (places[:middle], places[middle:]):
         divide(index, half, scratch, most, leaf_size)
 
@@ -64,13 +64,13 @@ def _middle(n: int, leaf_size: int) -> int:
     return -(-n // (2 * leaf_size)) * leaf_size
 
 
-def _sortable(x: Tensor) -> Tensor:
+def sortable(x: Tensor) -> Tensor:
     """float32 as int32 in the same order; NaN comes first or last, by its sign."""
     bits = x.view(torch.int32)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
-def _separate(places: Tensor, keys: Tensor, moved: Tensor, middle: int, step: int) -> None:
+def separate(places: Tensor, keys: Tensor, moved: Tensor, middle: int, step: int) -> None:
     """Move the `middle` places with the lowest keys to the front; otherwise the order stays the same."""
     value, ties = _at_rank(keys, middle, step)
     begin, end = 0, middle

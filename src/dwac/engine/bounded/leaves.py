@@ -12,7 +12,7 @@ from dwac.engine.backends import Backend
 from dwac.engine.bounded.tree import Cells
 from dwac.engine.index import Index
 
-_COPIED = {
+COPIED = {
     "cpu": 2**21,
     "cuda": 2**22,
 }  # size of the references copied for one sweep; a sweep on a GPU takes four times that memory
@@ -32,7 +32,7 @@ def leaf_sums(
     for dtype, chosen in ((torch.float32, single), (torch.float64, ~single)):
         places = chosen.nonzero()[:, 0]
         leaf = cells.leaf_blocks * cells.index.block_size * (h.shape[1] + 5)
-        step = max(1, _COPIED.get(h.device.type, _COPIED["cpu"]) // leaf)
+        step = max(1, COPIED.get(h.device.type, COPIED["cpu"]) // leaf)
         for part in (places[start : start + step] for start in range(0, len(places), step)):
             leaf_index = _leaf_index(cells, leaves[part], dtype)
             log_sums = backend.sweep(leaf_index, h.to(dtype), 0).log_class_weights

@@ -46,8 +46,8 @@ SIZES = {
     "cpu": Sizes(32, 2**17, 2**20, 2**22, 2**16, 0.5),
     "cuda": Sizes(1024, 2**21, 2**27, 2**21, 2**19, 0.25),
 }
-_ANSWERED = 2**20  # queries times classes of one search
-_DIRECT = 2**19  # references in one step by direct differences
+ANSWERED = 2**20  # queries times classes of one search
+DIRECT = 2**19  # references in one step by direct differences
 _LEVELS = 2  # levels by which a cell is divided at once
 _FEW_LEAVES = 8  # a cell of at most this many leaves gains little from being divided
 _USED = 0.75  # the share of the tolerance that cells may use; the rest is for the rounding of pairs
@@ -115,7 +115,7 @@ def query_within(cells: Cells, queries: Tensor, tolerance: float) -> BoundedResu
         )
     votes = cells.index.centre.new_empty(len(queries), cells.index.n_classes)
     bounds, work = votes.new_empty(len(queries)), [0, 0]
-    step = max(1, _ANSWERED // max(d, cells.index.n_classes))
+    step = max(1, ANSWERED // max(d, cells.index.n_classes))
     for start in range(0, len(queries), step):
         part = slice(start, start + step)
         search = _Search(cells, queries[part], tolerance)
@@ -292,13 +292,13 @@ class _Search:
         if len(left) == 0:
             return
         votes[left], m = -torch.inf, len(self.index.labels)
-        for start in range(0, m, _DIRECT):
-            part = slice(start, start + _DIRECT)
+        for start in range(0, m, DIRECT):
+            part = slice(start, start + DIRECT)
             index = replace(self.index, embeddings=self.index.embeddings[part], labels=self.index.labels[part])
             votes[left] = torch.logaddexp(votes[left], by_difference(index, self.queries[left], 0)[0])
         # The error of log w is proportional to it, and its mean over the votes is at most log count - log votes.
         depth = (self.counts.log() - votes[left]).masked_fill_(self.counts == 0, 0).amax(dim=1)
-        bounds[left] = _UNIT * ((self.h.shape[1] + 8 + 20 * (m / _DIRECT)) * (1 + depth) + m + 64)
+        bounds[left] = _UNIT * ((self.h.shape[1] + 8 + 20 * (m / DIRECT)) * (1 + depth) + m + 64)
         self.n_pairs += len(left) * m
 
 

@@ -30,7 +30,7 @@ from dwac.engine.triton.tiles import (
     two_parts,
 )
 
-_PROGRAMS = 1056  # eight for each multiprocessor of a large GPU
+PROGRAMS = 1056  # eight for each multiprocessor of a large GPU
 _RESULTS = 2**24  # most numbers that all parts may store
 _UNIT = tl.constexpr(2.0**15)  # scale of the shares: half precision then holds 1 and also very small shares
 
@@ -64,7 +64,7 @@ def pulls(index: Index, queries: Tensor, log_class_weights: Tensor, cotangent: T
     columns = min(shape.columns, index.block_size)
     n_tiles, row_tiles = len(leading) // columns, ceil_div(n, rows)
     # Few queries leave the GPU idle unless several programs share the references of each.
-    parts = max(1, min(n_tiles, _PROGRAMS // row_tiles, _RESULTS // (n * leading.shape[1])))
+    parts = max(1, min(n_tiles, PROGRAMS // row_tiles, _RESULTS // (n * leading.shape[1])))
     step = ceil_div(n_tiles, parts)
     parts = ceil_div(n_tiles, step)
     answer = queries.new_empty(parts, n, leading.shape[1])

@@ -248,7 +248,7 @@ def _compared(predictions: Predictions, truth: NDArray[np.int64], epsilon: float
         "unseen": int((~seen).sum()),
         "by_class": by_class,
         "coverage_range": _range(trust, epsilon, len(truth)),
-        "undercovered": _undercovered(by_class, epsilon, None if trust is None else trust.n_calibration),
+        "undercovered": undercovered_classes(by_class, epsilon, None if trust is None else trust.n_calibration),
     }
     if not predictions.ordered:
         return Evaluation(**found)
@@ -265,7 +265,7 @@ def _range(trust: ConformalPrediction | None, epsilon: float, n: int) -> tuple[f
     return metrics.coverage_interval(epsilon, known, n, LEVEL) if isinstance(known, int) else None
 
 
-def _undercovered(by_class: pd.DataFrame, epsilon: float, n_calibration: Any) -> tuple[Any, ...]:
+def undercovered_classes(by_class: pd.DataFrame, epsilon: float, n_calibration: Any) -> tuple[Any, ...]:
     """Labels of classes with less coverage than chance explains, where calibration is not by class already."""
     if not isinstance(n_calibration, int) or "coverage" not in by_class:
         return ()
