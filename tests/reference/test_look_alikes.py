@@ -45,7 +45,6 @@ def test_votes_are_those_of_the_definition(kernel, class_weights) -> None:
     some = refs(kernel, class_weights=class_weights)
     votes, near = some.query(QUERIES, k=5)
     np.testing.assert_allclose(votes, want, atol=1e-9)
-    np.testing.assert_allclose(some.log_class_weights_within(QUERIES, 1e-3).log_class_weights, want, atol=1e-3)
     rows = near.ids  # by default the rows
     np.testing.assert_array_equal(rows, np.argsort(-w, axis=1)[:, :5])
     np.testing.assert_allclose(
@@ -112,7 +111,6 @@ def test_a_base_vote_is_added_at_any_distance(kernel: str) -> None:
         w = (KERNELS[kernel](squared) + base) * n
         want = np.log(np.stack([w[:, k == Y].sum(axis=1) for k in range(3)], axis=1))
         np.testing.assert_allclose(some.log_class_weights(QUERIES), want, atol=1e-6)
-        np.testing.assert_allclose(some.log_class_weights_within(QUERIES, 1e-3).log_class_weights, want, atol=2e-3)
         np.testing.assert_allclose(some.log_votes(torch.tensor(QUERIES[0])), np.log(w[0]), atol=1e-6)
         grouped = np.log(np.stack([w[:, some.groups.of == g].sum(axis=1) for g in range(len(some.groups))], axis=1))
         np.testing.assert_allclose(some.log_group_weights(QUERIES), grouped, atol=1e-6)

@@ -95,18 +95,13 @@ def test_votes_and_neighbours_of_shards_are_those_of_the_whole_set(example: Any,
 
 @relaxed
 @given(examples())
-def test_groups_novelty_single_votes_and_bounds_are_those_of_the_whole_set(example: Any) -> None:
+def test_groups_novelty_and_single_votes_are_those_of_the_whole_set(example: Any) -> None:
     refs, shards, queries = example
     groups, found = refs.groups, shards.log_group_weights(queries)
     assert_logs(found, refs.log_group_weights(queries), refs.kernel)
     assert_logs(found, sums(definition(refs, queries), groups.of, len(groups)), refs.kernel)
     assert_logs(shards.log_votes(queries[2]), refs.log_votes(queries[2]))
     assert_logs(novelty(shards, queries, directions=True), novelty(refs, queries, directions=True))
-    votes, bounds = shards.log_class_weights_within(queries, 1e-2)
-    exact = refs.log_class_weights(queries)
-    assert (bounds <= 1e-2).all()
-    assert ((votes - exact).nan_to_num(nan=0.0).abs() <= bounds[:, None] + NEAR.get(refs.kernel, CLOSE)).all()
-    assert torch.equal(votes.isinf(), exact.isinf())
 
 
 @pytest.mark.slow

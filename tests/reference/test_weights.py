@@ -166,7 +166,7 @@ def test_an_outlier_costs_the_others_no_accuracy(kernel, dtype):
     np.testing.assert_allclose(near.squared_distances, squared, rtol=1e-9, atol=1e-14)
 
 
-# Gradients, tolerances, types
+# Gradients, types
 
 
 @every_kernel
@@ -189,23 +189,6 @@ def test_gradients_are_those_of_the_dense_formula(kernel, dtype):
 
 
 @every_kernel
-@pytest.mark.parametrize("tolerance", [1e-6, 0.01, 0.5])
-def test_votes_within_a_tolerance_keep_their_bounds(kernel, tolerance):
-    rng = np.random.default_rng(1)
-    points = (rng.normal(size=(6, 2)) * 3)[rng.integers(6, size=400)] + 0.05 * rng.normal(size=(400, 2))
-    labels, weights = rng.integers(0, 3, 400), 10.0 ** rng.uniform(-6, 12, 400)
-    refs = ReferenceSet(points.astype(np.float32), labels, None, 4, kernel, CLASS_WEIGHTS, weights)
-    queries = rng.normal(size=(20, 2)).astype(np.float32) * 3
-    want = log_sums(log_votes(queries, points.astype(np.float32), kernel, weights), labels, 4) + np.log(CLASS_WEIGHTS)
-    votes, bounds = refs.log_class_weights_within(queries, tolerance)
-    assert (bounds <= tolerance).all()
-    assert (np.abs(votes[:, :3] - want[:, :3]) <= bounds[:, None]).all()
-    assert (votes[:, 3] == -np.inf).all()
-    again = refs.log_class_weights(queries, tolerance=tolerance)
-    assert (np.abs(again[:, :3] - want[:, :3]) <= tolerance).all()
-
-
-@every_kernel
 def test_numpy_is_answered_in_numpy_and_tensors_with_tensors(kernel):
     refs = weighted(kernel=kernel)
     for queries, kind in (
@@ -217,7 +200,6 @@ def test_numpy_is_answered_in_numpy_and_tensors_with_tensors(kernel):
             refs.log_class_weights(queries),
             refs.probabilities(queries),
             refs.log_group_weights(queries),
-            *refs.log_class_weights_within(queries, 0.1),
         ]
         assert all(isinstance(answer, kind) and answer.dtype in (np.float64, torch.float64) for answer in answers)
 

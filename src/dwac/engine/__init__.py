@@ -3,9 +3,6 @@
     index = build_index(embeddings, labels, n_classes, get_kernel("gaussian"))
     result = query(index, queries, k=10)     # .log_class_weights (n, K), .rows and .squared_distances (n, k)
 
-    cells = build_cells(index)
-    result = query_within(cells, queries, tolerance=1e-2)     # less work: .log_class_weights, .bounds (n,)
-
     voters = Voters(embeddings, get_kernel("gaussian"))       # where references vote for numbers: targets (m, T)
     result = weighted_means(voters, queries, targets)         # .log_total (n,), .means (n, T)
     lower = weighted_quantiles(voters, queries, in_order(targets[:, 0]), log_levels)     # (n, C)
@@ -16,7 +13,6 @@ expects checked tensors; use it directly to write another backend.
 
 from dwac.engine.averages import Influence, WeightedMeans, influence, weighted_means, weighted_variances
 from dwac.engine.backends import Backend, Sweep, sum_by_label
-from dwac.engine.bounded import BoundedResult, Cells, build_cells, check_tolerance, query_within
 from dwac.engine.choice import BACKENDS
 from dwac.engine.direct import smallest
 from dwac.engine.distributions import (
@@ -35,8 +31,6 @@ from dwac.engine.votes import Voters, every_vote
 __all__ = [
     "BACKENDS",
     "Backend",
-    "BoundedResult",
-    "Cells",
     "Index",
     "Influence",
     "Ordered",
@@ -44,17 +38,14 @@ __all__ = [
     "Sweep",
     "Voters",
     "WeightedMeans",
-    "build_cells",
     "build_index",
     "check_query",
-    "check_tolerance",
     "every_vote",
     "in_order",
     "influence",
     "log_shares",
     "log_tails",
     "query",
-    "query_within",
     "smallest",
     "sum_by_label",
     "weighted_crps",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dwac.kernels import Kernel
 
-LARGEST_BLOCK, SMALLEST_BLOCK = 128, 16
+_LARGEST_BLOCK, _SMALLEST_BLOCK = 128, 16
 DOUBLED = 2**22  # the most numbers kept in float64 too: 32 MiB
 
 
@@ -151,8 +151,8 @@ def power_of_two(size: int) -> int:
 
 def _block_size(m: int, n_classes: int) -> int:
     """A power of two, small enough that padding adds at most about a quarter of the references."""
-    size = LARGEST_BLOCK
-    while size > SMALLEST_BLOCK and size * n_classes > m // 4:
+    size = _LARGEST_BLOCK
+    while size > _SMALLEST_BLOCK and size * n_classes > m // 4:
         size //= 2
     return size
 

@@ -5,14 +5,12 @@ from dwac.reference.groups import Groups, GroupTargets
 from dwac.reference.known import Known
 from dwac.reference.mapped import ReferenceWriter, mapped_set, open_references
 from dwac.reference.novelty import novelty
-from dwac.reference.parts import BoundedPart, MeanPart, Part, TailPart, VariancePart, VotePart, merge
-from dwac.reference.references import Bounded, Neighbors, ReferenceSet
+from dwac.reference.parts import MeanPart, Part, TailPart, VariancePart, VotePart, merge
+from dwac.reference.references import Neighbors, ReferenceSet
 from dwac.reference.shards import Shard
 from dwac.reference.state import filled
 
 __all__ = [
-    "Bounded",
-    "BoundedPart",
     "GroupTargets",
     "Groups",
     "Influential",

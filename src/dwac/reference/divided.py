@@ -80,10 +80,6 @@ class Divided(State):
         found = self.asked("votes", h, k, backend)
         return engine.QueryResult(found.log_sums, found.rows, found.squared_distances)
 
-    def within(self, h: Tensor, tolerance: float) -> engine.BoundedResult:
-        """See `State.within`."""
-        return engine.BoundedResult(*self.asked("votes_within", h, tolerance))
-
     def group_sums(self, h: Tensor, backend: str) -> Tensor:
         """See `State.group_sums`."""
         sums = self._by_group.query(h, 0, backend).log_class_weights

@@ -58,20 +58,6 @@ class VotePart(NamedTuple):
         return VotePart(sums, rows.gather(1, order), squared.gather(1, order), keys.gather(1, order), self.k)
 
 
-class BoundedPart(NamedTuple):
-    """Votes within a tolerance: the log of a sum errs no more than the logs of its terms do."""
-
-    log_sums: Tensor  # (n, K) float64
-    bounds: Tensor  # (n,)
-    pairs: int
-    cells: int
-
-    def merged(self, other: BoundedPart) -> BoundedPart:
-        """See `Part.merged`."""
-        sums, bounds = torch.logaddexp(self.log_sums, other.log_sums), torch.maximum(self.bounds, other.bounds)
-        return BoundedPart(sums, bounds, self.pairs + other.pairs, self.cells + other.cells)
-
-
 class MeanPart(NamedTuple):
     """Averages of anything by the votes: targets, or whether they lie below a value or in a bin."""
 

@@ -40,13 +40,6 @@ class Neighbors(NamedTuple):
     sizes: NDArray[np.float64]  # how many examples each votes for
 
 
-class Bounded(NamedTuple):
-    """Log class weights (n, K) of n queries, and for each query a bound on the errors of its K, (n,)."""
-
-    log_class_weights: Any
-    bounds: Any
-
-
 class ReferenceSet:
     """m embeddings (m, d), their labels 0 … n_classes-1 and their ids: the voters on every query.
 
@@ -400,39 +393,20 @@ class ReferenceSet:
 
     # Queries
 
-    def log_class_weights(self, queries: Any, *, backend: str = "auto", tolerance: float = 0.0) -> Any:
+    def log_class_weights(self, queries: Any, *, backend: str = "auto") -> Any:
         """log Σ_i I(y_i=k) w(h, h_i): the votes for each class, (n, K) float64; -inf for an empty class.
 
-        The log of each class weight is added, if there are any. With a tolerance above 0 each number may be off by that
-        much, which takes less work with many examples; `log_class_weights_within` also returns a bound on the errors.
+        The log of each class weight is added, if there are any.
         """
-        return _like(queries, self._votes(queries, backend, tolerance))
+        return _like(queries, self._votes(queries, backend))
 
-    def log_class_weights_within(self, queries: Any, tolerance: float) -> Bounded:
-        """The votes for each class, and for each query a guaranteed bound on their errors, at most the tolerance.
+    def log_probabilities(self, queries: Any, *, backend: str = "auto") -> Any:
+        """log P(y=k given h), (n, K) float64: finite for every class with an example, however far away."""
+        return _like(queries, torch.log_softmax(self._votes(queries, backend), dim=1))
 
-        Examples that are far away or near each other are summed in groups. The first call sorts the set. This pays off
-        with many queries, or 100,000 examples and more, if they lie in clusters or in few dimensions.
-
-        >>> refs = ReferenceSet([[0.0], [0.1], [5.0]], [0, 0, 1])
-        >>> votes, bounds = refs.log_class_weights_within([[0.5]], tolerance=0.01)
-        >>> bool((abs(votes - refs.log_class_weights([[0.5]])) <= bounds[:, None]).all())
-        True
-        """
-        state = self._state
-        result = state.within(inputs.as_queries(queries, state), tolerance)
-        return Bounded(_like(queries, result.log_class_weights), _like(queries, result.bounds))
-
-    def log_probabilities(self, queries: Any, *, backend: str = "auto", tolerance: float = 0.0) -> Any:
-        """log P(y=k given h), (n, K) float64: finite for every class with an example, however far away.
-
-        Votes within a tolerance give log-probabilities within twice that.
-        """
-        return _like(queries, torch.log_softmax(self._votes(queries, backend, tolerance), dim=1))
-
-    def probabilities(self, queries: Any, *, backend: str = "auto", tolerance: float = 0.0) -> Any:
+    def probabilities(self, queries: Any, *, backend: str = "auto") -> Any:
         """P(y=k given h), (n, K) float64; rows sum to 1."""
-        return _like(queries, torch.softmax(self._votes(queries, backend, tolerance), dim=1))
+        return _like(queries, torch.softmax(self._votes(queries, backend), dim=1))
 
     def nearest(self, queries: Any, k: int, *, backend: str = "auto") -> Neighbors:
         """The k nearest references of each query, exactly."""
@@ -488,11 +462,8 @@ class ReferenceSet:
         state = self._state
         return _like(queries, engine.every_vote(state.voters, inputs.as_queries(queries, state)))
 
-    def _votes(self, queries: Any, backend: str, tolerance: float) -> Tensor:
-        engine.check_tolerance(tolerance)
+    def _votes(self, queries: Any, backend: str) -> Tensor:
         state = self._state
-        if tolerance > 0:
-            return state.within(inputs.as_queries(queries, state), tolerance).log_class_weights
         return state.query(inputs.as_queries(queries, state), 0, backend).log_class_weights
 
     # Edits: each is exact, gives the same set as rebuilding from the edited data, and happens completely or not at all.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dwac.kernels import get_kernel
 from dwac.reference.distribution import VoteDistribution
-from dwac.reference.parts import BetweenPart, BoundedPart, MeanPart, TailPart, VariancePart, VotePart
+from dwac.reference.parts import BetweenPart, MeanPart, TailPart, VariancePart, VotePart
 from dwac.reference.state import LookAlikes, State, unit
 from dwac.storage import FileRows
 
@@ -86,11 +86,6 @@ class Shard:
         if state.weights is not None:
             keys = -(state.kernel.log_weights(squared) + state.log_factors[rows])
         return VotePart(sums, rows + self.start, squared, keys, k)
-
-    def votes_within(self, queries: Tensor, tolerance: float) -> BoundedPart:
-        """The votes for each class within a tolerance."""
-        found = self.state.within(queries.double(), tolerance)
-        return BoundedPart(found.log_class_weights, found.bounds, found.pairs, found.cells)
 
     def single_votes(self, query: Tensor) -> Tensor:
         """(stop - start,): log w of each voter on one query (d,)."""

@@ -26,7 +26,6 @@ _SMALL, _MOST_TOGETHER = 2**17, 1024  # where references are few, more queries t
 # so none is padded, and one query takes a tenth of the time. Above, products take less time for many queries.
 _FEW = 2**14
 _MATRIX = 2**20  # differences held at once
-_DIRECT = 1e-10  # a bound on the rounding of sums by differences, relative to the sums
 
 
 class LookAlikes(NamedTuple):
@@ -74,14 +73,6 @@ class State:
     def _group_of(self) -> Tensor:
         """(m,) int64: the group of each reference."""
         return torch.as_tensor(self.groups.of, device=self.labels.device)
-
-    @cached_property
-    def cells(self) -> engine.Cells:
-        """The layout for sums within a tolerance; with weights in float64, as bounds do not cover their rounding."""
-        if self._lift is None:
-            return engine.build_cells(self.index)
-        exact = torch.cat([self.embeddings.double(), self._lift_exactly[:, None]], dim=1)
-        return engine.build_cells(engine.build_index(exact, self.labels, self.n_classes, self.kernel))
 
     @cached_property
     def voters(self) -> engine.Voters:
@@ -155,11 +146,8 @@ class State:
         """
         if self.weights is None or self.kernel.name != "gaussian":
             return None
-        return self._lift_exactly.to(torch.promote_types(self.embeddings.dtype, torch.float32))
-
-    @property
-    def _lift_exactly(self) -> Tensor:
-        return (self.log_factors.max() - self.log_factors).sqrt()
+        exact = (self.log_factors.max() - self.log_factors).sqrt()
+        return exact.to(torch.promote_types(self.embeddings.dtype, torch.float32))
 
     @property
     def _lifted(self) -> Tensor:
@@ -277,24 +265,6 @@ class State:
                 rows = engine.smallest(keys, k)
                 answers.append((sums, rows, (part[:, None] - ref_h[rows]).square().sum(dim=2)))
         return engine.QueryResult(*(torch.cat(column) for column in zip(*answers, strict=True)))
-
-    def within(self, h: Tensor, tolerance: float) -> engine.BoundedResult:
-        """The class sums within a tolerance, with bounds on the errors."""
-        if self._narrow is not None and self.look_alikes is not None:  # the log of a sum errs no more than its parts
-            wide = replace(self, look_alikes=None, class_weights=None).within(h, tolerance)
-            near = self._narrow.within(self.look_alikes.factor * h, tolerance)
-            sums = self._both(wide.log_class_weights, near.log_class_weights)
-            sums = sums + torch.as_tensor(self.log_class_factors, device=h.device)
-            bounds = torch.maximum(wide.bounds, near.bounds)
-            return engine.BoundedResult(sums, bounds, wide.pairs + near.pairs, wide.cells + near.cells)
-        factors = torch.as_tensor(self.log_class_factors, device=h.device)
-        if self.weights is not None and self._lift is None:
-            sums = self._direct(self.labels, self.n_classes, h, 0).log_class_weights
-            bounds = _DIRECT * (1 + sums.masked_fill(sums.isinf(), 0).abs().amax(dim=1))
-            return engine.BoundedResult(sums + factors, bounds, len(h) * len(self.labels), 0)
-        result = engine.query_within(self.cells, self._above(h), tolerance)
-        top = self.log_factors.max() if self.weights is not None else 0.0
-        return result._replace(log_class_weights=result.log_class_weights + factors + top)
 
     @torch.no_grad()
     def log_votes(self, h: Tensor) -> Tensor:
