@@ -284,36 +284,36 @@ def test_a_condensed_folder_from_before_folds_had_representatives_of_their_own_i
 def condensed_misses(target: str, seed: int) -> tuple[float, float]:
     """The share that a condensed model misses at ε = .2 of what it promises to hold, and that of atypical rows."""
     rng, n = np.random.default_rng(seed), 300
-    X = rng.normal(size=(n + 500, 10))
-    numbers = X[:, 0] + 0.5 * X[:, 1] ** 2 + rng.normal(size=n + 500)
+    X = rng.normal(size=(n + 3000, 10))
+    numbers = X[:, 0] + 0.5 * X[:, 1] ** 2 + rng.normal(size=n + 3000)
     if target == "numbers":
         reg = dwac.DWACRegressor(random_state=seed, device="cpu").fit(X[:n], numbers[:n]).condense(200)
         low, high = reg.predict_interval(X[n:], 0.2).T
         missed = (numbers[n:] < low) | (numbers[n:] > high)
         return float(missed.mean()), float((reg.typicality(X[n:]) <= 0.2).mean())
     if target == "several":
-        Y = X[:, :5] + rng.normal(size=(n + 500, 5)) > 0.8
+        Y = X[:, :5] + rng.normal(size=(n + 3000, 5)) > 0.8
         Y[~Y.any(axis=1), 0] = True  # rows without any label are warned of
         clf = DWACClassifier(random_state=seed, device="cpu").fit(X[:n], Y[:n].astype(int)).condense(150)
         shares = (Y[n:] & ~clf.predict_set(X[n:], 0.2)).sum(axis=1) / np.maximum(Y[n:].sum(axis=1), 1)
         return float(shares.mean()), float((clf.conformal(X[n:]).typicality <= 0.2).mean())
     if target == "classes":
-        codes = rng.integers(0, 20, n + 500)
+        codes = rng.integers(0, 20, n + 3000)
         X = X + rng.normal(size=(20, 10))[codes]
     else:
         codes = np.digitize(numbers, np.quantile(numbers, np.arange(1, 10) / 10))
     clf = DWACClassifier(ordered=target == "ordered", random_state=seed, device="cpu").fit(X[:n], codes[:n])
     c = clf.condense(100).conformal(X[n:])
-    return float(1 - c.label_sets(0.2)[np.arange(500), codes[n:]].mean()), float((c.typicality <= 0.2).mean())
+    return float(1 - c.label_sets(0.2)[np.arange(3000), codes[n:]].mean()), float((c.typicality <= 0.2).mean())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["classes", "ordered", "several", "numbers"])
 def test_condensed_models_keep_coverage_and_typicality(target: str) -> None:
-    missed, atypical = np.mean([condensed_misses(target, seed) for seed in range(4)], axis=0)
-    # One calibration set of 300 rows moves either by a deviation of .023, and 500 new rows by .018: .015 for the mean.
-    assert missed < 0.2 + 2 * 0.015
-    assert atypical < 0.2 + 2 * 0.015
+    missed, atypical = np.mean([condensed_misses(target, seed) for seed in range(16)], axis=0)
+    # One calibration set of 300 rows moves either by a deviation of .023, 3,000 new rows by .007: .006 for the mean.
+    assert missed < 0.2 + 5 * 0.006
+    assert atypical < 0.2 + 5 * 0.006
 
 
 def test_the_number_of_voters_is_chosen_without_validation_rows() -> None:
@@ -345,58 +345,72 @@ def test_table_of_categories_alone_and_of_rare_labels_is_cross_fitted() -> None:
 
 @pytest.mark.slow
 def test_prediction_sets_of_small_tables_keep_their_coverage() -> None:
-    """About 1 - ε, more than theory has, over 8 tables of 100 rows; and typicality keeps to its law."""
+    """About 1 - ε, more than theory has, over 18 tables of 100 rows; and typicality keeps to its law."""
     covered, atypical = [], []
-    for seed in range(8):
+    for seed in range(18):
         (X, y), (new, truth) = table(100, seed=10 + seed), table(500, seed=50 + seed)
         clf = DWACClassifier(random_state=seed, device="cpu").fit(X, y)
         c = clf.conformal(new)
         covered.append(c.label_sets(0.2)[np.arange(500), np.searchsorted(clf.classes_, truth)].mean())
         atypical.append(c.atypical(0.1).mean())
-    # Of n = 100 rows 20 may be missed: a calibration set moves coverage by a deviation of .04, hence .014 for the mean.
-    assert np.mean(covered) > 0.8 - 3.3 * 0.014
+    # Of n = 100 rows 20 may be missed: a calibration set moves coverage by a deviation of .04, their mean by .0094.
+    assert np.mean(covered) > 0.8 - 4.9 * 0.0094
     assert np.mean(covered) > clf.expected_sets(0.2).guarantee
-    assert np.mean(atypical) < 0.1 + 3.3 * 0.011
+    assert np.mean(atypical) < 0.1 + 4.9 * 0.0073
 
 
 @pytest.mark.slow
 def test_sets_hold_their_labels_where_there_is_nothing_to_learn() -> None:
     """60 rows of 10 classes, all noise: coverage at ε = .2 was .716 with folds that were even within each class."""
     covered, below = [], 0
-    for seed in range(12):
+    for seed in range(75):
         rng = np.random.default_rng(seed)
         X, y = rng.normal(size=(1060, 8)), rng.integers(10, size=1060)
         clf = DWACClassifier(random_state=seed, device="cpu", verbose=False).fit(X[:60], y[:60])
         sets = clf.predict_set(X[60:], 0.2)
         covered.append(sets[np.arange(1000), np.searchsorted(clf.classes_, y[60:])].mean())
         below += covered[-1] < clf.expected_sets(0.2).coverage_range[0]
-    assert np.mean(covered) > 0.8 - 2 * 0.08 / 12**0.5  # .08: the deviation between fits
-    assert below <= 3
+    assert np.mean(covered) > 0.8 - 5 * 0.08 / 75**0.5  # .08: the deviation between fits
+    assert below <= 18  # 5 % are expected: of 75, more than 18 once in 1e8 times
 
 
-def test_class_conditional_sets_hold_within_each_class() -> None:
-    rng = np.random.default_rng(0)
+def rare_and_common(seed: int) -> tuple[Any, Any, Any, Any]:
+    rng = np.random.default_rng(seed)
     y = (rng.random(1200) < 0.15).astype(int)
     X = rng.normal(size=(1200, 2)) + 1.2 * y[:, None]
-    clf = DWACClassifier(class_conditional=True, random_state=0, device="cpu").fit(X[:600], y[:600])
-    sets = clf.predict_set(X[600:], 0.2)
-    for label in (0, 1):
-        own = y[600:] == label
-        n = int((y[:600] == label).sum())
-        assert sets[own, label].mean() > 0.8 - 3.3 * np.sqrt(0.16 * (1 / n + 1 / own.sum()))
+    clf = DWACClassifier(class_conditional=True, random_state=seed, device="cpu").fit(X[:600], y[:600])
+    return clf, X[600:], y[600:], np.bincount(y[:600])
+
+
+@pytest.mark.slow
+def test_class_conditional_sets_hold_within_each_class() -> None:
+    found, least = np.zeros(2), np.zeros(2)
+    for seed in range(4):
+        clf, X, y, n = rare_and_common(seed)
+        sets = clf.predict_set(X, 0.2)
+        found += [sets[y == label, label].mean() / 4 for label in (0, 1)]
+        least += (0.8 - 3.3 * np.sqrt(0.16 * (1 / n + 1 / np.bincount(y)))) / 4
+    assert (found > least).all()  # 3.3 deviations of one fit are 6.6 of the mean of four
+
+
+def test_class_conditional_sets_hold_the_rare_class_far_more_often() -> None:
+    clf, X, y, _ = rare_and_common(0)
+    by_class = clf.predict_set(X, 0.2)[y == 1, 1].mean()
+    plain = clf.set_params(class_conditional=False).predict_set(X, 0.2)[y == 1, 1].mean()
+    assert by_class > plain + 0.2  # .57 over three other seeds, with a deviation below .06
 
 
 @pytest.mark.slow
 def test_typicality_of_small_tables_with_long_tails_keeps_its_promise() -> None:
     """New rows often exceed the range of a few training rows; so would these, had they been left out."""
-    atypical, tables = [], 10
+    atypical, tables = [], 28
     for seed in range(tables):
         rng = np.random.default_rng(seed)
         X = rng.standard_t(2, size=(340, 10))
         clf = DWACClassifier(random_state=seed, device="cpu").fit(X[:40], X[:40, 0] > 0)
         atypical.append(np.mean(clf.conformal(X[40:]).atypical(0.1)))
     chance = np.sqrt(0.1 * 0.9 / 42 / tables)  # of the beta distribution with 40 calibration rows
-    assert np.mean(atypical) < 0.1 + 3 * chance
+    assert np.mean(atypical) < 0.1 + 5 * chance
 
 
 def test_a_forgotten_id_that_is_added_again_is_new_to_every_fold(tmp_path: Path) -> None:

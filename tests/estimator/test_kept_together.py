@@ -41,7 +41,9 @@ def test_groups_stay_in_one_fold_and_cover_new_groups(tmp_path) -> None:
     assert seen[0].filename == __file__
     covered = [dwac.metrics.coverage(truth, model.predict_set(new, 0.1)) for model in (clf, apart)]
     expected = clf.expected_sets(0.1)
-    assert covered[0] > expected.coverage_range[0] > covered[1]
+    # .92 and .21 over three other seeds, with deviations of about .05; how far the first strays, more fits say below.
+    assert covered[0] > covered[1] + 0.3
+    assert expected.coverage_range[0] > covered[1]
     assert (expected.n_groups, expected.guarantee) == (30, None)
     assert expected.coverage_range[0] < apart.expected_sets(0.1).coverage_range[0]
     assert "30 groups" in str(expected)
@@ -126,14 +128,14 @@ def test_independent_rows_are_no_near_copies() -> None:
 def test_new_groups_are_covered_about_as_promised(crossed: bool) -> None:
     """40 groups of 10 near-copies; without groups, coverage at ε = .05 is below .5."""
     sets, intervals = [], []
-    for seed in range(8):
+    for seed in range(18):
         (X, y, numbers, groups), (new, truth, exact, _) = visits(40, 10, 2 * seed), visits(500, 1, 2 * seed + 1)
         given = QUICK | {"random_state": seed} | ({} if crossed else {"cross_fit": False, "epochs": 5})
         clf = DWACClassifier(**given).fit(X, y, groups=groups)
         sets.append(dwac.metrics.coverage(truth, clf.predict_set(new, 0.1)))
         ends = DWACRegressor(**given).fit(X, numbers, groups=groups).predict_interval(new, 0.1)
         intervals.append(np.mean((ends[:, 0] <= exact) & (exact <= ends[:, 1])))
-    # Of 40 groups (8 if held out) chance moves coverage by a deviation of .05 (.1), its mean over 8 fits by .02 (.04).
-    least = 0.9 - 3.3 * (0.02 if crossed else 0.04)
+    # Of 40 groups (8 if held out) chance moves coverage by a deviation of .05 (.1), the mean of 18 fits by .012 (.024).
+    least = 0.9 - 5 * (0.012 if crossed else 0.024)
     assert np.mean(sets) > least
     assert np.mean(intervals) > least

@@ -182,12 +182,16 @@ def cleaned(seed: int) -> list[float]:
 
 def test_silencing_suspicious_labels_keeps_coverage_and_forgetting_them_does_not() -> None:
     before, silenced, relabelled, forgotten = cleaned(0)
-    least = 0.9 - 2 * np.sqrt(0.9 * 0.1 / 200)  # two standard errors of the coverage of one fit with 200 rows
-    assert min(before, silenced, relabelled) > least > forgotten
+    # Over six other seeds, the first three are .92, .91 and .91, with deviations of .02: five above theory's .8.
+    # Forgetting costs .08, with a deviation of .0125.
+    assert min(before, silenced, relabelled) > 0.8
+    assert forgotten < silenced - 0.015
 
 
 @pytest.mark.slow
 def test_coverage_after_cleaning_over_seeds() -> None:
-    means = np.mean([cleaned(seed) for seed in range(8)], axis=0)
+    # As above, each mean of 12 is 5 deviations away.
+    means = np.mean([cleaned(seed) for seed in range(12)], axis=0)
     assert means[:3].min() > 0.88
-    assert means[3] < 0.87
+    least = 0.9 - 2 * np.sqrt(0.9 * 0.1 / 200)  # two standard errors of the coverage of one fit with 200 rows
+    assert means[:3].min() > least > means[3]

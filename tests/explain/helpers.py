@@ -13,7 +13,7 @@ from dwac.conformal import Calibration
 from dwac.explain import Explanation, explain
 from dwac.metrics import ood_scores
 
-ASKED = 50
+ASKED = 100
 NUMBERS = ["height", "weight", "pulse", "sugar"]
 MOVED = 0.001
 OWN = {"record"}  # the asker's own row comes back as it was

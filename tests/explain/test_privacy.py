@@ -152,12 +152,12 @@ def test_no_number_reveals_membership(surface: str, folder: Path, groups: Groups
         # Row by row, too: hardly an answer changes where a row is moved a little, whoever it is.
         assert (given[who] != near.reindex(columns=given[who].columns)).any(axis=1).mean() <= 0.2
         for name, auroc in aurocs(given[who], given["unseen"]).items():
-            # 50 rows of each: chance alone gives .5 ± .17 one time in 300, and there are many numbers.
+            # 100 rows of each, 80 that calibrate: a deviation of .043. Fewer than a hundred numbers are compared.
             assert abs(auroc - 0.5) < 0.25, (who, "new rows", name, auroc)
 
 
 def test_no_number_reveals_who_represents_others(clf: DWACClassifier, groups: Groups, tmp_path: Path) -> None:
-    few = clf.condense(60).save(tmp_path / "few", include_examples=False)
+    few = clf.condense(ASKED).save(tmp_path / "few", include_examples=False)
     model = load(few, device="cpu")
     representatives = set(model.references_.ids)
     others = [name for name in clf.references_.ids if name not in representatives][:ASKED]
@@ -179,10 +179,10 @@ def test_a_network_that_memorised_its_training_rows_reveals_none() -> None:
     digits = load_digits()
     images, y = digits.images, digits.target
     clf = DWACClassifier(epochs=8, random_state=0, device="cpu", verbose=False).fit(images[:1200], y[:1200])
-    rows = (images[np.array(clf.references_.ids[:200], dtype=int)], images[1200:1400])
+    rows = (images[np.array(clf.references_.ids[:400], dtype=int)], images[1200:1600])
     shown = [[{**e.to_dict(), "record": None} for e in clf.explain(X, private=True)] for X in rows]
     for name, auroc in aurocs(*map(all_numbers, shown)).items():
-        assert abs(auroc - 0.5) < 0.15, (name, auroc)
+        assert abs(auroc - 0.5) < 0.15, (name, auroc)  # 7 deviations
     shares = [[e.neighbors[0].share for e in clf.explain(X, 1)] for X in rows]
     assert ood_scores(*shares).auroc > 0.85  # whereas the share of the nearest one alone tells most of them
 

@@ -190,7 +190,7 @@ def test_private_intervals_hold_the_exact_ones_and_are_hardly_wider(reg: DWACReg
 
 @pytest.mark.slow
 def test_no_number_reveals_membership(either: DWACRegressor) -> None:
-    voters = X.loc[list(either.references_.ids)[:50]]
+    voters = X.loc[list(either.references_.ids)[:100]]
     given = {"training": voters, "unseen": UNSEEN}
     shown = {who: all_numbers(answers(either, rows)) for who, rows in given.items()}
     for who, rows in given.items():
