@@ -18,7 +18,7 @@ from dwac.report import card, parts, words, worthy
 
 
 def date(seconds: float) -> str:
-    return gauges.Numbers("day", gauges.COLUMN, np.array([0.0]), "datetime")._written(seconds)
+    return gauges.Numbers("day", gauges.COLUMN, np.array([0.0]), "datetime").written(seconds)
 
 
 def digits(value: float) -> str:

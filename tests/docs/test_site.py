@@ -12,7 +12,7 @@ import pytest
 
 from dwac.cli.app import COMMANDS
 from tests.docs.pages import DOCS, ROOT
-from tests.test_architecture import PUBLIC
+from tests.public import PUBLIC
 from tools.site import notebooks
 from tools.site.docstrings import fenced
 

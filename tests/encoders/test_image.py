@@ -487,13 +487,13 @@ def test_mirroring_is_the_mean_whatever_the_network():
 
 
 def test_between_epochs_few_views_are_read_and_after_training_all(monkeypatch):
-    seen, both_ways = [], Averaged._both_ways
+    seen, both_ways = [], Averaged.both_ways
 
     def counted(self, images):
         seen.append(self.quick)
         return both_ways(self, images)
 
-    monkeypatch.setattr(Averaged, "_both_ways", counted)
+    monkeypatch.setattr(Averaged, "both_ways", counted)
     X, y = pixels(40, 8, 8), np.arange(40) % 2
     encoder = ImageEncoder(average_moved=True, width=4)
     clf = DWACClassifier(encoder, epochs=1, random_state=0, verbose=False, device="cpu").fit(X, y)

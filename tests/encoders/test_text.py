@@ -305,14 +305,14 @@ def test_attention_says_where_the_features_come_from() -> None:
 def test_words_are_hidden_whole_and_only_in_training() -> None:
     network = SubwordNetwork(20, 30, hidden=0.9)
     words = torch.tensor([[2, 3, 4, 5, 0, 0], [6, 0, 0, 0, 0, 0]]).repeat(200, 1)
-    visible = network.train()._visible(words)
+    visible = network.train().visible(words)
     assert not bool(visible[words == 0].any())
     assert bool(visible.any(dim=1).all())
     assert not bool(visible[words > 0].all())
-    assert torch.equal(network.eval()._visible(words), words > 0)
+    assert torch.equal(network.eval().visible(words), words > 0)
     # With its owner hidden, an n-gram is not visible: whatever it is, the features stay the same.
     nn.init.normal_(network.ngrams.weight)
-    network._visible = lambda words: words == 3  # type: ignore[method-assign]
+    network.visible = lambda words: words == 3  # type: ignore[method-assign]
     owners = torch.tensor([[0, 1, 2]], dtype=torch.int16)
     one, other, visible_one = (
         network(words[:1], torch.tensor([ngrams]), owners) for ngrams in ([8, 7, 9], [11, 7, 12], [8, 13, 9])

@@ -116,26 +116,26 @@ def test_chance_alone_names_no_class() -> None:
 
 
 @pytest.fixture(scope="module")
-def reg() -> DWACRegressor:
+def of_squares() -> DWACRegressor:
     return DWACRegressor(epochs=3, random_state=0, device="cpu").fit(X, X[:, 0] ** 2)
 
 
-def test_parts_of_predicted_numbers_are_the_numbers_of_parts(reg: DWACRegressor) -> None:
-    whole, rows = predict(reg, X), np.array([7, 3, 90])
+def test_parts_of_predicted_numbers_are_the_numbers_of_parts(of_squares: DWACRegressor) -> None:
+    whole, rows = predict(of_squares, X), np.array([7, 3, 90])
     part = whole.part(rows)
     pd.testing.assert_frame_equal(part.frame(0.2, [0.5]), whole.frame(0.2, [0.5]).iloc[rows].reset_index(drop=True))
-    np.testing.assert_array_equal(whole.frame()["prediction"], reg.predict(X))
+    np.testing.assert_array_equal(whole.frame()["prediction"], of_squares.predict(X))
     assert len(part) == 3
 
 
-def test_rows_that_cannot_be_read_are_only_counted(reg: DWACRegressor) -> None:
+def test_rows_that_cannot_be_read_are_only_counted(of_squares: DWACRegressor) -> None:
     y = X[:, 0] ** 2
     broken = X.astype(object).copy()
     broken[[0, 5]] = "x"
-    found = evaluate(predict(reg, broken), y, 0.2)
+    found = evaluate(predict(of_squares, broken), y, 0.2)
     kept = np.delete(np.arange(120), [0, 5])
     assert (found.n, found.unreadable) == (118, 2)
-    assert found.rmse == pytest.approx(evaluate(predict(reg, X[kept]), y[kept], 0.2).rmse)
+    assert found.rmse == pytest.approx(evaluate(predict(of_squares, X[kept]), y[kept], 0.2).rmse)
 
 
 def test_without_calibration_numbers_have_no_intervals() -> None:
@@ -157,16 +157,16 @@ def test_a_linear_output_has_no_quantiles_but_intervals() -> None:
         predictions.frame(0.2, [0.5])
 
 
-def test_intervals_that_miss_more_than_chance_explains_are_told(reg: DWACRegressor) -> None:
-    found = evaluate(predict(reg, X), X[:, 0] ** 2 + 1e5, 0.2)
+def test_intervals_that_miss_more_than_chance_explains_are_told(of_squares: DWACRegressor) -> None:
+    found = evaluate(predict(of_squares, X), X[:, 0] ** 2 + 1e5, 0.2)
     assert found.coverage == 0
     assert found.advice is not None
     assert "recalibrate" in found.advice
 
 
-def test_the_truth_must_have_as_many_numbers(reg: DWACRegressor) -> None:
+def test_the_truth_must_have_as_many_numbers(of_squares: DWACRegressor) -> None:
     with refuses(ShapeError, "y", 1, 2):
-        evaluate(predict(reg, X), np.zeros((120, 2)))
+        evaluate(predict(of_squares, X), np.zeros((120, 2)))
 
 
 @pytest.mark.filterwarnings("ignore:.*have no label at all:UserWarning")

@@ -16,7 +16,7 @@ from tests.named import refuses, warns
 
 
 @pytest.fixture(scope="module")
-def clf() -> DWACClassifier:
+def of_sixty_rows() -> DWACClassifier:
     return DWACClassifier(**SPLIT).fit(*noisy_rows(60, 0))
 
 
@@ -53,42 +53,42 @@ def test_votes_far_apart_keep_their_digits() -> None:
     assert float(found[2]) == pytest.approx(float(-0.5 * p.log().sum()))  # one vote decides all
 
 
-def test_the_first_row_is_worth_most_to_the_pool(clf) -> None:
-    table = clf.label_next(POOL, n=16)  # 5 times as many: all of them are compared
+def test_the_first_row_is_worth_most_to_the_pool(of_sixty_rows) -> None:
+    table = of_sixty_rows.label_next(POOL, n=16)  # 5 times as many: all of them are compared
     assert table.index.isin(POOL.index).all()
     assert table.index.is_unique
     assert table.index.name == "id"
     assert len(table) == 16
-    votes, prior = clf.log_class_weights(POOL), np.exp(clf._log_shares())
+    votes, prior = of_sixty_rows.log_class_weights(POOL), np.exp(of_sixty_rows._log_shares())
     smooth = np.log(np.exp(votes) + 0.01 * prior * np.exp(votes).sum(axis=1, keepdims=True))
-    h, p = clf.embed(POOL).astype(float), clf.predict_proba(POOL)
+    h, p = of_sixty_rows.embed(POOL).astype(float), of_sixty_rows.predict_proba(POOL)
     worth = {}
     for c, name in enumerate(POOL.index):
         squares = torch.as_tensor(((h - h[c]) ** 2).sum(axis=1))
-        log_w = clf.references_.log_weights_at(squares).numpy()
+        log_w = of_sixty_rows.references_.log_weights_at(squares).numpy()
         each = [[divergence(log_w[j], smooth[j], y) for y in range(2)] for j in range(len(h))]
         worth[name] = float((np.array(each) @ p[c]).mean())
     first = table.index[0]
     assert worth[first] == pytest.approx(max(worth.values()), rel=1e-4)
     assert table["expected_worth"].iloc[0] == pytest.approx(worth[first], rel=1e-4)
-    assert table.loc[first, "probability"] == pytest.approx(clf.predict_proba(POOL.loc[[first]]).max())
-    assert table.loc[first, "prediction"] == clf.predict(POOL.loc[[first]])[0]
+    assert table.loc[first, "probability"] == pytest.approx(of_sixty_rows.predict_proba(POOL.loc[[first]]).max())
+    assert table.loc[first, "prediction"] == of_sixty_rows.predict(POOL.loc[[first]])[0]
 
 
-def test_one_of_two_equal_rows_is_enough(clf) -> None:
+def test_one_of_two_equal_rows_is_enough(of_sixty_rows) -> None:
     twice = pd.concat([POOL, POOL.rename(index="again {}".format)])
-    table = clf.label_next(twice, n=4)
+    table = of_sixty_rows.label_next(twice, n=4)
     assert len({name.removeprefix("again ") for name in table.index}) == 4
 
 
-def test_rows_that_should_profit_can_be_others(clf) -> None:
-    table = clf.label_next(POOL, n=3, X=noisy_rows(20, 5)[0])
+def test_rows_that_should_profit_can_be_others(of_sixty_rows) -> None:
+    table = of_sixty_rows.label_next(POOL, n=3, X=noisy_rows(20, 5)[0])
     assert table.attrs["judges"] == 20
-    assert clf.label_next(POOL, n=3).attrs["judges"] == len(POOL)
+    assert of_sixty_rows.label_next(POOL, n=3).attrs["judges"] == len(POOL)
 
 
-def test_names_and_small_pools(clf) -> None:
-    table = clf.label_next(POOL.iloc[:3], n=10, ids=["a", "b", "c"])
+def test_names_and_small_pools(of_sixty_rows) -> None:
+    table = of_sixty_rows.label_next(POOL.iloc[:3], n=10, ids=["a", "b", "c"])
     assert sorted(table.index) == ["a", "b", "c"]
 
 
@@ -105,9 +105,9 @@ def test_classes_with_weights_vote_with_them() -> None:
     assert np.isfinite(clf.label_next(POOL, n=3)["expected_worth"]).all()
 
 
-def test_errors_say_what_to_do(clf) -> None:
+def test_errors_say_what_to_do(of_sixty_rows) -> None:
     with refuses(InputError, "n", 1, 0):
-        clf.label_next(POOL, n=0)
+        of_sixty_rows.label_next(POOL, n=0)
     with refuses(HeadError, "softmax", "head='dwac'"):
         DWACClassifier(head="softmax", **SPLIT).fit(*noisy_rows(60, 0)).label_next(POOL)
     X = np.random.default_rng(2).normal(size=(60, 3))

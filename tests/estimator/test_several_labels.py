@@ -38,14 +38,14 @@ def songs(n: int = 300, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 @pytest.fixture(scope="module")
-def crossed() -> DWACClassifier:
+def crossed_labels() -> DWACClassifier:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # rows without a label are said, and tested below
         return DWACClassifier(random_state=0, device="cpu").fit(*songs())
 
 
 @pytest.fixture(scope="module")
-def split() -> DWACClassifier:
+def split_labels() -> DWACClassifier:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return DWACClassifier(cross_fit=False, epochs=8, learning_rate=1e-2, random_state=0, device="cpu").fit(
@@ -53,9 +53,9 @@ def split() -> DWACClassifier:
         )
 
 
-def test_labels_are_predicted_from_the_same_votes(crossed, split) -> None:
+def test_labels_are_predicted_from_the_same_votes(crossed_labels, split_labels) -> None:
     X, Y = songs(200, seed=1)
-    for clf in (crossed, split):
+    for clf in (crossed_labels, split_labels):
         found = clf.predict(X)
         assert found.shape == (200, 3)
         assert f1_score(Y, found, average="micro") > 0.8
@@ -64,20 +64,20 @@ def test_labels_are_predicted_from_the_same_votes(crossed, split) -> None:
         assert clf.classes_.tolist() == ["happy", "calm", "sad"]
 
 
-def test_a_label_has_the_share_of_the_votes_of_those_who_have_it(split) -> None:
+def test_a_label_has_the_share_of_the_votes_of_those_who_have_it(split_labels) -> None:
     X, _ = songs(4, seed=2)
-    refs = split.references_
-    held = split.target_.table[refs.labels.numpy()]
-    for row, p in zip(split.embed(X), split.predict_proba(X), strict=True):
+    refs = split_labels.references_
+    held = split_labels.target_.table[refs.labels.numpy()]
+    for row, p in zip(split_labels.embed(X), split_labels.predict_proba(X), strict=True):
         squared = np.square(row.astype(float) - refs.embeddings.numpy().astype(float)).sum(axis=1)
         log_w = refs.log_weights_at(torch.as_tensor(squared)).numpy()
         w = np.exp(log_w - log_w.max())
         np.testing.assert_allclose(p, w @ held / w.sum(), atol=1e-4)
 
 
-def test_decisions_are_wrong_at_most_as_often_as_allowed(split) -> None:
+def test_decisions_are_wrong_at_most_as_often_as_allowed(split_labels) -> None:
     X, Y = songs(3000, seed=3)
-    decided = split.conformal(X).decisions(0.1)
+    decided = split_labels.conformal(X).decisions(0.1)
     assert set(np.unique(decided)) <= {-1, 0, 1}
     truth = Y.to_numpy()
     for label in range(3):
@@ -87,21 +87,21 @@ def test_decisions_are_wrong_at_most_as_often_as_allowed(split) -> None:
             assert wrong < 0.1 + 0.12  # 70 calibration rows: three standard deviations of the beta law
 
 
-def test_sets_miss_few_labels(crossed, split) -> None:
+def test_sets_miss_few_labels(crossed_labels, split_labels) -> None:
     X, Y = songs(1500, seed=4)
-    for clf in (crossed, split):
+    for clf in (crossed_labels, split_labels):
         sets = clf.predict_set(X, 0.1)
         assert sets.dtype == bool
         assert missed_share(Y, sets) < 0.17
-    certain, seen = split.expected_sets(0.1), crossed.expected_sets(0.1)
+    certain, seen = split_labels.expected_sets(0.1), crossed_labels.expected_sets(0.1)
     assert named(certain, "10.0 %", "miss")
     assert not named(certain, "not certain")
     assert named(seen, "10.0 %", "missed", "on average", "not certain")
 
 
-def test_unlike_rows_are_atypical_and_unreadable_ones_undecided(crossed) -> None:
+def test_unlike_rows_are_atypical_and_unreadable_ones_undecided(crossed_labels) -> None:
     far = pd.DataFrame({"tempo": [60.0], "mode": [-80.0], "loudness": [90.0]})
-    assert crossed.conformal(far).typicality[0] < 0.05
+    assert crossed_labels.conformal(far).typicality[0] < 0.05
     texts = [["loud", "bright"], ["quiet"]] * 30
     clf = DWACClassifier(**QUICK).fit(["a loud bright day", "a quiet night"] * 30, texts)
     with warns(UserWarning, "1 of 2"):
@@ -130,9 +130,9 @@ def test_every_form_of_indicators_gives_the_same_model(form) -> None:
     np.testing.assert_array_equal(DWACClassifier(**QUICK).fit(X, form(Y)).predict_proba(X), wanted)
 
 
-def test_a_saved_model_says_the_same(crossed, split, tmp_path) -> None:
+def test_a_saved_model_says_the_same(crossed_labels, split_labels, tmp_path) -> None:
     X, _ = songs(40, seed=5)
-    for name, clf in (("crossed", crossed), ("split", split)):
+    for name, clf in (("crossed", crossed_labels), ("split", split_labels)):
         again = dwac.load(clf.save(tmp_path / name), device="cpu")
         np.testing.assert_array_equal(again.predict_proba(X), clf.predict_proba(X))
         np.testing.assert_array_equal(again.conformal(X).p_yes, clf.conformal(X).p_yes)
@@ -250,14 +250,14 @@ def test_what_is_no_list_of_labels_is_named() -> None:
         DWACClassifier(**QUICK).fit(X, gaps)
 
 
-def test_private_probabilities_are_those_of_explanations(crossed) -> None:
+def test_private_probabilities_are_those_of_explanations(crossed_labels) -> None:
     X, _ = songs(200, seed=5)
-    found = dwac.estimator.evaluation.predict(crossed, X, private=True)
-    exact = crossed.predict_proba(X)
+    found = dwac.estimator.evaluation.predict(crossed_labels, X, private=True)
+    exact = crossed_labels.predict_proba(X)
     assert np.abs(found.probabilities - exact).max() <= 0.005 + 1e-9
-    for each, row in zip(crossed.explain(X[:20], private=True), found.probabilities, strict=False):
+    for each, row in zip(crossed_labels.explain(X[:20], private=True), found.probabilities, strict=False):
         assert list(each.probabilities.values()) == row.tolist()
-    assert (found.sets(0.1) >= crossed.predict_set(X, 0.1)).all()
+    assert (found.sets(0.1) >= crossed_labels.predict_set(X, 0.1)).all()
 
 
 # Labels in an order

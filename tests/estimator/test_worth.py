@@ -21,7 +21,7 @@ NEW = noisy_rows(60, 1, "new")
 
 
 @pytest.fixture(scope="module")
-def clf() -> DWACClassifier:
+def of_noisy_rows() -> DWACClassifier:
     return DWACClassifier(**SPLIT).fit(*noisy_rows(150, 0))
 
 
@@ -30,94 +30,97 @@ def prior_of(clf: DWACClassifier, y: Any) -> float:
     return float(np.mean([shares[list(clf.classes_).index(label)] for label in y]))
 
 
-def test_shapley_values_sum_to_what_the_votes_add_to_the_prior(clf) -> None:
+def test_shapley_values_sum_to_what_the_votes_add_to_the_prior(of_noisy_rows) -> None:
     X, y = NEW
-    table = clf.worth(X, y)
-    assert table.index.tolist() == clf.references_.ids.tolist()
+    table = of_noisy_rows.worth(X, y)
+    assert table.index.tolist() == of_noisy_rows.references_.ids.tolist()
     assert table.index.name == "id"
-    p = clf.predict_proba(X)[np.arange(len(y)), [list(clf.classes_).index(label) for label in y]]
-    assert table["worth"].sum() == pytest.approx(p.mean() - prior_of(clf, y), abs=1e-4)
+    p = of_noisy_rows.predict_proba(X)[np.arange(len(y)), [list(of_noisy_rows.classes_).index(label) for label in y]]
+    assert table["worth"].sum() == pytest.approx(p.mean() - prior_of(of_noisy_rows, y), abs=1e-4)
     assert table.attrs["queries"] == 60
     assert 0 < table.attrs["error"] <= 1e-4
     np.testing.assert_allclose(table["standard_error"], table["deviation"] / np.sqrt(60))
 
 
-def test_leave_one_out_is_what_forgetting_changes(clf) -> None:
+def test_leave_one_out_is_what_forgetting_changes(of_noisy_rows) -> None:
     X, y = NEW
-    table, h = clf.worth(X, y, method="leave_one_out"), clf.embed(X)
-    codes = np.array([list(clf.classes_).index(label) for label in y])
+    table, h = of_noisy_rows.worth(X, y, method="leave_one_out"), of_noisy_rows.embed(X)
+    codes = np.array([list(of_noisy_rows.classes_).index(label) for label in y])
 
     def mean(references: Any) -> float:
         return float(references.probabilities(h)[np.arange(len(y)), codes].mean())
 
-    for name in clf.references_.ids[[0, 17, 60]]:
-        without = copy(clf.references_)
+    for name in of_noisy_rows.references_.ids[[0, 17, 60]]:
+        without = copy(of_noisy_rows.references_)
         without.remove([name])
-        assert table.loc[name, "worth"] == pytest.approx(mean(clf.references_) - mean(without), abs=1e-6)
+        assert table.loc[name, "worth"] == pytest.approx(mean(of_noisy_rows.references_) - mean(without), abs=1e-6)
 
 
-def test_wrong_labels_are_worth_less(clf) -> None:
+def test_wrong_labels_are_worth_less(of_noisy_rows) -> None:
     X, y = noisy_rows(150, 0)
-    table = clf.worth(*NEW)
+    table = of_noisy_rows.worth(*NEW)
     wrong = ((X["a"] + 0.3 * X["b"] > 0) != (y == "yes")).loc[table.index]
     worth = table["worth"]
     assert worth[wrong].mean() < 0 < worth[~wrong].mean()
     assert (table["label"] == y.loc[table.index]).all()
-    banzhaf = clf.worth(*NEW, method="banzhaf")["worth"]
+    banzhaf = of_noisy_rows.worth(*NEW, method="banzhaf")["worth"]
     assert banzhaf[wrong].mean() < 0 < banzhaf[~wrong].mean()
 
 
 @pytest.mark.parametrize("utility", ["log_probability", "accuracy"])
-def test_worth_for_other_utilities_ranks_much_alike(clf, utility: str) -> None:
-    usual, other = clf.worth(*NEW)["worth"], clf.worth(*NEW, utility=utility)["worth"]
+def test_worth_for_other_utilities_ranks_much_alike(of_noisy_rows, utility: str) -> None:
+    usual, other = of_noisy_rows.worth(*NEW)["worth"], of_noisy_rows.worth(*NEW, utility=utility)["worth"]
     assert usual.corr(other, method="spearman") > 0.8
     if utility == "accuracy":
-        assert other.sum() == pytest.approx(clf.score(*NEW) - prior_of(clf, NEW[1]), abs=1e-4)
+        assert other.sum() == pytest.approx(of_noisy_rows.score(*NEW) - prior_of(of_noisy_rows, NEW[1]), abs=1e-4)
 
 
-def test_groups_are_worth_what_all_of_their_examples_bring_at_once(clf) -> None:
+def test_groups_are_worth_what_all_of_their_examples_bring_at_once(of_noisy_rows) -> None:
     owner = pd.Series(["ann", "bob", "cat"] * 50, index=noisy_rows(150, 0)[0].index)
-    table = clf.worth(*NEW, groups=owner)
+    table = of_noisy_rows.worth(*NEW, groups=owner)
     assert sorted(table.index) == ["ann", "bob", "cat"]
-    assert table["examples"].sum() == len(clf.references_)
-    assert table["worth"].sum() == pytest.approx(clf.worth(*NEW)["worth"].sum(), abs=2e-4)
-    in_order = clf.worth(*NEW, groups=owner.loc[clf.references_.ids].tolist())
+    assert table["examples"].sum() == len(of_noisy_rows.references_)
+    assert table["worth"].sum() == pytest.approx(of_noisy_rows.worth(*NEW)["worth"].sum(), abs=2e-4)
+    in_order = of_noisy_rows.worth(*NEW, groups=owner.loc[of_noisy_rows.references_.ids].tolist())
     pd.testing.assert_frame_equal(in_order, table)
-    pd.testing.assert_frame_equal(clf.worth(*NEW, groups=owner.to_dict()), table)
-    unknown = clf.worth(*NEW, groups=owner.where(owner != "bob", None))
+    pd.testing.assert_frame_equal(of_noisy_rows.worth(*NEW, groups=owner.to_dict()), table)
+    unknown = of_noisy_rows.worth(*NEW, groups=owner.where(owner != "bob", None))
     pd.testing.assert_frame_equal(unknown.rename(index={"missing": "bob"}), table)
 
 
-def test_groups_may_be_a_column_of_the_training_data(clf) -> None:
-    alone = clf.worth(*NEW)["worth"]  # every value of the column occurs once
-    found = clf.worth(*NEW, groups="a")["worth"]
+def test_groups_may_be_a_column_of_the_training_data(of_noisy_rows) -> None:
+    alone = of_noisy_rows.worth(*NEW)["worth"]  # every value of the column occurs once
+    found = of_noisy_rows.worth(*NEW, groups="a")["worth"]
     np.testing.assert_allclose(found.loc[noisy_rows(150, 0)[0].loc[alone.index, "a"]], alone, atol=1e-6)
     with refuses(InputError, "groups", "a, b, c", "owner"):
-        clf.worth(*NEW, groups="owner")
+        of_noisy_rows.worth(*NEW, groups="owner")
 
 
-def test_nobody_votes_on_itself(clf) -> None:
+def test_nobody_votes_on_itself(of_noisy_rows) -> None:
     X, y = noisy_rows(150, 0)
-    voter = clf.references_.ids[:1].tolist()
-    table, without = clf.worth(X.loc[voter], y.loc[voter], ids=voter, tolerance=1e-8), copy(clf.references_)
+    voter = of_noisy_rows.references_.ids[:1].tolist()
+    table, without = (
+        of_noisy_rows.worth(X.loc[voter], y.loc[voter], ids=voter, tolerance=1e-8),
+        copy(of_noisy_rows.references_),
+    )
     assert table.loc[voter[0], "worth"] == 0
     assert np.isnan(table["deviation"]).all()  # of one row
     without.remove(voter)
-    log_w, code = without.every_vote(clf.embed(X.loc[voter])), list(clf.classes_).index(y[voter[0]])
+    log_w, code = without.every_vote(of_noisy_rows.embed(X.loc[voter])), list(of_noisy_rows.classes_).index(y[voter[0]])
     others = of_mean(
         torch.as_tensor(log_w),
         (without.labels == code).double(),
-        torch.tensor([prior_of(clf, y.loc[voter])]),
+        torch.tensor([prior_of(of_noisy_rows, y.loc[voter])]),
         tolerance=1e-8,
     )[0]
     np.testing.assert_allclose(table["worth"].iloc[1:], others[0], atol=1e-8)
 
 
-def test_a_label_nobody_has_and_a_row_nobody_can_read_judge_no_one(clf) -> None:
+def test_a_label_nobody_has_and_a_row_nobody_can_read_judge_no_one(of_noisy_rows) -> None:
     X, y = NEW
-    assert (clf.worth(X[:2], ["maybe"] * 2)["relative"] == 0).all()  # all are worth the same
-    unknown = clf.worth(X[:2], ["maybe", y.iloc[1]])
-    np.testing.assert_allclose(unknown["worth"], clf.worth(X[1:2], y[1:2])["worth"] / 2, atol=1e-4)
+    assert (of_noisy_rows.worth(X[:2], ["maybe"] * 2)["relative"] == 0).all()  # all are worth the same
+    unknown = of_noisy_rows.worth(X[:2], ["maybe", y.iloc[1]])
+    np.testing.assert_allclose(unknown["worth"], of_noisy_rows.worth(X[1:2], y[1:2])["worth"] / 2, atol=1e-4)
 
 
 def test_several_labels_are_worth_what_they_add_to_being_right(tmp_path) -> None:
@@ -191,28 +194,28 @@ def test_numbers_are_compared_with_similar_ones_and_rare_labels_with_each_other(
     assert table["relative"][table["label"] >= 2].std(ddof=0) == pytest.approx(1)
 
 
-def test_representatives_are_players_with_the_votes_of_all_they_stand_for(clf) -> None:
-    few = clf.condense(10)
+def test_representatives_are_players_with_the_votes_of_all_they_stand_for(of_noisy_rows) -> None:
+    few = of_noisy_rows.condense(10)
     table = few.worth(*NEW)
-    assert len(table) == len(few.references_) < len(clf.references_)
-    assert table["size"].sum() == len(clf.references_)
+    assert len(table) == len(few.references_) < len(of_noisy_rows.references_)
+    assert table["size"].sum() == len(of_noisy_rows.references_)
 
 
-def test_errors_say_what_to_do(clf, tmp_path) -> None:
+def test_errors_say_what_to_do(of_noisy_rows, tmp_path) -> None:
     with refuses(InputError, "method"):
-        clf.worth(*NEW, method="knn")
+        of_noisy_rows.worth(*NEW, method="knn")
     with refuses(InputError, "utility"):
-        clf.worth(*NEW, utility="auc")
+        of_noisy_rows.worth(*NEW, utility="auc")
     with refuses(ShapeError, "groups", 1):
-        clf.worth(*NEW, groups=["ann"])
-    with refuses(IdError, "groups", repr(clf.references_.ids[0])):
-        clf.worth(*NEW, groups=pd.Series(["ann"], index=["nobody"]))
-    voters = clf.references_.ids.tolist()
+        of_noisy_rows.worth(*NEW, groups=["ann"])
+    with refuses(IdError, "groups", repr(of_noisy_rows.references_.ids[0])):
+        of_noisy_rows.worth(*NEW, groups=pd.Series(["ann"], index=["nobody"]))
+    voters = of_noisy_rows.references_.ids.tolist()
     with refuses(IdError, voters[0]):
-        clf.worth(*NEW, groups=pd.Series("ann", index=[*voters, voters[0]]))
+        of_noisy_rows.worth(*NEW, groups=pd.Series("ann", index=[*voters, voters[0]]))
     with refuses(InputError, "Series", 3):
-        clf.worth(*NEW, groups=3)
+        of_noisy_rows.worth(*NEW, groups=3)
     with refuses(HeadError, "softmax", "head='dwac'"):
         DWACClassifier(head="softmax", **SPLIT).fit(*noisy_rows(150, 0)).worth(*NEW)
     with refuses(PrivacyError, "private", "saved from"):
-        dwac.load(clf.save(tmp_path / "model", include_examples=False)).worth(*NEW)
+        dwac.load(of_noisy_rows.save(tmp_path / "model", include_examples=False)).worth(*NEW)

@@ -265,13 +265,13 @@ def fitted(**settings: Any) -> DWACClassifier:
 
 
 @pytest.fixture(scope="module")
-def clf() -> DWACClassifier:
+def of_moods() -> DWACClassifier:
     return fitted(cross_fit=False, epochs=12)
 
 
 @pytest.fixture(scope="module", params=["cross-fitted", "split"])
 def either(request: pytest.FixtureRequest) -> DWACClassifier:
-    return request.getfixturevalue("clf") if request.param == "split" else fitted(cross_fit=True)
+    return request.getfixturevalue("of_moods") if request.param == "split" else fitted(cross_fit=True)
 
 
 def test_explanations_agree_with_predictions_and_p_values(either: DWACClassifier) -> None:
@@ -290,13 +290,13 @@ def test_explanations_agree_with_predictions_and_p_values(either: DWACClassifier
             assert e.groups[0].words is not None
 
 
-def test_one_label_may_be_explained_alone(clf: DWACClassifier) -> None:
+def test_one_label_may_be_explained_alone(of_moods: DWACClassifier) -> None:
     X = emotions(4, seed=1)[0]
-    alone, all_ = clf.explain(X, label="sad"), clf.explain(X)
+    alone, all_ = of_moods.explain(X, label="sad"), of_moods.explain(X)
     assert [type(e) for e in alone] == [Explanation] * 4
     assert [e.to_dict() for e in alone] == [found["sad"].to_dict() for found in all_]
     with refuses(LabelError, "label", "calm", "sad", "loud", "glad"):
-        clf.explain(X, label="glad")
+        of_moods.explain(X, label="glad")
 
 
 def test_private_explanations_agree_with_private_decisions(either: DWACClassifier) -> None:
@@ -311,22 +311,22 @@ def test_private_explanations_agree_with_private_decisions(either: DWACClassifie
         assert "song-" not in str(found) + found.to_html() + json.dumps(found.to_dict())
 
 
-def test_a_condensed_model_explains_its_labels(clf: DWACClassifier) -> None:
+def test_a_condensed_model_explains_its_labels(of_moods: DWACClassifier) -> None:
     X = emotions(3, seed=1)[0]
-    few = clf.condense(40)
+    few = of_moods.condense(40)
     found = few.explain(X)
     assert [list(each.probabilities.values()) for each in found] == few.predict_proba(X).tolist()
     e = found[0]["sad"]
-    assert (e.n_references, e.n_examples) == (40, len(clf.references_))
+    assert (e.n_references, e.n_examples) == (40, len(of_moods.references_))
     assert e.groups[0].words is not None
     assert named(e, "40 representatives")
 
 
-def test_descriptions_follow_edits(clf: DWACClassifier) -> None:
+def test_descriptions_follow_edits(of_moods: DWACClassifier) -> None:
     X = emotions(3, seed=1)[0]
-    before = clf.explain(X, label="sad")[0]
-    assert clf.explain(X, label="sad")[0]._source.descriptions is before._source.descriptions  # found once
-    few = clf.condense(40)
+    before = of_moods.explain(X, label="sad")[0]
+    assert of_moods.explain(X, label="sad")[0]._source.descriptions is before._source.descriptions  # found once
+    few = of_moods.condense(40)
     few.forget([before.neighbors[0].id])
     assert before.neighbors[0].id not in {n.id for n in few.explain(X, 40, label="sad")[0].neighbors}
 

@@ -32,13 +32,17 @@ def fitted(y: Any, *, crossed: bool, **more: Any) -> DWACRegressor:
 
 
 @pytest.fixture(scope="module")
-def reg() -> DWACRegressor:
+def of_costs() -> DWACRegressor:
     return fitted(cost(X).rename("cost"), crossed=False)
 
 
 @pytest.fixture(scope="module", params=["cross-fitted", "split"])
 def either(request: pytest.FixtureRequest) -> DWACRegressor:
-    return request.getfixturevalue("reg") if request.param == "split" else fitted(cost(X).rename("cost"), crossed=True)
+    return (
+        request.getfixturevalue("of_costs")
+        if request.param == "split"
+        else fitted(cost(X).rename("cost"), crossed=True)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -67,27 +71,27 @@ def test_explanations_agree_with_predictions_intervals_and_typicality(either: DW
         assert json.loads(json.dumps(e.to_dict()))["prediction"] == e.prediction
 
 
-def test_removal_does_what_was_said(reg: DWACRegressor) -> None:
-    e = reg.explain(NEW[:1], k=3)[0]
+def test_removal_does_what_was_said(of_costs: DWACRegressor) -> None:
+    e = of_costs.explain(NEW[:1], k=3)[0]
     most = e.influential[0]
-    left = reg.references_.snapshot()
+    left = of_costs.references_.snapshot()
     left.remove([most.id])
-    h = torch.as_tensor(reg.embed(NEW[:1]))
+    h = torch.as_tensor(of_costs.embed(NEW[:1]))
     assert float(left.distribution(h).mean[0, 0]) - e.prediction == pytest.approx(most.move, rel=1e-6)
-    for other in reg.references_.ids[:40]:
-        one = reg.references_.snapshot()
+    for other in of_costs.references_.ids[:40]:
+        one = of_costs.references_.snapshot()
         one.remove([other])
         assert abs(float(one.distribution(h).mean[0, 0]) - e.prediction) <= abs(most.move) * (1 + 1e-9)
 
 
-def test_embeddings_may_be_given_and_other_voters_asked(reg: DWACRegressor) -> None:
-    h = torch.as_tensor(reg.embed(NEW))
-    first, asked = reg.explain(NEW, 4), reg.explain_of(h, 4)
+def test_embeddings_may_be_given_and_other_voters_asked(of_costs: DWACRegressor) -> None:
+    h = torch.as_tensor(of_costs.embed(NEW))
+    first, asked = of_costs.explain(NEW, 4), of_costs.explain_of(h, 4)
     assert [e.prediction for e in first] == pytest.approx([e.prediction for e in asked])
     assert asked[0].typicality is None
-    left = reg.references_.snapshot()
+    left = of_costs.references_.snapshot()
     left.remove([first[0].neighbors[0].id])
-    other = reg.explain_of(h, 4, references=left)[0]
+    other = of_costs.explain_of(h, 4, references=left)[0]
     assert other.neighbors[0].id == first[0].neighbors[1].id
     assert other.prediction != first[0].prediction
 
@@ -104,12 +108,12 @@ def test_several_numbers_agree_with_predictions(two: DWACRegressor) -> None:
     assert len(json.loads(json.dumps(e.to_dict()))["quantiles"]["0.5"]) == 2
 
 
-def test_few_representatives_explain_for_all(reg: DWACRegressor) -> None:
-    few = reg.condense(40)
+def test_few_representatives_explain_for_all(of_costs: DWACRegressor) -> None:
+    few = of_costs.condense(40)
     found = few.explain(NEW)
     assert [e.prediction for e in found] == few.predict(NEW).tolist()
     e = found[0]
-    assert (e.n_references, e.n_examples) == (40, len(reg.references_))
+    assert (e.n_references, e.n_examples) == (40, len(of_costs.references_))
     assert sum(group.share for group in e.groups) == pytest.approx(1, abs=1e-9)
     assert e.groups[0].words
     assert named(e, "40 representatives", few.agreement_)
@@ -148,11 +152,11 @@ def test_a_network_without_votes_has_nobody_to_show() -> None:
         model.explain(NEW)
 
 
-def test_wrong_settings_are_an_error(reg: DWACRegressor) -> None:
+def test_wrong_settings_are_an_error(of_costs: DWACRegressor) -> None:
     with refuses(InputError, "epsilon", "(0, 1)", 1.5):
-        reg.explain(NEW, epsilon=1.5)
+        of_costs.explain(NEW, epsilon=1.5)
     with refuses(InputError, "k", 0):
-        reg.explain(NEW, 0)
+        of_costs.explain(NEW, 0)
 
 
 # Privacy
@@ -180,8 +184,8 @@ def test_a_model_saved_without_its_examples_explains_in_private(either: DWACRegr
     assert not model.explain(NEW, private=False)[0].private
 
 
-def test_private_intervals_hold_the_exact_ones_and_are_hardly_wider(reg: DWACRegressor) -> None:
-    for exact, rounded in zip(reg.explain(NEW), reg.explain(NEW, private=True), strict=True):
+def test_private_intervals_hold_the_exact_ones_and_are_hardly_wider(of_costs: DWACRegressor) -> None:
+    for exact, rounded in zip(of_costs.explain(NEW), of_costs.explain(NEW, private=True), strict=True):
         step = rounded._numerals[0].step
         assert rounded.interval[0] <= exact.interval[0] < rounded.interval[0] + step
         assert rounded.interval[1] - step < exact.interval[1] <= rounded.interval[1]

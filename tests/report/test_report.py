@@ -38,15 +38,15 @@ from tests.report.helpers import EVIL, Reader, check_safe, table
 
 
 @pytest.fixture(scope="module")
-def clf() -> DWACClassifier:
+def of_answers() -> DWACClassifier:
     return DWACClassifier(epochs=8, random_state=0, device="cpu").fit(*table())
 
 
 @pytest.fixture(scope="module")
-def page(clf: DWACClassifier, tmp_path_factory: pytest.TempPathFactory) -> str:
+def page(of_answers: DWACClassifier, tmp_path_factory: pytest.TempPathFactory) -> str:
     X, y = table(200, seed=1)
     path = tmp_path_factory.mktemp("report") / "report.html"
-    assert report.write(clf, X, y, path, unlike=X.assign(signal=80.0), title="A report", cases=2) == path
+    assert report.write(of_answers, X, y, path, unlike=X.assign(signal=80.0), title="A report", cases=2) == path
     return path.read_text()
 
 
@@ -71,30 +71,30 @@ def test_the_report_is_one_safe_file_that_reads_well(page: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_report_is_the_same_every_time(clf: DWACClassifier, tmp_path: Path) -> None:
+def test_the_report_is_the_same_every_time(of_answers: DWACClassifier, tmp_path: Path) -> None:
     X, y = table(60, seed=1)
-    one, two = (report.write(clf, X, y, tmp_path / name).read_bytes() for name in "ab")
+    one, two = (report.write(of_answers, X, y, tmp_path / name).read_bytes() for name in "ab")
     assert one == two
 
 
-def test_the_report_says_what_the_library_measures(clf: DWACClassifier, page: str) -> None:
+def test_the_report_says_what_the_library_measures(of_answers: DWACClassifier, page: str) -> None:
     X, y = table(200, seed=1)
-    text, codes = Reader(page).words, np.searchsorted(clf.classes_, y)
-    assert f"Accuracy {100 * clf.score(X, y):.1f}".rstrip("0").rstrip(".") in text
-    assert f"Calibration error {metrics.calibration_error(codes, clf.predict_proba(X)):.4f}" in text
-    trust: Any = clf.conformal(X)
+    text, codes = Reader(page).words, np.searchsorted(of_answers.classes_, y)
+    assert f"Accuracy {100 * of_answers.score(X, y):.1f}".rstrip("0").rstrip(".") in text
+    assert f"Calibration error {metrics.calibration_error(codes, of_answers.predict_proba(X)):.4f}" in text
+    trust: Any = of_answers.conformal(X)
     assert f"Mean typicality {trust.typicality.mean():.3f}" in text
     covered = metrics.coverage(codes, trust.label_sets(0.1))
     assert f"0.1 90 % {words.percent(covered)}".replace("\u00a0", " ") in text
     assert f"{metrics.set_sizes(trust.label_sets(0.1)).mean:.2f}" in text
-    for label in clf.classes_:
+    for label in of_answers.classes_:
         share = metrics.coverage(codes[y == label], trust.label_sets(0.05)[y == label])
         assert re.search(rf"{label} {(y == label).sum()} .* {words.percent(share)}".replace("\u00a0", " "), text)
 
 
-def test_each_number_has_a_sentence(clf: DWACClassifier) -> None:
+def test_each_number_has_a_sentence(of_answers: DWACClassifier) -> None:
     X, y = table(100, seed=1)
-    found = ClassFindings.of(clf, X, y, unlike=X.assign(signal=50.0))
+    found = ClassFindings.of(of_answers, X, y, unlike=X.assign(signal=50.0))
     data = partial(card.data, target=card.classes(found))
     for facts in (card.headline, data, card.model, card.probabilities, card.typicality):
         for fact in facts(found):
@@ -103,12 +103,12 @@ def test_each_number_has_a_sentence(clf: DWACClassifier) -> None:
             assert re.search(r"[.)]$", fact.meaning), fact
 
 
-def test_predictions_are_explained_by_the_explanation_itself(clf: DWACClassifier, page: str) -> None:
+def test_predictions_are_explained_by_the_explanation_itself(of_answers: DWACClassifier, page: str) -> None:
     X, y = table(200, seed=1)
-    found, text = ClassFindings.of(clf, X, y), Reader(page).words
+    found, text = ClassFindings.of(of_answers, X, y), Reader(page).words
     for rows in found.cases(2).values():
         for row in rows:
-            (explained,) = clf.explain(X.iloc[[row]])
+            (explained,) = of_answers.explain(X.iloc[[row]])
             assert f"Example {X.index[row]}: predicted {explained.label}" in text
             for sentence in explained.sentences():
                 assert sentence in text
@@ -118,13 +118,13 @@ def test_predictions_are_explained_by_the_explanation_itself(clf: DWACClassifier
                 assert f"{words.percent(group.share)} {group.size} {group.description}".replace("\u00a0", " ") in text
 
 
-def test_cases_are_what_they_are_called(clf: DWACClassifier) -> None:
+def test_cases_are_what_they_are_called(of_answers: DWACClassifier) -> None:
     X, y = table(400, seed=2)
     y[:6] = np.where(y[:6] == "yes", "no", "yes")
-    found = ClassFindings.of(clf, X, y)
+    found = ClassFindings.of(of_answers, X, y)
     chosen = found.cases(3)
-    predicted = clf.predict(X)
-    trust: Any = clf.conformal(X)
+    predicted = of_answers.predict(X)
+    trust: Any = of_answers.conformal(X)
     assert all(predicted[row] == y[row] for row in chosen["typical"])
     assert {y[row] for row in chosen["typical"]} == {"yes", "no"}
     assert all(predicted[row] != y[row] for row in chosen["wrong"])
@@ -140,10 +140,10 @@ def test_cases_are_what_they_are_called(clf: DWACClassifier) -> None:
 
 
 @pytest.mark.slow
-def test_the_report_counts_groups_as_explanations_do(clf: DWACClassifier, page: str) -> None:
+def test_the_report_counts_groups_as_explanations_do(of_answers: DWACClassifier, page: str) -> None:
     X, y = table(200, seed=1)
-    found, text = ClassFindings.of(clf, X, y), Reader(page).words
-    explained = clf.explain(X)
+    found, text = ClassFindings.of(of_answers, X, y), Reader(page).words
+    explained = of_answers.explain(X)
     assert found.deciding is not None
     assert found.deciding.n == found.deciding.of == 200
     assert found.deciding.groups == np.median([e.deciding_groups for e in explained])
@@ -158,28 +158,30 @@ def test_the_report_counts_groups_as_explanations_do(clf: DWACClassifier, page: 
 
 
 def test_the_largest_groups_of_each_class_are_shown_with_their_most_central_example(
-    clf: DWACClassifier, page: str
+    of_answers: DWACClassifier, page: str
 ) -> None:
-    text, groups, described = Reader(page).words, clf.references_.groups, clf.descriptions_
+    text, groups, described = Reader(page).words, of_answers.references_.groups, of_answers.descriptions_
     assert described is not None
-    for code, name in enumerate(clf.classes_):
+    for code, name in enumerate(of_answers.classes_):
         mine = np.flatnonzero(groups.labels == code)
         for group in mine[np.argsort(-groups.sizes[mine], kind="stable")][:3]:
-            central = clf.references_.ids[groups.representatives[group]]
+            central = of_answers.references_.ids[groups.representatives[group]]
             assert f"{name} {groups.sizes[group]:.0f} {described[group]} {central}" in text
 
 
-def test_with_many_test_rows_a_sample_is_said_to_be_one(clf: DWACClassifier) -> None:
+def test_with_many_test_rows_a_sample_is_said_to_be_one(of_answers: DWACClassifier) -> None:
     X, y = table(250, seed=3)
-    found = ClassFindings.of(clf, X, y)
+    found = ClassFindings.of(of_answers, X, y)
     assert any(named(fact.meaning, 200, 250) for fact in card.groups(found))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-def test_a_condensed_model_says_how_many_represent_how_many_and_how_well(clf: DWACClassifier, tmp_path: Path) -> None:
-    few = clf.condense(12)
-    known, total = few.agreement_, len(clf.references_)
+def test_a_condensed_model_says_how_many_represent_how_many_and_how_well(
+    of_answers: DWACClassifier, tmp_path: Path
+) -> None:
+    few = of_answers.condense(12)
+    known, total = few.agreement_, len(of_answers.references_)
     assert known is not None
     X, y = table(60, seed=1)
     text = check_safe(report.write(few, X, y, tmp_path / "a.html").read_text()).words
@@ -257,13 +259,15 @@ def test_a_large_picture_is_shown_small_and_a_broken_one_not_at_all() -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_private_report_holds_labels_and_rounded_shares_alone(clf: DWACClassifier, page: str, tmp_path: Path) -> None:
+def test_a_private_report_holds_labels_and_rounded_shares_alone(
+    of_answers: DWACClassifier, page: str, tmp_path: Path
+) -> None:
     X, y = table(200, seed=1)
-    clf.save(tmp_path / "model", include_examples=False)
+    of_answers.save(tmp_path / "model", include_examples=False)
     kept = load(tmp_path / "model", device="cpu")
     shown = {
         "without records": report.write(kept, X, y, tmp_path / "a.html").read_text(),
-        "asked for": report.write(clf, X, y, tmp_path / "b.html", private=True).read_text(),
+        "asked for": report.write(of_answers, X, y, tmp_path / "b.html", private=True).read_text(),
     }
     assert "Secretville" in page
     for private in shown.values():
@@ -308,15 +312,15 @@ def test_calibration_by_class_is_reported_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_what_cannot_be_reported_on_is_refused_with_a_reason(clf: DWACClassifier, tmp_path: Path) -> None:
+def test_what_cannot_be_reported_on_is_refused_with_a_reason(of_answers: DWACClassifier, tmp_path: Path) -> None:
     X, y = table(50, seed=1)
     softmax = DWACClassifier(head="softmax", epochs=1, device="cpu").fit(*table(100))
     with refuses(HeadError, "head='dwac'"):
         report.write(softmax, X, y, tmp_path / "r.html")
     with refuses(LabelError, "'maybe'", "'no'", "'yes'"):
-        report.write(clf, X, ["maybe"] * 50, tmp_path / "r.html")
+        report.write(of_answers, X, ["maybe"] * 50, tmp_path / "r.html")
     with refuses(StorageError, tmp_path / "no" / "r.html"):
-        report.write(clf, X, y, tmp_path / "no" / "r.html", cases=0)
+        report.write(of_answers, X, y, tmp_path / "no" / "r.html", cases=0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -351,8 +355,8 @@ def test_rows_of_training_are_known_again_and_others_with_their_numbers_are_not(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-def test_a_report_on_training_rows_says_so(clf: DWACClassifier, tmp_path: Path) -> None:
-    text = Reader(report.write(clf, *table(), tmp_path / "r.html").read_text()).words
+def test_a_report_on_training_rows_says_so(of_answers: DWACClassifier, tmp_path: Path) -> None:
+    text = Reader(report.write(of_answers, *table(), tmp_path / "r.html").read_text()).words
     assert re.search(r"Note: \d+ of the 400 test examples .* training", text)
 
 
@@ -385,8 +389,8 @@ def test_leaving_one_out_is_exact_however_much_the_own_vote_weighs(kernel: str, 
     assert np.allclose(found[finite], wanted[finite], rtol=1e-6, atol=5e-4)
 
 
-def test_relabelled_examples_are_the_first_suspects(clf: DWACClassifier, tmp_path: Path) -> None:
-    clf.save(tmp_path / "model")
+def test_relabelled_examples_are_the_first_suspects(of_answers: DWACClassifier, tmp_path: Path) -> None:
+    of_answers.save(tmp_path / "model")
     changed = load(tmp_path / "model", device="cpu")
     before = set(report.label_issues(changed)["id"])
     votes, refs = report.leave_one_out(changed.references_), changed.references_
@@ -482,18 +486,20 @@ def test_a_softmax_is_judged_out_of_fold_alone() -> None:
     assert (np.diff(issues["probability"]) >= 0).all()
 
 
-def test_votes_out_of_fold_that_the_model_has_are_used(clf: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    refs = clf.references_
+def test_votes_out_of_fold_that_the_model_has_are_used(
+    of_answers: DWACClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refs = of_answers.references_
     labels = refs.labels.numpy()
     votes = np.where(np.arange(2) == labels[:, None], 0.0, -9.0)
     votes[[3, 5]] = votes[[3, 5], ::-1]
     monkeypatch.setattr(DWACClassifier, "out_of_fold_", votes)
-    issues = report.label_issues(clf)
+    issues = report.label_issues(of_answers)
     assert set(issues["id"]) == set(refs.ids[[3, 5]])
     assert issues.attrs["judged"] == "out of fold"
-    assert set(report.label_issues(clf, rows=np.arange(5, 280))["id"]) == {refs.ids[5]}
+    assert set(report.label_issues(of_answers, rows=np.arange(5, 280))["id"]) == {refs.ids[5]}
     monkeypatch.setattr(DWACClassifier, "out_of_fold_", None)
-    assert report.label_issues(clf).attrs["judged"] == "in sample"
+    assert report.label_issues(of_answers).attrs["judged"] == "in sample"
 
 
 @pytest.mark.slow
@@ -510,23 +516,23 @@ def test_a_cross_fitted_model_judges_labels_out_of_fold_at_no_cost() -> None:
     assert len(found & set(wrong.tolist())) > 0.8 * len(found)
 
 
-def test_y_and_rows_need_what_they_refer_to(clf: DWACClassifier) -> None:
+def test_y_and_rows_need_what_they_refer_to(of_answers: DWACClassifier) -> None:
     X, y = table(50)
     with refuses(InputError, "y", "X"):
-        report.label_issues(clf, y=y)
+        report.label_issues(of_answers, y=y)
     with refuses(InputError, "rows", "X"):
-        report.label_issues(clf, X, y, rows=np.arange(3))
+        report.label_issues(of_answers, X, y, rows=np.arange(3))
     with refuses(InputError, "folds", 2, 1):
-        report.label_issues(clf, X, y, folds=1)
+        report.label_issues(of_answers, X, y, folds=1)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-def test_the_report_says_who_judged_the_labels(clf: DWACClassifier, page: str, tmp_path: Path) -> None:
+def test_the_report_says_who_judged_the_labels(of_answers: DWACClassifier, page: str, tmp_path: Path) -> None:
     X, y = table(100, seed=1)
     issues = pd.DataFrame({"id": [9], "label": "no", "suggested": "yes", "suggested_probability": 0.9})
     issues.attrs.update(judged="out of fold", checked=700, folds=5)
-    text = Reader(report.write(clf, X, y, tmp_path / "r.html", issues=issues).read_text()).words
+    text = Reader(report.write(of_answers, X, y, tmp_path / "r.html", issues=issues).read_text()).words
     assert "1 of 700 training examples" in text
     assert words.UNSEEN in text
     assert words.LEARNED not in text

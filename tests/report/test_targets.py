@@ -38,12 +38,12 @@ def moods(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def reg() -> DWACRegressor:
+def of_amounts() -> DWACRegressor:
     return DWACRegressor(epochs=8, random_state=0, device="cpu").fit(*table(300, 0))
 
 
 @pytest.fixture(scope="module")
-def clf() -> DWACClassifier:
+def of_moods() -> DWACClassifier:
     X, _ = table(300, 0)
     return DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X, moods(X))
 
@@ -53,17 +53,19 @@ def written(path: Path, model: Any, X: Any, y: Any, **options: Any) -> str:
 
 
 @pytest.mark.slow
-def test_a_report_on_numbers_is_well_formed_and_says_what_was_measured(reg: DWACRegressor, tmp_path: Path) -> None:
+def test_a_report_on_numbers_is_well_formed_and_says_what_was_measured(
+    of_amounts: DWACRegressor, tmp_path: Path
+) -> None:
     X, y = table(150, 1)
-    page = written(tmp_path, reg, X, y, unlike=X.assign(x=50.0), epsilon=0.1)
+    page = written(tmp_path, of_amounts, X, y, unlike=X.assign(x=50.0), epsilon=0.1)
     shown = Reader(page)
     assert "<script" not in page
     text = " ".join("".join(shown.text).split())
-    predicted, ends = reg.predict(X), reg.predict_interval(X, 0.1)
+    predicted, ends = of_amounts.predict(X), of_amounts.predict_interval(X, 0.1)
     for expected in (
         amount(float(np.sqrt(np.mean((predicted - y) ** 2)))),
         amount(float(np.mean(np.abs(predicted - y)))),
-        amount(float(reg.predict_distribution(X).crps(y).mean())),
+        amount(float(of_amounts.predict_distribution(X).crps(y).mean())),
         percent(metrics.interval_coverage(y, ends)).replace("\u00a0", " "),
         amount(metrics.interval_widths(ends).median),
         "predicting the mean",
@@ -77,13 +79,13 @@ def test_a_report_on_numbers_is_well_formed_and_says_what_was_measured(reg: DWAC
         "summary", "quality", "groups", "intervals", "quantiles", "typicality", "cases", "worth", "model", "limits"
     ]  # fmt: skip
     assert len([a for a in shown.all("img") if a.get("alt", "")]) >= 4
-    least = X.index[int(reg.typicality(X).argmin())]
+    least = X.index[int(of_amounts.typicality(X).argmin())]
     assert least in text
 
 
-def test_quantiles_of_good_votes_lie_on_the_line(reg: DWACRegressor) -> None:
+def test_quantiles_of_good_votes_lie_on_the_line(of_amounts: DWACRegressor) -> None:
     X, y = table(400, 2)
-    found = NumberFindings.of(reg, X, y)
+    found = NumberFindings.of(of_amounts, X, y)
     asked = found.predictions.quantiles([0.25, 0.5, 0.75])[:, 0]
     shares = (y[:, None] <= asked).mean(axis=0)
     assert np.abs(shares - [0.25, 0.5, 0.75]).max() < 0.15
@@ -91,11 +93,11 @@ def test_quantiles_of_good_votes_lie_on_the_line(reg: DWACRegressor) -> None:
     assert len(drawn.axes[0].lines) == 2
 
 
-def test_the_largest_errors_are_explained_as_wrong(reg: DWACRegressor) -> None:
+def test_the_largest_errors_are_explained_as_wrong(of_amounts: DWACRegressor) -> None:
     X, y = table(150, 1)
     y = y.copy()
     y[17] += 500
-    found = NumberFindings.of(reg, X, y)
+    found = NumberFindings.of(of_amounts, X, y)
     assert found.cases(2)["wrong"][0] == 17
     chosen = [row for rows in found.cases(3).values() for row in rows]
     assert len(set(chosen)) == len(chosen) == 9
@@ -113,9 +115,9 @@ def test_several_numbers_are_reported_one_by_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_private_report_on_numbers_names_nobody(reg: DWACRegressor, tmp_path: Path) -> None:
+def test_a_private_report_on_numbers_names_nobody(of_amounts: DWACRegressor, tmp_path: Path) -> None:
     X, y = table(150, 1)
-    page = written(tmp_path, reg, X, y, private=True)
+    page = written(tmp_path, of_amounts, X, y, private=True)
     assert not re.search(r"row[01]-\d+", page)
     assert "Secretville" not in page
     assert named(page, "rounded outwards", "by range")
@@ -123,13 +125,13 @@ def test_a_private_report_on_numbers_names_nobody(reg: DWACRegressor, tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_report_on_several_labels_shows_each(clf: DWACClassifier, tmp_path: Path) -> None:
+def test_a_report_on_several_labels_shows_each(of_moods: DWACClassifier, tmp_path: Path) -> None:
     X, _ = table(150, 1)
-    page = written(tmp_path, clf, X, moods(X), epsilon=0.1)
+    page = written(tmp_path, of_moods, X, moods(X), epsilon=0.1)
     shown = Reader(page)
     assert "<script" not in page
     text = " ".join("".join(shown.text).split())
-    found = LabelFindings.of(clf, X, moods(X), epsilon=0.1)
+    found = LabelFindings.of(of_moods, X, moods(X), epsilon=0.1)
     row: Any = found.result.by_label.set_index("label").loc["happy"]
     for expected in (
         f"{found.result.micro_f1:.3f}",
@@ -147,26 +149,26 @@ def test_a_report_on_several_labels_shows_each(clf: DWACClassifier, tmp_path: Pa
     ]  # fmt: skip
 
 
-def test_wrong_cases_of_labels_are_the_most_wrong(clf: DWACClassifier) -> None:
+def test_wrong_cases_of_labels_are_the_most_wrong(of_moods: DWACClassifier) -> None:
     X, _ = table(150, 1)
-    found = LabelFindings.of(clf, X, 1 - moods(X), epsilon=0.1)
+    found = LabelFindings.of(of_moods, X, 1 - moods(X), epsilon=0.1)
     assert all(found.wrong[row] == found.wrong.max() for row in found.cases(3)["wrong"])
     assert all(found.wrong[row] == 0 for row in found.cases(3)["typical"])
 
 
 @pytest.mark.slow
-def test_a_private_report_on_labels_names_nobody(clf: DWACClassifier, tmp_path: Path) -> None:
+def test_a_private_report_on_labels_names_nobody(of_moods: DWACClassifier, tmp_path: Path) -> None:
     X, _ = table(150, 1)
-    page = written(tmp_path, clf, X, moods(X), private=True, epsilon=0.1)
+    page = written(tmp_path, of_moods, X, moods(X), private=True, epsilon=0.1)
     assert not re.search(r"row[01]-\d+", page)
     assert "Secretville" not in page
     Reader(page)
 
 
-def test_labels_to_check_are_for_classes(reg: DWACRegressor, tmp_path: Path) -> None:
+def test_labels_to_check_are_for_classes(of_amounts: DWACRegressor, tmp_path: Path) -> None:
     X, y = table(20, 1)
     with refuses(InputError, "numbers", "issues"):
-        report.write(reg, X, y, tmp_path / "r.html", issues=pd.DataFrame())
+        report.write(of_amounts, X, y, tmp_path / "r.html", issues=pd.DataFrame())
 
 
 @pytest.mark.usefixtures("undrawn")

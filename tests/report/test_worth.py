@@ -35,15 +35,15 @@ NEW, TRUE = patients(40, 1)
 
 
 @pytest.fixture(scope="module")
-def clf() -> DWACClassifier:
+def of_patients() -> DWACClassifier:
     return DWACClassifier(**QUICK).fit(*patients(120, 0))
 
 
 @pytest.fixture(scope="module")
-def page(clf: DWACClassifier, tmp_path_factory: pytest.TempPathFactory) -> str:
+def page_on_worth(of_patients: DWACClassifier, tmp_path_factory: pytest.TempPathFactory) -> str:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Picture, "svg", lambda self: "<svg/>")  # words alone are read
-        return report.write(clf, NEW, TRUE, tmp_path_factory.mktemp("worth") / "r.html", cases=0).read_text()
+        return report.write(of_patients, NEW, TRUE, tmp_path_factory.mktemp("worth") / "r.html", cases=0).read_text()
 
 
 def cells(page: str) -> list[list[str]]:
@@ -53,54 +53,56 @@ def cells(page: str) -> list[list[str]]:
     return [[re.sub("<[^>]*>", "", cell).replace("&lt;", "<") for cell in row] for row in rows]
 
 
-def test_the_ten_best_and_the_ten_worst_are_listed_with_what_removing_each_changes(clf, page: str) -> None:
-    rows = {row[0]: row for row in cells(page)}
-    whole = clf.worth(NEW, TRUE)
+def test_the_ten_best_and_the_ten_worst_are_listed_with_what_removing_each_changes(
+    of_patients, page_on_worth: str
+) -> None:
+    rows = {row[0]: row for row in cells(page_on_worth)}
+    whole = of_patients.worth(NEW, TRUE)
     table, ranked = whole["worth"], whole["relative"].sort_values(ascending=False)
-    codes = [clf.classes_.tolist().index(label) for label in TRUE]
-    before = clf.predict_proba(NEW)[np.arange(40), codes].mean()
+    codes = [of_patients.classes_.tolist().index(label) for label in TRUE]
+    before = of_patients.predict_proba(NEW)[np.arange(40), codes].mean()
     listed = [name for name in rows if name in table.index]
     assert len(listed) == 20
     np.testing.assert_allclose(ranked[listed[:10]], ranked[:10], atol=0.02)
     np.testing.assert_allclose(ranked[listed[10:]], ranked[:-11:-1], atol=0.02)
     for name in (listed[0], listed[-1]):
-        others = copy(clf.references_)
+        others = copy(of_patients.references_)
         others.remove([name])
-        change = others.probabilities(clf.embed(NEW))[np.arange(40), codes].mean() - before
+        change = others.probabilities(of_patients.embed(NEW))[np.arange(40), codes].mean() - before
         assert float(rows[name][4].replace("−", "-")) == pytest.approx(100 * change, rel=0.06)
         assert float(rows[name][3].replace("−", "-")) == pytest.approx(ranked[name], abs=0.06)
         assert float(rows[name][2].split()[0].replace("−", "-")) == pytest.approx(
             100 * table[name], rel=0.02, abs=0.005
         )
         assert rows[name][1] == patients(120, 0)[1][name]
-    text = " ".join("".join(Reader(page).text).split())
+    text = " ".join("".join(Reader(page_on_worth).text).split())
     assert named(text, "40 test examples", int((table < 0).sum()))
 
 
-def test_whose_data_carries_the_model_is_said_by_column(clf, page: str, tmp_path: Path) -> None:
-    assert columns_of_people(clf) == ["sex", "native-country"]
-    assert {"f", "m", "here", "there", "missing"} <= {row[0] for row in cells(page)}
-    codes = np.array([clf.classes_.tolist().index(label) for label in TRUE])
-    found = worth_for(clf, judges_of(clf, clf.embed(NEW), codes, np.full(40, -1)))
+def test_whose_data_carries_the_model_is_said_by_column(of_patients, page_on_worth: str, tmp_path: Path) -> None:
+    assert columns_of_people(of_patients) == ["sex", "native-country"]
+    assert {"f", "m", "here", "there", "missing"} <= {row[0] for row in cells(page_on_worth)}
+    codes = np.array([of_patients.classes_.tolist().index(label) for label in TRUE])
+    found = worth_for(of_patients, judges_of(of_patients, of_patients.embed(NEW), codes, np.full(40, -1)))
     groups = found.by("sex")
     assert groups["sum"].sum() == pytest.approx(found.together)
     assert groups["worth"].sum() == pytest.approx(found.together, abs=2e-3)
-    others = copy(clf.references_)
-    women = clf.references_.index_of_ids[patients(120, 0)[0].loc[clf.references_.ids, "sex"] == "f"]
+    others = copy(of_patients.references_)
+    women = of_patients.references_.index_of_ids[patients(120, 0)[0].loc[of_patients.references_.ids, "sex"] == "f"]
     others.remove(women.tolist())
-    after = others.probabilities(clf.embed(NEW))[np.arange(40), codes].mean()
+    after = others.probabilities(of_patients.embed(NEW))[np.arange(40), codes].mean()
     assert groups.loc["f", "if_removed"] == pytest.approx(after - found.whole, abs=1e-6)
-    named = {row[0] for row in cells(str(worth_section(ClassFindings.of(clf, NEW, TRUE), by="sex")))}
+    named = {row[0] for row in cells(str(worth_section(ClassFindings.of(of_patients, NEW, TRUE), by="sex")))}
     assert "f" in named
     assert "here" not in named
     with refuses(InputError, "by", "dose", "sex", "native-country", "'clinic'"):
-        report.write(clf, NEW, TRUE, tmp_path / "r.html", by="clinic")
+        report.write(of_patients, NEW, TRUE, tmp_path / "r.html", by="clinic")
     with refuses(InputError, "by", "private"):
-        report.write(clf, NEW, TRUE, tmp_path / "r.html", by="sex", private=True)
+        report.write(of_patients, NEW, TRUE, tmp_path / "r.html", by="sex", private=True)
 
 
-def test_a_private_report_names_nobody_who_helps_or_harms(clf) -> None:
-    assert worth_section(ClassFindings.of(clf, NEW, TRUE, private=True)) is None
+def test_a_private_report_names_nobody_who_helps_or_harms(of_patients) -> None:
+    assert worth_section(ClassFindings.of(of_patients, NEW, TRUE, private=True)) is None
 
 
 @pytest.mark.slow

@@ -345,7 +345,7 @@ class Slow:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.busy, self.go = threading.Event(), threading.Event()
         self.go.set()
-        asked = Answers._together
+        asked = Answers.together
 
         def together(answers: Answers, key: Votes, requests: Any) -> Any:
             if not self.go.is_set():
@@ -353,7 +353,7 @@ class Slow:
                 self.go.wait(HANG)
             return asked(answers, key, requests)
 
-        monkeypatch.setattr(Answers, "_together", together)
+        monkeypatch.setattr(Answers, "together", together)
 
 
 def test_a_full_queue_refuses_at_once_and_recovers(digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -784,7 +784,7 @@ def test_an_unexpected_error_is_logged_and_not_shown(
     digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with served(create_app(digits)) as client:
-        monkeypatch.setattr(Answers, "_together", lambda *_: 1 / 0)
+        monkeypatch.setattr(Answers, "together", lambda *_: 1 / 0)
         failed = client.post("/v1/predict", {"rows": rows_of(1)})
         monkeypatch.undo()
         monkeypatch.setattr("dwac.server.service.Service.card", lambda *_: 1 / 0)
@@ -804,7 +804,7 @@ class PanicException(BaseException):
 def test_a_panic_below_python_is_one_refusal_and_the_worker_goes_on(
     digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = Answers._together
+    asked = Answers.together
 
     def together(answers: Answers, key: Votes, requests: Any) -> Any:
         if any(row == rows_of(2)[1] for rows in requests for row in rows):
@@ -812,13 +812,13 @@ def test_a_panic_below_python_is_one_refusal_and_the_worker_goes_on(
         return asked(answers, key, requests)
 
     with served(create_app(digits)) as client, ThreadPoolExecutor(6) as pool:
-        monkeypatch.setattr(Answers, "_together", together)
+        monkeypatch.setattr(Answers, "together", together)
         bodies = [{"rows": rows_of(2)[i == 3 :][:1]} for i in range(6)]
         answers = list(pool.map(lambda body: client.post("/v1/predict", body), bodies))
         assert [answer.status for answer in answers] == [200, 200, 200, 500, 200, 200]
         assert answers[3].code == "internal"
         assert client.get("/v1/health/ready").status == 200
-        monkeypatch.setattr(Answers, "_together", lambda *_: (_ for _ in ()).throw(PanicException("for ever")))
+        monkeypatch.setattr(Answers, "together", lambda *_: (_ for _ in ()).throw(PanicException("for ever")))
         assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 500
         failing = client.get("/v1/health/ready")
         assert (failing.status, failing.code) == (503, "failing")
@@ -828,7 +828,7 @@ def test_a_panic_below_python_is_one_refusal_and_the_worker_goes_on(
 
 
 def test_a_worker_that_fails_is_restarted(digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    app, take = create_app(digits), Batcher._take
+    app, take = create_app(digits), Batcher.take
     with served(app) as client:
         failed: list[str] = []
 
@@ -841,10 +841,10 @@ def test_a_worker_that_fails_is_restarted(digits: DWACClassifier, monkeypatch: p
                 raise RuntimeError("the worker itself")
             return jobs
 
-        monkeypatch.setattr(Batcher, "_take", broken)
+        monkeypatch.setattr(Batcher, "take", broken)
         assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 500
         assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 200
-        app.state.service.batcher._serving = False  # ended for good
+        app.state.service.batcher.serving = False  # ended for good
         for answer in (client.get("/v1/health/ready"), client.post("/v1/predict", {"rows": rows_of(1)})):
             assert (answer.status, answer.code) == (503, "failed")
 

@@ -94,34 +94,34 @@ def supervised(monkeypatch: pytest.MonkeyPatch) -> tuple[Supervisor, list[int]]:
     def start(number: int) -> None:
         started.append(number)
         ours, supervisor.theirs = multiprocessing.Pipe(duplex=False)  # type: ignore[attr-defined]
-        supervisor._workers[number] = Worker(Seeming(), ours)
+        supervisor.workers[number] = Worker(Seeming(), ours)
 
-    monkeypatch.setattr(supervisor, "_start", start)
-    supervisor._start(0)
+    monkeypatch.setattr(supervisor, "start", start)
+    supervisor.start(0)
     return supervisor, started
 
 
 def test_a_lost_worker_is_replaced_and_one_that_cannot_run_ends_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
     supervisor, started = supervised(monkeypatch)
     supervisor.theirs.send(None)  # type: ignore[attr-defined]
-    supervisor._look()
-    worker = supervisor._workers[0]
+    supervisor.look()
+    worker = supervisor.workers[0]
     assert worker.since is not None
     worker.process.exitcode, worker.since = -9, worker.since - 60
-    supervisor._look()
+    supervisor.look()
     assert started == [0, 0]
-    supervisor._workers[0].process.exitcode = 1
+    supervisor.workers[0].process.exitcode = 1
     with refuses(ProcessError, "worker 0", "code 1"):
-        supervisor._look()
+        supervisor.look()
 
 
 def test_the_reason_of_a_worker_that_cannot_start_is_told_and_the_others_end(monkeypatch: pytest.MonkeyPatch) -> None:
     supervisor, _ = supervised(monkeypatch)
-    supervisor._plan = replace(supervisor._plan, workers=0)  # one is there already
+    supervisor.plan = replace(supervisor.plan, workers=0)  # one is there already
     supervisor.theirs.send("there is no model in 'nowhere'")  # type: ignore[attr-defined]
     with refuses(ProcessError, "'nowhere'"):
         supervisor.run(lambda: None)
-    assert supervisor._workers[0].process.terminated
+    assert supervisor.workers[0].process.terminated
 
 
 def test_a_worker_without_a_model_tells_why(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_no_member_is_trained_on_a_row_of_its_fold() -> None:
 def test_every_member_is_trained_on_all_rows_outside_its_fold() -> None:
     inputs, y = data()
     folds = folds_of(len(y))
-    batches = started(new_model(), inputs, y, folds)._batches()
+    batches = started(new_model(), inputs, y, folds).batches()
     seen = torch.cat([next(batches) for _ in range(12)], dim=1)
     for m, rows in enumerate(seen):
         assert set(rows.tolist()) == set(torch.nonzero(folds != m % FOLDS)[:, 0].tolist())

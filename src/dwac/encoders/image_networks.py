@@ -105,11 +105,12 @@ class Averaged(nn.Module):
             features: Tensor = self.network(images)
             return features
         if self.quick or not self.moved:
-            return self._both_ways(images)
-        aside = self._both_ways(_aside(images, -1)) + self._both_ways(_aside(images, 1))
-        return (self._both_ways(images) + aside / 2) / 2
+            return self.both_ways(images)
+        aside = self.both_ways(_aside(images, -1)) + self.both_ways(_aside(images, 1))
+        return (self.both_ways(images) + aside / 2) / 2
 
-    def _both_ways(self, images: Tensor) -> Tensor:
+    def both_ways(self, images: Tensor) -> Tensor:
+        """Features of the images, averaged with those of their mirror images if these are used."""
         features: Tensor = self.network(images)
         return (features + self.network(images.flip(3))) / 2 if self.flip else features
 

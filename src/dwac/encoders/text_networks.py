@@ -118,7 +118,7 @@ class SubwordNetwork(nn.Module):
     def forward(self, words: Tensor, ngrams: Tensor, owners: Tensor) -> Tensor:
         """Features (n, size + filters) of words (n, length), n-grams (n, m) and the positions of their words."""
         (words,), (ngrams, owners) = trimmed(words), trimmed(ngrams, owners)
-        visible = self._visible(words)
+        visible = self.visible(words)
         values, weights = self.cnn.attend(words, visible)
         kept = visible.gather(1, owners.long()) & (ngrams != PADDING)
         share = kept / kept.sum(dim=1, keepdim=True).clamp_min(1).sqrt()
@@ -140,7 +140,7 @@ class SubwordNetwork(nn.Module):
         """(n, length): the share of each word in the CNN's part of the features."""
         return self.cnn.attention(words)
 
-    def _visible(self, words: Tensor) -> Tensor:
+    def visible(self, words: Tensor) -> Tensor:
         """Which words are read: all except padding; in training a random part of them."""
         there = words != PADDING
         if not self.training or self.hidden == 0:

@@ -128,17 +128,18 @@ class Numbers(Gauge):
         if self._form == "boolean":
             return f"{self.name}: true for {percent_of(mean)}, was {percent_of(was)}"
         if abs(mean - was) > _FAR * self._spread:
-            return f"{self.name}: mean {self._written(mean)}, was {self._written(was)}"
+            return f"{self.name}: mean {self.written(mean)}, was {self.written(was)}"
         return self._cell_sentence(now)
 
     def _cell_sentence(self, now: Tally) -> str:
         shares = [t.counts[:-1] / max(t.n, 1) for t in (self.before, now)]
         cell = int(np.abs(shares[1] - shares[0]).argmax())
-        low, high = (self._written(self._cuts[i]) if 0 <= i < len(self._cuts) else None for i in (cell - 1, cell))
+        low, high = (self.written(self._cuts[i]) if 0 <= i < len(self._cuts) else None for i in (cell - 1, cell))
         range_ = f"above {low}" if high is None else f"at most {high}" if low is None else f"above {low} up to {high}"
         return f"{self.name}: {percent_of(shares[1][cell])} {range_}, was {percent_of(shares[0][cell])}"
 
-    def _written(self, value: float) -> str:
+    def written(self, value: float) -> str:
+        """A value of the column: a number, or a date."""
         if self._form == "datetime" and abs(value) < 1e15:  # numpy's dates go beyond those of pandas
             return str(np.datetime64(math.floor(value), "s").astype("datetime64[D]"))
         return amount(value)

@@ -40,7 +40,7 @@ class Batcher:
         self._jobs: deque[_Job] = deque()
         self._wake = asyncio.Event()
         self._stopping = False
-        self._serving = False
+        self.serving = False
         self._stuck = False  # whether the current call takes too long
         self.panicked = False  # whether the last call ended in something worse than an Exception
 
@@ -53,7 +53,7 @@ class Batcher:
         """Refuse a request that would have to wait too long."""
         if self._stopping:
             raise RefusalError(503, "stopping", "the service is shutting down; try again later", {"retry-after": "5"})
-        if not self._serving:
+        if not self.serving:
             raise RefusalError(503, "failed", "the worker of the model has stopped; try again", {"retry-after": "5"})
         if self._stuck:
             raise RefusalError(503, "stuck", "the model is stuck in a call; try again later",
@@ -81,13 +81,13 @@ class Batcher:
 
     async def serve(self) -> None:
         """Answer requests until `stop` is called and the queue is empty."""
-        self._serving = True
+        self.serving = True
         pool = ThreadPoolExecutor(1, thread_name_prefix=THREAD)
         try:
             while await self._some():
-                await self._answer(self._take(), pool)
+                await self._answer(self.take(), pool)
         finally:
-            self._serving = False
+            self.serving = False
             pool.shutdown(wait=False)
 
     async def _answer(self, jobs: list[_Job], pool: ThreadPoolExecutor) -> None:
@@ -128,7 +128,7 @@ class Batcher:
                 await asyncio.sleep(self._limits.gather_seconds)
         return True
 
-    def _take(self) -> list[_Job]:
+    def take(self) -> list[_Job]:
         """The oldest request, and those of its kind that fit into the same call."""
         key, rows = self._jobs[0].key, 0
         taken: list[_Job] = []

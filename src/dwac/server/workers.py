@@ -111,21 +111,21 @@ class Supervisor:
     """Starts the workers, replaces those that end, and ends them all."""
 
     def __init__(self, plan: Plan, listener: socket.socket) -> None:
-        self._plan, self._listener = plan, listener
+        self.plan, self._listener = plan, listener
         self._context = multiprocessing.get_context("spawn")  # a copy of a process with threads would not be safe
-        self._workers: dict[int, Worker] = {}
+        self.workers: dict[int, Worker] = {}
         self._stopping = False
 
     def run(self, on_start: Callable[[], None]) -> None:
         """Serve until SIGTERM or Ctrl-C; on_start is called when all workers accept requests."""
         before = {sig: signal.signal(sig, self._stop) for sig in (signal.SIGINT, signal.SIGTERM)}
         try:
-            for number in range(self._plan.workers):
-                self._start(number)
+            for number in range(self.plan.workers):
+                self.start(number)
             announced = False
             while not self._stopping:
-                self._look()
-                if not announced and all(worker.since is not None for worker in self._workers.values()):
+                self.look()
+                if not announced and all(worker.since is not None for worker in self.workers.values()):
                     announced = True
                     on_start()
         finally:
@@ -137,20 +137,21 @@ class Supervisor:
         del number, frame
         self._stopping = True
 
-    def _start(self, number: int) -> None:
+    def start(self, number: int) -> None:
+        """Start the process of one worker."""
         ours, theirs = self._context.Pipe(duplex=False)
         process = self._context.Process(
-            target=work, args=(self._plan, self._listener, number, theirs), name=f"dwac-worker-{number}"
+            target=work, args=(self.plan, self._listener, number, theirs), name=f"dwac-worker-{number}"
         )
         process.start()
         theirs.close()
-        self._workers[number] = Worker(process, ours)
+        self.workers[number] = Worker(process, ours)
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Wait a moment for news of the workers."""
-        starting = [worker.ready for worker in self._workers.values() if worker.since is None]
-        wait([*starting, *(worker.process.sentinel for worker in self._workers.values())], timeout=_TICK)
-        for number, worker in list(self._workers.items()):
+        starting = [worker.ready for worker in self.workers.values() if worker.since is None]
+        wait([*starting, *(worker.process.sentinel for worker in self.workers.values())], timeout=_TICK)
+        for number, worker in list(self.workers.items()):
             if worker.since is None and worker.ready.poll():
                 self._heard(worker)
             if not worker.process.is_alive() and not self._stopping:
@@ -171,11 +172,11 @@ class Supervisor:
             raise ProcessError(f"worker {number} ended with code {code} as soon as it began; see its output above")
         log.error("worker %d ended with code %s and is replaced", number, code)
         worker.ready.close()
-        self._start(number)
+        self.start(number)
 
     def _end(self) -> None:
         """Let the workers answer what they have, and end them."""
-        processes = [worker.process for worker in self._workers.values()]
+        processes = [worker.process for worker in self.workers.values()]
         for process in processes:
             if process.is_alive():
                 process.terminate()

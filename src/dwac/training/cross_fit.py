@@ -207,7 +207,7 @@ class Run:
     def rounds(self, on_batch: Callable[[int, int], None] | None) -> Iterator[dict[str, Any]]:
         """Train; a row of the history after each round."""
         self.model.train()
-        batches = self._batches()
+        batches = self.batches()
         for number, part in enumerate(np.array_split(np.arange(self.steps), _ROUNDS), start=1):
             start, total = time.perf_counter(), torch.zeros((), device=self.y.device)
             for done, step in enumerate(part, start=1):
@@ -219,7 +219,7 @@ class Run:
                 raise NonFiniteError(f"the training loss became {loss}; check the inputs")
             yield {"epoch": number, "loss": loss, "seconds": time.perf_counter() - start}
 
-    def _batches(self) -> Iterator[Tensor]:
+    def batches(self) -> Iterator[Tensor]:
         """Row numbers (M, size): each member goes through the rows outside its fold, in an order of its own."""
         least = min(map(len, self.rows))
         while True:

@@ -78,7 +78,7 @@ class Answers(ABC):
         If the requests fail together, each half is tried separately: only the request at fault is refused.
         """
         try:
-            return self._together(asked, requests)
+            return self.together(asked, requests)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a panic in native code is not an Exception
@@ -87,7 +87,8 @@ class Answers(ABC):
             half = len(requests) // 2
             return [*self.run(asked, requests[:half]), *self.run(asked, requests[half:])]
 
-    def _together(self, asked: Votes | Why, requests: list[list[Any]]) -> list[Any]:
+    def together(self, asked: Votes | Why, requests: list[list[Any]]) -> list[Any]:
+        """The answers to several requests, computed as one."""
         X = self.reader.sift([row for rows in requests for row in rows])
         parts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *map(len, requests)]).tolist())]
         with silent():

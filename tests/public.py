@@ -1,0 +1,21 @@
+"""The modules whose `__all__` is the public surface; every other name may change."""
+
+PUBLIC = [
+    "dwac",
+    "dwac.conformal",
+    "dwac.datasets",
+    "dwac.encoders",
+    "dwac.engine",
+    "dwac.errors",
+    "dwac.explain",
+    "dwac.kernels",
+    "dwac.metrics",
+    "dwac.monitoring",
+    "dwac.nn",
+    "dwac.reference",
+    "dwac.report",
+    "dwac.scoring",
+    "dwac.server",
+    "dwac.training",
+    "dwac.worth",
+]
