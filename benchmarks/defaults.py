@@ -6,8 +6,8 @@ one thread. `commands`: processor time (user and system, all threads) of the who
 threads as it takes by default, both trees in turn. `join` writes the record from the files of
 both, or of one. Under other load, processor time is larger, above all that of threads that spin.
 
-Data: Adult's 8,000 rows, and 1,200 titles of Stack Overflow, as in `dwac.datasets`; `--data FOLDER` holds adult.data,
-adult.test, title_StackOverflow.txt and label_StackOverflow.txt.
+Data: Adult's 8,000 rows, and 1,200 titles of Stack Overflow, as in `reproduction.datasets`; `--data FOLDER` holds
+adult.data, adult.test, title_StackOverflow.txt and label_StackOverflow.txt.
 
     python -m benchmarks.defaults accuracy --data DATA --before OLD/src --out PARTS --jobs 8
     python -m benchmarks.defaults commands --data DATA --before OLD/src --out PARTS

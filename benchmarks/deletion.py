@@ -29,7 +29,7 @@ import torch
 
 import dwac
 from benchmarks import record
-from dwac import datasets
+from reproduction import datasets
 
 DELETED = 4
 SETTINGS: dict[int, dict[str, Any]] = {4: {}, 8: {"batch_size": 256}}

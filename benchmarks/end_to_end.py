@@ -25,7 +25,7 @@ import torch
 
 import dwac
 from benchmarks import record
-from dwac import datasets
+from reproduction import datasets
 
 K = 10
 AT_MOST = 1.0  # seconds, on a GPU

@@ -24,9 +24,9 @@ import dwac
 from benchmarks import record
 from dwac import metrics
 from dwac.errors import InputError
-from dwac.paper.cases import Case
-from dwac.paper.fit import fit
-from dwac.paper.rows import Library, Trial
+from reproduction.cases import Case
+from reproduction.fit import fit
+from reproduction.rows import Library, Trial
 
 DATASETS = ("adult", "covertype", "fashion_mnist", "cifar10", "stackoverflow", "subjectivity", "imdb")
 EPSILON = 0.05

@@ -39,10 +39,10 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import dwac
 from benchmarks import record
-from dwac import datasets
 from dwac.estimator.out_of_fold import out_of_fold_votes
 from dwac.estimator.preparation import take
 from dwac.report.label_noise import label_noise
+from reproduction import datasets
 
 NAMES = ("adult", "covertype", "digits", "fashion_mnist", "stackoverflow", "subjectivity")
 FOLDS, RATE, MOST = 5, 0.08, 10_000

@@ -26,8 +26,8 @@ from sklearn.model_selection import train_test_split
 
 import dwac
 from benchmarks import record
-from dwac import datasets
 from dwac.estimator.preparation import take
+from reproduction import datasets
 
 NAMES = ("wine", "breast_cancer", "digits", "adult", "stackoverflow")
 SHOWN, QUERIES, MEMBERS = 3, 200, 2000

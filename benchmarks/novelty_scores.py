@@ -33,17 +33,17 @@ from sklearn.preprocessing import QuantileTransformer
 from torch import Tensor
 
 from benchmarks import record
-from dwac import DWACClassifier, datasets, metrics
-from dwac.datasets import mnist
-from dwac.datasets.files import read
+from dwac import DWACClassifier, metrics
 from dwac.nn import batches
 from dwac.nn.ensemble import features_of
 from dwac.nn.heads import WeightedAverage
-from dwac.paper import post_hoc, settings
-from dwac.paper.fit import build_encoder
-from dwac.paper.rows import Library
-from dwac.paper.rows import rows as take
 from dwac.reference import ReferenceSet, novelty
+from reproduction import datasets, post_hoc, settings
+from reproduction.datasets import mnist
+from reproduction.datasets.files import read
+from reproduction.fit import build_encoder
+from reproduction.rows import Library
+from reproduction.rows import rows as take
 
 HEADS = ("dwac", "softmax")
 MOST, SOME = 10_000, 4_000  # rows of each kind: at most saved, and judged

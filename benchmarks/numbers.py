@@ -38,9 +38,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils import check_random_state
 
 from benchmarks import record
-from dwac import DWACClassifier, DWACRegressor, datasets
+from dwac import DWACClassifier, DWACRegressor
 from dwac.estimator.preparation import Parts, split
 from dwac.metrics import interval_coverage, ranked_probability_score
+from reproduction import datasets
 
 Floats = NDArray[np.float64]
 LEVELS = np.linspace(0.05, 0.95, 19)

@@ -32,13 +32,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from benchmarks import record
-from dwac import DWACClassifier, datasets
+from dwac import DWACClassifier
 from dwac.encoders import text
 from dwac.encoders.text_networks import UNKNOWN, AttentionCNN, SubwordNetwork
-from dwac.paper import settings
-from dwac.paper.fit import build_encoder
-from dwac.paper.rows import Library
 from dwac.training import run
+from reproduction import datasets, settings
+from reproduction.fit import build_encoder
+from reproduction.rows import Library
 
 Ints = NDArray[np.int64]
 TRIALS = range(5)

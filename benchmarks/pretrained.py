@@ -36,9 +36,9 @@ import dwac
 from benchmarks import record
 from dwac.encoders import HuggingFaceEncoder
 from dwac.metrics import calibration_error
-from dwac.paper.cases import Case
-from dwac.paper.records import commit
-from dwac.paper.rows import Library
+from reproduction.cases import Case
+from reproduction.records import commit
+from reproduction.rows import Library
 
 PENALTIES = (0.003, 0.01, 0.03, 0.1, 0.3)
 NEIGHBOURS = (1, 3, 5, 10, 20, 50, 100, 200)

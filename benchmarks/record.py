@@ -15,7 +15,7 @@ import sklearn
 import torch
 
 import dwac
-from dwac.paper.records import code, commit
+from reproduction.records import code, commit
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 # Parts of the package that only these benchmarks run, by the beginning of their records' names.

@@ -19,7 +19,8 @@ from sklearn.model_selection import train_test_split
 
 import dwac
 from benchmarks import record
-from dwac import datasets, metrics, training
+from dwac import metrics, training
+from reproduction import datasets
 
 NAMES = ("adult", "stackoverflow", "digits")
 

@@ -14,9 +14,9 @@ Written here from the papers' descriptions:
 A fit may also end at --seconds, which its row then says. Numbers are standardised (TabM: mapped to normal quantiles),
 categories one-hot, a gap a category of its own.
 
-On the same rows, from their records (`dwac paper run`): DWAC, its softmax twin and boosted trees; the nearest
-neighbours of DWAC's embeddings are in the paper's report. Peers stop on validation rows of their own, 16 % of the
-training rows, about as many as in their papers.
+On the same rows, from their records (`python -m reproduction run`): DWAC, its softmax twin and boosted trees; the
+nearest neighbours of DWAC's embeddings are in the paper's report. Peers stop on validation rows of their own, 16 % of
+the training rows, about as many as in their papers.
 
     python -m benchmarks.table_peers --datasets adult adult_all covertype --seeds 0 1 2 --seconds 300
     python -m benchmarks.table_peers --held-out     # judges on a fifth of the training rows; test rows are not used
@@ -44,10 +44,10 @@ from torch.nn import functional as F
 
 from benchmarks import record
 from dwac import metrics
-from dwac.paper import Case, Records
-from dwac.paper.records import default_folder, device_name
-from dwac.paper.rows import Library, rows
-from dwac.paper.settings import SOURCES
+from reproduction.cases import Case
+from reproduction.records import Records, default_folder, device_name
+from reproduction.rows import Library, rows
+from reproduction.settings import SOURCES
 
 Ints = NDArray[np.int64]
 VALIDATION = 0.16  # of the training rows, for a peer to stop on

@@ -24,7 +24,7 @@ import torch
 
 import dwac
 from benchmarks import numbers, record, several_labels
-from dwac import datasets
+from reproduction import datasets
 
 RESEARCH_CODE = {"covertype": 17.0, "fashion_mnist": 14.0}  # seconds per epoch of its DWAC on an H200
 MOST = {  # dataset, encoder → largest allowed cost of DWAC relative to its twin

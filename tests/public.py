@@ -3,7 +3,6 @@
 PUBLIC = [
     "dwac",
     "dwac.conformal",
-    "dwac.datasets",
     "dwac.encoders",
     "dwac.engine",
     "dwac.errors",

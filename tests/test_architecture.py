@@ -32,11 +32,9 @@ FLOORS = [
     "training",
     "estimator",
     "monitoring",
-    "datasets",
     "reading",
     "scoring",
     "report",
-    "paper",
     "server",
     "cli",
     "__init__",
@@ -70,8 +68,8 @@ def nodes(source: str) -> list[ast.AST]:
 
 
 @cache
-def imported(source: str) -> set[str]:
-    """The modules of dwac that a module's source imports, wherever it does: each as near to the file as it is named."""
+def all_imported(source: str) -> set[str]:
+    """The modules that a module's source imports, wherever it does: those of dwac as near to the file as named."""
     found = set()
     for node in nodes(source):
         if isinstance(node, ast.ImportFrom):
@@ -80,7 +78,12 @@ def imported(source: str) -> set[str]:
             found |= {name if name in MODULES else str(node.module) for name in names}
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-    return {name for name in found if name.partition(".")[0] == "dwac"}
+    return found
+
+
+def imported(source: str) -> set[str]:
+    """The modules of dwac that a module's source imports."""
+    return {name for name in all_imported(source) if name.partition(".")[0] == "dwac"}
 
 
 def floor_of(module: str) -> str:
@@ -130,6 +133,12 @@ def circles(arrows: dict[str, set[str]]) -> list[set[str]]:
         for name in arrows
         if name in reached[name]
     ]
+
+
+def test_the_package_stands_without_the_reproduction_the_benchmarks_and_the_tests() -> None:
+    for path in FILES:
+        found = {name.partition(".")[0] for name in all_imported(path.read_text())}
+        assert not found & {"reproduction", "benchmarks", "tests", "tools"}, path
 
 
 def test_no_two_files_use_each_other() -> None:

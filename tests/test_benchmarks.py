@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from benchmarks import record, stale
-from dwac.paper import records
+from reproduction import records
 from tests.named import named
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import dwac
+from reproduction import datasets
 from tests.named import refuses
 
 ROOT = Path(__file__).parent.parent
@@ -90,4 +91,4 @@ def test_the_page_of_licences_names_every_dependency_and_dataset() -> None:
     lines = [*PYPROJECT["project"]["dependencies"], *(line for extra in extras for line in extra)]
     names = {re.split(r"[\[>=<;]", line)[0].lower() for line in lines} - {"dwac"}
     assert len(names) > 40
-    assert {name for name in names | {*dwac.datasets.NAMES, "glove"} if f"\n| {name} |" not in page} == set()
+    assert {name for name in names | {*datasets.NAMES, "glove"} if f"\n| {name} |" not in page} == set()

@@ -56,7 +56,8 @@ DATA = (
     ("amazon_beauty", "[McAuley](https://jmcauley.ucsd.edu/data/amazon/)", f"{NONE}; asks to be cited"),
     ("glove", "[Pennington et al.](https://nlp.stanford.edu/projects/glove/)", "PDDL 1.0 (public domain)"),
 )
-DATA_NOTE = """No data is in the wheel or the source distribution. `dwac data get` fetches official files from their
+DATA_NOTE = """\
+No data is in the wheel or the source distribution. `python -m reproduction data get` fetches official files from their
 sources, each under its own terms; where none are stated, ask before you pass the files on. The demo and the examples
 use the small datasets that come with scikit-learn. Tables of benchmarks come from the packages named in their scripts.
 """

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dwac import (
         conformal,
-        datasets,
         encoders,
         engine,
         errors,
@@ -37,7 +36,6 @@ __all__ = [
     "Explanation",
     "ReferenceSet",
     "conformal",
-    "datasets",
     "encoders",
     "engine",
     "errors",

@@ -22,7 +22,9 @@ from typing import Any
 import typer
 from typer.testing import CliRunner
 
-from dwac.cli.app import COMMANDS, app
+from dwac.cli.app import app
+from reproduction.app import PROGRAM as REPRODUCTION
+from reproduction.app import app as reproduction
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -146,8 +148,8 @@ def check(block: Block, namespace: dict[str, Any]) -> None:
         for name in names(block.code):
             _resolve(name)
         return
-    for line in re.findall(r"\bdwac .*", block.code.replace("\\\n", " ")):
-        _check_command(shlex.split(line.partition("|")[0], comments=True)[1:])
+    for program, line in re.findall(rf"\b(dwac|{REPRODUCTION}) (.*)", block.code.replace("\\\n", " ")):
+        _check_command(program, shlex.split(line.partition("|")[0], comments=True))
 
 
 def names(code: str) -> set[str]:
@@ -163,16 +165,13 @@ def _resolve(name: str) -> None:
         value = getattr(value, part, None) or import_module(".".join(parts[:at]))
 
 
-def _check_command(words: list[str]) -> None:
-    root: Any = typer.main.get_command(app)
-    assert words[0] in COMMANDS or words[0].startswith("-"), f"there is no command dwac {words[0]}"
-    if words[0].startswith("-"):
-        return
-    command = root.get_command(None, words[0])
-    if hasattr(command, "commands"):
-        assert words[1] in command.commands, f"there is no command dwac {words[0]} {words[1]}"
-        command = command.commands[words[1]]
+def _check_command(program: str, words: list[str]) -> None:
+    command: Any = typer.main.get_command(app if program == "dwac" else reproduction)
+    while hasattr(command, "commands") and not words[0].startswith("-"):
+        program, *words = f"{program} {words[0]}", *words[1:]
+        command = command.get_command(None, program.split()[-1])
+        assert command is not None, f"there is no command {program}"
     known = {"--help", *(name for option in command.params for name in [*option.opts, *option.secondary_opts])}
     for word in words:
         if word.startswith("-") and word != "-" and not re.fullmatch(r"-\d.*", word):
-            assert word.partition("=")[0] in known, f"dwac {words[0]} has no option {word}"
+            assert word.partition("=")[0] in known, f"{program} has no option {word}"

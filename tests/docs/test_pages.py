@@ -123,7 +123,7 @@ def test_a_command_that_cannot_be_run_is_refused() -> None:
     [
         ("sh", "dwac learn data.csv", "no command dwac learn"),
         ("sh", "dwac train data.csv --no-such-option 3", "no option --no-such-option"),
-        ("sh", "docker run dwac\ndwac paper walk", "no command dwac paper walk"),
+        ("sh", "docker run dwac\npython -m reproduction data walk", "no command python -m reproduction data walk"),
         ("python", "dwac.nn.NoSuchName(3)", "NoSuchName"),
         ("python", "clf.fit(X y)", "invalid syntax"),
     ],

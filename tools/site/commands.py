@@ -27,13 +27,9 @@ def described() -> Iterator[str]:
         yield from _section(root.get_command(None, name), f"dwac {name}")
 
 
-def _section(command: Any, name: str, level: int = 2) -> Iterator[str]:
-    yield f"\n{'#' * level} {name}\n"
+def _section(command: Any, name: str) -> Iterator[str]:
+    yield f"\n## {name}\n"
     yield _prose(command.help or "")
-    if hasattr(command, "commands"):
-        for child, below in command.commands.items():
-            yield from _section(below, f"{name} {child}", level + 1)
-        return
     yield "\n| | what it is | default |\n|---|---|---|"
     for parameter in command.params:
         if parameter.name != "help" and not getattr(parameter, "hidden", False):

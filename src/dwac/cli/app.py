@@ -40,18 +40,33 @@ COMMANDS = {
     "explore": "Explore predictions in your browser: a map, the votes, and what would change without them. Runs until "
     "Ctrl-C.",
     "serve": "Serve predictions, explanations and prediction sets over HTTP, until Ctrl-C.",
-    "data": "The paper's datasets: list those on this machine, and download the others.",
-    "paper": "The paper's experiments on real data: list, run and report them.",
 }
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that typer brings
 
 
-class _Group(typer.core.TyperGroup):
+class OneLineErrors(typer.core.TyperGroup):
     """Shows expected failures as one line. Exit codes: 1 for errors, 2 for wrong usage, 130 for Ctrl-C.
 
     And 75 if a process that shares a training ended.
     """
+
+    program = "dwac"  # named at the start of the line
+
+    def make_context(self, info_name: Any, args: list[str], *rest: Any, **options: Any) -> Any:
+        """Read the options."""
+        with _in_one_line(self.program):
+            return super().make_context(info_name, args, *rest, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with _in_one_line(self.program), warnings.catch_warnings():
+            warnings.showwarning = _notes(self.program)
+            return super().invoke(ctx)
+
+
+class _Group(OneLineErrors):
+    """Imports a command when it runs, and none to list them."""
 
     _listed = False  # whether only names and summaries of commands are needed
 
@@ -79,19 +94,13 @@ class _Group(typer.core.TyperGroup):
 
     def make_context(self, info_name: Any, args: list[str], *rest: Any, **options: Any) -> Any:
         given = list(args)
-        with _in_one_line():
-            context = super().make_context(info_name, args, *rest, **options)
+        context = super().make_context(info_name, args, *rest, **options)
         context.meta[ARGUMENTS] = given
         return context
 
-    def invoke(self, ctx: Any) -> Any:
-        with _in_one_line(), warnings.catch_warnings():
-            warnings.showwarning = _notes()
-            return super().invoke(ctx)
-
 
 @contextmanager
-def _in_one_line() -> Iterator[None]:
+def _in_one_line(program: str) -> Iterator[None]:
     try:
         yield
     except DwacError as error:
@@ -110,7 +119,7 @@ def _in_one_line() -> Iterator[None]:
         code, message = 1, f"cannot write: {error.strerror or error}"
     else:
         return
-    typer.secho(f"dwac: {_one_line(message)}", fg="red", err=True)
+    typer.secho(f"{program}: {_one_line(message)}", fg="red", err=True)
     raise typer.Exit(code)
 
 
@@ -119,7 +128,7 @@ def _usage(error: Any) -> str:
     return f"{message}{'' if message.endswith('?') else ';'} see {error.ctx.command_path} --help"
 
 
-def _notes() -> Callable[..., None]:
+def _notes(program: str) -> Callable[..., None]:
     """Print each warning once, from wherever it comes."""
     printed: set[str] = set()
 
@@ -127,7 +136,7 @@ def _notes() -> Callable[..., None]:
         line = _one_line(message)
         if issubclass(category, UserWarning) and line not in printed:  # other warnings are for programmers
             printed.add(line)
-            typer.secho(f"dwac: note: {line}", fg="yellow", err=True)
+            typer.secho(f"{program}: note: {line}", fg="yellow", err=True)
 
     return note
 
@@ -167,8 +176,6 @@ def command(name: str) -> Any:
     """The command of this name, imported."""
     quick = find_spec(f"dwac.cli.commands.{name}") is not None
     found = getattr(import_module(f"dwac.cli.commands.{name}" if quick else f"dwac.cli.{name}"), name)
-    if isinstance(found, typer.Typer):
-        return typer.main.get_command(found)
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(name)(found)
     return typer.main.get_command(alone)
