@@ -18,6 +18,7 @@ SOURCE = ROOT / "src" / "dwac"
 FLOORS = [
     "errors",
     "_checks",
+    "_machine",
     "storage",
     "drawing",
     "kernels",
@@ -40,7 +41,7 @@ FLOORS = [
     "__init__",
 ]
 # The root holds the mathematics; everything else is in a room of its own.
-ROOT_FILES = {"__init__", "_checks", "errors", "kernels", "metrics"}
+ROOT_FILES = {"__init__", "_checks", "_machine", "errors", "kernels", "metrics"}
 # Where an import may go upwards, and why.
 DOORS = {
     "cli/app.py": "__init__",  # the command says its version, which only the roof knows

@@ -26,7 +26,7 @@ def digits(value: float) -> str:
 
 
 WRITERS = [
-    gauges.percent_of, date, digits, checks.percent, common.amount, common.share, words.percent, words.of_100,
+    date, digits, checks.percent, common.amount, common.share, words.percent, words.of_100,
     rendering.percent, privacy.percent, card.number, parts.number, parts.share, output.number,
     lambda value: worthy.points([value])(value),
 ]  # fmt: skip

@@ -52,13 +52,23 @@ def suggested(name: Any, names: Iterable[Any]) -> str:
     return f"did you mean {by_lower[near[0]]!r}? " if near else ""
 
 
-def percent(share: float, digits: int = 1) -> str:
+def percent(share: float, digits: int = 1, most: int | None = None) -> str:
     """A share in per cent, for messages.
+
+    most: as many digits as are useful, up to so many: more than `digits` near 0 and 1, and no trailing zeros.
 
     >>> percent(0.911), percent(0.4, 0)
     ('91.1 %', '40 %')
+    >>> [percent(share, most=3) for share in (0.5, 0.98765, 0.99999, 0.00012)]
+    ['50 %', '98.8 %', '99.999 %', '0.01 %']
     """
-    return f"{share:.{digits}%}".replace("%", " %")
+    if most is None:
+        return f"{share:.{digits}%}".replace("%", " %")
+    value = 100 * share
+    while digits < most and value not in (0, 100) and round(value, digits) in (0, 100):
+        digits += 1
+    shown = f"{value:.{digits}f}"
+    return f"{shown.rstrip('0').rstrip('.') if digits else shown} %"
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:

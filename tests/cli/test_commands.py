@@ -100,6 +100,7 @@ def test_train_repeats_by_its_seed(folder: Path, tmp_path: Path) -> None:
         (None, ["--target COLUMN", "'name', 'age', 'work', 'income'"]),
         ("incom", ["'incom'", "'income'?"]),
         ("name", ["'name'", "200 different values", "200 rows"]),
+        ("two in three", ["'two in three'", "134 different values", "200 rows"]),
         ("one", ["'one'", "one class, 1"]),
         ("same", ["'same'", "one class, 'x'"]),
         ("gap", ["line 5", "'gap'", "missing"]),
@@ -109,7 +110,8 @@ def test_train_repeats_by_its_seed(folder: Path, tmp_path: Path) -> None:
 def test_train_refuses_what_is_no_target(tmp_path: Path, target: str | None, expected: list[str]) -> None:
     i = np.arange(200)
     frame = people().assign(one=1, same="x", gap=["" if j == 3 else "x" for j in i])
-    frame = frame if target in ("one", "same", "gap") else people()
+    frame["two in three"] = [f"c{min(j, 133)}" for j in i]
+    frame = frame if target in ("one", "same", "gap", "two in three") else people()
     frame.to_csv(tmp_path / "a.csv", index=False)
     line = error_line(
         "train", tmp_path / "a.csv", *([] if target is None else ["--target", target]), "-o", tmp_path / "m"

@@ -18,6 +18,7 @@ from dwac import metrics
 from dwac.cli import explain as explaining
 from dwac.cli import tasks
 from dwac.cli.output import evaluation_tables
+from dwac.estimator import preparation
 from dwac.reading import load, read
 from tests.cli.helpers import error_line, run
 from tests.named import named
@@ -429,3 +430,11 @@ def test_report_is_written_for_every_target(kind: str, tmp_path: Path, request: 
     if kind != "ordered":
         words = ("report", folder / "model", folder / "new.csv", "--check-labels", folder / "new.csv")
         assert named(error_line(*words), "--check-labels", "classes", kind)
+
+
+def test_two_classes_for_every_three_rows_are_enough_for_the_command_as_for_the_library(tmp_path: Path) -> None:
+    labels = [f"c{min(row, 19)}" for row in range(30)]
+    pd.DataFrame({"x": np.arange(30) / 7, "kind": labels}).to_csv(tmp_path / "a.csv", index=False)
+    rows = read(tmp_path / "a.csv", target="kind")
+    tasks.check(rows, "a.csv")
+    preparation.check_class_count(20, len(rows))

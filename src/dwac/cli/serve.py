@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from dwac._machine import cores
 from dwac.cli.early import check_model
 from dwac.cli.listening import is_loopback, listen, read_token, url_of
 from dwac.cli.options import DeviceOption, ExpectOption, ModelArgument, UnknownOption
@@ -92,7 +92,7 @@ def serve(
             device=device,
             expect=expect,
             unknown=unknown,
-            threads=threads or max(1, ((os.cpu_count() or 1) - 1) // workers),
+            threads=threads or max(1, (cores() - 1) // workers),
             token=token,
             limits=Limits(**{name: value for name, value in asked.items() if value is not None}),  # type: ignore[arg-type]
             private=True if private else None,

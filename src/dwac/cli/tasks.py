@@ -15,6 +15,8 @@ from dwac._checks import listed, percent
 from dwac.errors import InputError, LabelError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.evaluation import amount
+from dwac.estimator.preparation import too_many_classes
+from dwac.estimator.settings import SMALL_TABLE
 from dwac.estimator.several import label_probabilities
 from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED
 from dwac.reading import MARK, TASKS, Estimator, Rows
@@ -22,7 +24,6 @@ from dwac.reading import MARK, TASKS, Estimator, Rows
 NAMES = {CLASSES: "classes", ORDERED: "ordered labels", LABELS: "several labels", NUMBERS: "numbers"}
 _EVERY_LABEL = "share of rows with every label right"
 _SHOWN = 20  # labels
-_SMALL = 4_000  # rows: smaller tables are cross-fitted
 _FEW_EPOCHS = {"tabular": 10, "image": 6, "text": 10}  # of --fast
 
 
@@ -61,7 +62,7 @@ def class_weight(given: Sequence[str], rows: Rows) -> Any:
 def quick(rows: Rows, n: int, encoder: str) -> dict[str, Any]:
     """The settings of --fast, for n rows; {} for a small table, which is cross-fitted in seconds anyway."""
     kind = rows.kind if encoder in ("auto", rows.kind) else encoder.partition(":")[0]
-    if kind == "tabular" and n < _SMALL:
+    if kind == "tabular" and n < SMALL_TABLE:
         return {}
     return {"ensemble_size": 1, "epochs": _FEW_EPOCHS.get(kind, 3)}
 
@@ -69,7 +70,7 @@ def quick(rows: Rows, n: int, encoder: str) -> dict[str, Any]:
 def quick_line(settings: Mapping[str, Any]) -> str:
     """What --fast does, in a sentence."""
     if not settings:
-        return "--fast: changes nothing, as a table of fewer than 4,000 rows is trained in seconds"
+        return f"--fast: changes nothing, as a table of fewer than {SMALL_TABLE:,} rows is trained in seconds"
     return f"--fast: one network, {settings['epochs']} epochs at most; train without it for the best accuracy"
 
 
@@ -98,7 +99,7 @@ def _check_classes(rows: Rows, name: str) -> None:
         raise LabelError(
             f"{name}: {_of(rows)} has only one class, {values.tolist()[0]!r}; a classifier needs at least two"
         )
-    if len(rows) < 2 * n:
+    if too_many_classes(n, len(rows)):
         raise LabelError(
             f"{name}: {_of(rows)} must hold classes; got {n:,} different values in {len(rows):,} rows; choose another "
             "column, or predict numbers with --task numbers"

@@ -31,12 +31,12 @@ from dwac.cli.options import told
 from dwac.cli.output import print_json, print_notes, progress_printed, refuse_occupied
 from dwac.errors import InputError, ProcessError
 from dwac.estimator.evaluation import evaluate, predict
+from dwac.estimator.settings import SMALL_TABLE
 from dwac.estimator.streams import Stream
 from dwac.nn.ranks import is_first, processes_joined
 from dwac.reading import Estimator, Model, Rows, columns_of, is_dataset, read, read_dataset
 from dwac.training.launch import launch
 
-_SMALL = 4_000  # rows
 _NUMBERED = (
     "--shards without --id: rows go by row numbers, which shift when one is taken out of the file; give --id COLUMN"
 )
@@ -204,7 +204,7 @@ def _checkpoint(rows: Rows, output: Path, asked: Path | None) -> Path | None:
 
     A small table is trained in seconds; it may be cross-fitted, which has no checkpoint.
     """
-    if asked is not None or not processes_joined() or (rows.kind == "tabular" and len(rows) < _SMALL):
+    if asked is not None or not processes_joined() or (rows.kind == "tabular" and len(rows) < SMALL_TABLE):
         return asked
     path = _default_checkpoint(output)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,6 @@ pandas, NumPy, tensors, lists and streams pass as they are. Answers stay NumPy a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
@@ -19,6 +18,7 @@ from scipy import sparse
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 
+from dwac._machine import memory
 from dwac.errors import InputError, ShapeError
 
 _ROOM = 0.25  # of the memory that a sparse table may take once it is dense: encoding it takes as much again
@@ -71,14 +71,6 @@ def _require_room(shape: tuple[int, ...], size: int, name: str) -> None:
             f"{room / 1e9:,.1f} GB are allowed here; reduce the columns, e.g. with TruncatedSVD, or predict fewer rows "
             "at a time; texts can be given as they are: fit(texts, y)"
         )
-
-
-def memory() -> float:
-    """The memory of this machine in bytes."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):  # Windows
-        return 2.0**34
 
 
 # DataLoader

@@ -138,12 +138,22 @@ def encode_labels(y: Any, n: int) -> tuple[Ints, NDArray[Any]]:
         codes, classes = _factorised(labels)
     if len(classes) < 2:
         raise LabelError(f"y must have at least two classes; got only one class, {classes.tolist()[0]!r}")
-    if n < 1.5 * len(classes):
+    check_class_count(len(classes), n)
+    return codes.astype(np.int64), classes
+
+
+def too_many_classes(n_classes: int, n: int) -> bool:
+    """Whether n rows are too few for so many classes: more than two classes for every three rows."""
+    return 2 * n < 3 * n_classes
+
+
+def check_class_count(n_classes: int, n: int) -> None:
+    """Refuse labels that are hardly classes."""
+    if too_many_classes(n_classes, n):
         raise LabelError(
-            f"y must have at most two classes for every three rows; got {len(classes)} classes in {n} rows; "
+            f"y must have at most two classes for every three rows; got {n_classes:,} classes in {n:,} rows; "
             "is y a column of classes?"
         )
-    return codes.astype(np.int64), classes
 
 
 def encode_known(y: Any, n: int, classes: NDArray[Any], *, strict: bool = True) -> Ints:

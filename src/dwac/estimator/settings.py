@@ -36,7 +36,7 @@ _OTHER_WAYS = (
     "embedding_size", "ensemble_size", "auxiliary_weight", "epochs", "batch_size", "learning_rate", "weight_decay",
     "patience", "validation_size", "calibration_size", "checkpoint",
 )  # fmt: skip
-_MOST, _COLUMNS = 4_000, 1_000  # below so many rows, and up to so many columns, "auto" cross-fits
+SMALL_TABLE, _COLUMNS = 4_000, 1_000  # below so many rows, and up to so many columns, "auto" cross-fits
 _WHOLE = ("epochs", "batch_size", "patience", "embedding_size", "ensemble_size")
 _RATES = ("learning_rate", "weight_decay", "penalty", "auxiliary_weight")
 
@@ -117,7 +117,7 @@ def cross_fitted(settings: Mapping[str, Any], encoder: Encoder, n: int, columns:
         wrong = f"at most {_COLUMNS:,} columns; got {columns:,}"
     if asked is True and wrong:
         raise InputError(f"cross_fit=True needs {wrong}; change that, or use cross_fit='auto'")
-    return not wrong and (asked is True or n < _MOST)
+    return not wrong and (asked is True or n < SMALL_TABLE)
 
 
 def _check_rate(name: str, value: Any) -> None:

@@ -16,7 +16,6 @@ read as a whole, and fitted as ever. By default the model is small: see `voters`
 from __future__ import annotations
 
 import logging
-import os
 import warnings
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -30,12 +29,13 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from dwac import training
+from dwac._machine import memory
 from dwac.encoders import Encoder, TabularEncoder, choose
-from dwac.errors import IdError, InputError, LabelError
+from dwac.errors import IdError, InputError
 from dwac.estimator.condensing import Condenser, agreement_of, counted, shared_votes, wanted
 from dwac.estimator.fitting import agreed_seed, grouped
-from dwac.estimator.preparation import balanced, encode_known, without_empty_texts
-from dwac.estimator.settings import device_of
+from dwac.estimator.preparation import balanced, check_class_count, encode_known, without_empty_texts
+from dwac.estimator.settings import SMALL_TABLE, device_of
 from dwac.estimator.sharding import ShardedEstimator
 from dwac.estimator.spool import Spool, workspace
 from dwac.estimator.streams import Chunk, Roles, Stream, is_stream, joined, open_stream
@@ -51,7 +51,6 @@ logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_LITTLE = 4_000  # rows below which all are read into memory: such tables are cross-fitted
 VOTERS = 100_000  # rows that are remembered, among which representatives are chosen
 
 
@@ -108,7 +107,7 @@ class StreamingEstimator(ShardedEstimator):
         self._check_settings()
         with workspace(self.checkpoint) as folder:
             stream = open_stream(X, Roles(y, ids, sample_weight, within), folder)  # type: ignore[arg-type]
-            if stream.n - len(stream.left_out) < _LITTLE:
+            if stream.n - len(stream.left_out) < SMALL_TABLE:  # it may be cross-fitted
                 rows = stream.kept()
                 given = self._given(stream, rows)
                 names = None if stream.roles.ids is None else rows.ids
@@ -190,11 +189,7 @@ class StreamingEstimator(ShardedEstimator):
                 reading = self._read_target(found.sample.y, len(found.sample))
             return reading.target(np.arange(len(found.sample)))
         values = found.outcomes.values(found.sample.y)
-        if 2 * found.rows < 3 * len(found.outcomes.counts):
-            raise LabelError(
-                f"y must have at most two classes for every three rows; got {len(found.outcomes.counts):,} classes in "
-                f"{found.rows:,} rows; is y a column of classes?"
-            )
+        check_class_count(len(found.outcomes.counts), found.rows)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".* rows have no label at all")  # these are not rows
             return self._read_target(values, len(values)).target(np.arange(len(values)))
@@ -411,13 +406,9 @@ def _nobody(rows: Encoded) -> Encoded:
 def _require_memory(rows: int, each: float) -> None:
     """Raise an error if so many voters would take more than half of this machine's memory."""
     needed = rows * each
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # Windows
-        memory = 2**34
-    if needed > memory / 2:
+    if needed > memory() / 2:
         raise InputError(
             f"voters='all' would keep {rows:,} rows and their embeddings, {needed / 1e9:,.1f} GB, in memory, of which "
-            f"there are {memory / 1e9:,.1f} GB; leave voters at None, or give a number of representatives"
+            f"there are {memory() / 1e9:,.1f} GB; leave voters at None, or give a number of representatives"
         )
     logger.info("all %s training rows will vote: about %.2f GB in memory", f"{rows:,}", needed / 1e9)

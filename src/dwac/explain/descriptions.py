@@ -119,7 +119,7 @@ def summary(descriptions: Sequence[str | None], shares: ArrayLike, *, most: int 
 
 
 def _percent(share: float) -> str:
-    return "less than 1 %" if share < 0.005 else f"{100 * share:.0f} %"
+    return "less than 1 %" if share < 0.005 else checks.percent(share, 0)
 
 
 def share_in_words(count: int, total: int, noun: str) -> str:

@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
+from dwac import _checks as checks
 from dwac.encoders.tabular import parts_of
 from dwac.errors import InputError
 from dwac.estimator.evaluation import amount
@@ -124,9 +125,9 @@ class Numbers(Gauge):
         (old, new), (was, mean) = ((t.counts[-1] / max(t.n, 1) for t in (self.before, now)),
                                    (self._mean(t) for t in (self.before, now)))  # fmt: skip
         if mean is None or was is None or abs(new - old) > max(_FAR, abs(mean - was) / (self._spread or 1.0)):
-            return f"{self.name}: {percent_of(new)} missing, was {percent_of(old)}"
+            return f"{self.name}: {_percent(new)} missing, was {_percent(old)}"
         if self._form == "boolean":
-            return f"{self.name}: true for {percent_of(mean)}, was {percent_of(was)}"
+            return f"{self.name}: true for {_percent(mean)}, was {_percent(was)}"
         if abs(mean - was) > _FAR * self._spread:
             return f"{self.name}: mean {self.written(mean)}, was {self.written(was)}"
         return self._cell_sentence(now)
@@ -136,7 +137,7 @@ class Numbers(Gauge):
         cell = int(np.abs(shares[1] - shares[0]).argmax())
         low, high = (self.written(self._cuts[i]) if 0 <= i < len(self._cuts) else None for i in (cell - 1, cell))
         range_ = f"above {low}" if high is None else f"at most {high}" if low is None else f"above {low} up to {high}"
-        return f"{self.name}: {percent_of(shares[1][cell])} {range_}, was {percent_of(shares[0][cell])}"
+        return f"{self.name}: {_percent(shares[1][cell])} {range_}, was {_percent(shares[0][cell])}"
 
     def written(self, value: float) -> str:
         """A value of the column: a number, or a date."""
@@ -171,12 +172,12 @@ class Categories(Gauge):
         """Values never seen, or the one that became more or less frequent."""
         new = now.sum / max(now.n, 1)
         if new > max(_NEW, _MUCH * self._expected):
-            return f"{self.name}: {percent_of(new)} have a value that training did not have"
+            return f"{self.name}: {_percent(new)} have a value that training did not have"
         old, here = (t.counts / max(t.n, 1) for t in (self.before, now))
         more, less = here - old, old - here
         cell = int(more.argmax() if _MUCH * more.max() >= less.max() else less.argmax())
         what = [*(f"{name!r:.60}" for name in self._names), "any other value", "missing"][cell]
-        return f"{self.name}: {what} {percent_of(here[cell])}, was {percent_of(old[cell])}"
+        return f"{self.name}: {what} {_percent(here[cell])}, was {_percent(old[cell])}"
 
 
 class VoterGroups(Gauge):
@@ -201,7 +202,7 @@ class VoterGroups(Gauge):
         for group, name in enumerate(self._names):
             pairs = [np.array([t.counts[group], t.n - t.counts[group]]) for t in (self.before, now)]
             old, new = (pair[0] / max(pair.sum(), 1) for pair in pairs)
-            text = f"{name}: nearest voters of {percent_of(new)} of the rows, was {percent_of(old)}"
+            text = f"{name}: nearest voters of {_percent(new)} of the rows, was {_percent(old)}"
             found.append((name, text, *compared(*pairs)))
         return found
 
@@ -270,12 +271,5 @@ def changes(gauges: Sequence[Gauge], now: Sequence[Tally], level: float) -> list
     return sorted(moved, key=lambda change: (-change.nats, change.name))
 
 
-def percent_of(share: float) -> str:
-    """A share for people.
-
-    >>> percent_of(0.123), percent_of(0.004), percent_of(0.0)
-    ('12 %', '0.4 %', '0 %')
-    """
-    value = 100 * float(share)
-    digits = min(3, -math.floor(math.log10(value))) if 0 < value < 1 else 0
-    return f"{value:.{digits}f} %"
+def _percent(share: float) -> str:
+    return checks.percent(share, 0, most=3)

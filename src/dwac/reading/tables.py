@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from dwac._machine import memory
 from dwac.errors import InputError
 from dwac.storage.parquet import TooLargeError, read_parquet, require_columns
 
@@ -299,10 +299,7 @@ def _dates(values: pd.Series[Any]) -> pd.Series[Any]:
 
 def room() -> int:
     """The most bytes of a table: a quarter of this machine's memory, because pandas and the model need some too."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
-    except (AttributeError, ValueError, OSError):  # Windows
-        return 2**32
+    return memory() // 4
 
 
 def _parquet(data: bytes, name: str) -> pd.DataFrame:

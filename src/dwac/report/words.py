@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dwac import _checks as checks
 from dwac.drawing.records import written
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.targets import LABELS, NUMBERS
@@ -64,17 +65,8 @@ OFF = 0.03  # error beyond chance from which probabilities are only a rough guid
 
 
 def percent(share: float) -> str:
-    """A share in per cent, with as many digits as are useful.
-
-    >>> [percent(share).replace("\u00a0", " ") for share in (0.5, 0.98765, 0.99999, 0.00012)]
-    ['50 %', '98.8 %', '99.999 %', '0.01 %']
-    """
-    value, shown = 100 * share, ""
-    for digits in (1, 2, 3):
-        shown = f"{value:.{digits}f}"
-        if value in (0, 100) or shown not in (f"{0:.{digits}f}", f"{100:.{digits}f}"):
-            break
-    return f"{shown.rstrip('0').rstrip('.')}\u00a0%"
+    """A share in per cent, with as many digits as are useful, on one line."""
+    return checks.percent(share, most=3).replace(" ", "\u00a0")
 
 
 def of_100(share: float) -> str:

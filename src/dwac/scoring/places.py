@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +14,7 @@ import fsspec
 from fsspec.core import url_to_fs
 
 from dwac.errors import DwacError, InputError
-from dwac.storage.files import make_folder, replace_file, sync_folder
+from dwac.storage.files import make_folder, replace_file, replacing, sync_folder, temporary_name
 
 _STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "r2"}  # a put there is all or nothing
 _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
@@ -92,22 +91,10 @@ class Place:
                 yield os.path.join(folder, "data")
                 self._put(os.path.join(folder, "data"))
             return
-        parent = Path(self.path).parent
-        make_folder(parent)
-        temporary = parent / f".dwac-{secrets.token_hex(8)}.tmp"
-        try:
+        make_folder(Path(self.path).parent)
+        with replacing(Path(self.path)) as temporary:
             yield str(temporary)
-            descriptor = os.open(temporary, os.O_RDWR)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            os.replace(temporary, self.path)
-            sync_folder(parent)
-        except BaseException:  # Ctrl-C leaves nothing behind either
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
+        sync_folder(Path(self.path).parent)
 
     def _put(self, local: str) -> None:
         if _protocols(self.fs) & _STORES:
@@ -115,7 +102,7 @@ class Place:
             return
         parent, name = os.path.split(self.path)
         self.fs.makedirs(parent, exist_ok=True)
-        temporary = f"{parent}/.dwac-{secrets.token_hex(8)}.tmp"
+        temporary = f"{parent}/{temporary_name()}"
         self.fs.put_file(local, temporary)
         self.fs.mv(temporary, f"{parent}/{name}")
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dwac._machine import cores
 from dwac.errors import InputError
 from dwac.reading import Model
 from dwac.reading.tables import INDEX
@@ -143,8 +144,7 @@ def default_workers(asked: Request) -> int:
 
     if asked.device != "cpu" and torch.cuda.is_available():
         return 1 if ":" in asked.device else torch.cuda.device_count()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // (asked.threads or 1))
+    return max(1, cores() // (asked.threads or 1))
 
 
 def _settled(asked: Request, model: Model, files: list[tuple[File, str]], encoding: str) -> Request:

@@ -28,13 +28,29 @@ _PIECE = 2**26  # bytes per call; some systems refuse to write gigabytes at once
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write `data` to `path`, replacing the old file in one step."""
-    temporary = path.with_name(f".dwac-{secrets.token_hex(8)}.tmp")
-    try:
+    with replacing(path) as temporary:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
         try:
             left = memoryview(data)
             while left:
                 left = left[os.write(descriptor, left[:_PIECE]) :]
+        finally:
+            os.close(descriptor)
+
+
+def temporary_name() -> str:
+    """A new name for a file that is being written."""
+    return f".dwac-{secrets.token_hex(8)}.tmp"
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path beside `path` to write to. What it holds then replaces `path` in one step, unless an error came first."""
+    temporary = path.with_name(temporary_name())
+    try:
+        yield temporary
+        descriptor = os.open(temporary, os.O_RDWR)
+        try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac.errors import InputError, StorageError
+from dwac.storage.files import temporary_name
 
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
 _LARGEST_HEADER = 100_000_000  # as the format has it
@@ -106,7 +106,7 @@ class RowsWriter:
 
     def __init__(self, path: str | os.PathLike[str], name: str) -> None:
         self.path, self.name, self.n_rows = Path(path), name, 0
-        self._temporary = self.path.with_name(f".dwac-{secrets.token_hex(8)}.tmp")
+        self._temporary = self.path.with_name(temporary_name())
         self._file = open(self._temporary, "xb")  # noqa: SIM115 - open until `close` or `abandon`
         self._file.write(b" " * (8 + _HEADER))
         self._kind: tuple[str, tuple[int, ...]] | None = None

@@ -19,6 +19,7 @@ from typing import IO, NamedTuple
 import torch.distributed as dist
 
 from dwac import _checks as checks
+from dwac._machine import cores
 from dwac.errors import ProcessError
 
 LOST = ProcessError.exit_code
@@ -61,7 +62,6 @@ def launch(
 
 def _variables(rank: int, n: int, port: int) -> dict[str, str]:
     """What a process must know of the others; torchrun sets the same."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     variables = {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -70,7 +70,7 @@ def _variables(rank: int, n: int, port: int) -> dict[str, str]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is this process's: no port can be taken meanwhile
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, cores // n)),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, cores() // n)),
     }
     if sys.platform == "linux" and "GLOO_SOCKET_IFNAME" not in os.environ:
         variables["GLOO_SOCKET_IFNAME"] = "lo"  # whatever the name of this machine resolves to

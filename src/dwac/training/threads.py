@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+from dwac._machine import cores
 
 
 @contextmanager
@@ -19,7 +20,7 @@ def few_threads(most: int | None) -> Iterator[None]:
     processor has it again, and all is slower than with one thread.
     """
     before = torch.get_num_threads()
-    now = before if most is None else max(1, min(before, most, processors() // 2))
+    now = before if most is None else max(1, min(before, most, cores() // 2))
     if now == before:
         yield
         return
@@ -28,10 +29,3 @@ def few_threads(most: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def processors() -> int:
-    """How many this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
