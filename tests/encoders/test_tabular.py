@@ -15,7 +15,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_matrix
 from sklearn.preprocessing import QuantileTransformer
 
-from dwac.encoders.tabular import Scale, TabularEncoder
+from dwac.encoders.scales import Scale
+from dwac.encoders.tabular import TabularEncoder
 from dwac.encoders.tabular_networks import UNKNOWN, TabularNetwork
 from dwac.errors import InputError, NonFiniteError, ShapeError
 from dwac.nn import WeightedAverage

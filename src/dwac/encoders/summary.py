@@ -21,13 +21,13 @@ import numpy as np
 import pandas as pd
 
 from dwac import _checks as checks
+from dwac.encoders.scales import Scale
 from dwac.encoders.tabular import (
     FEW,
     FORMS,
     Column,
     Floats,
     Name,
-    Scale,
     TabularEncoder,
     Value,
     counted,

@@ -28,6 +28,7 @@ from torch import Tensor
 from dwac import _checks as checks
 from dwac.encoders.base import Encoder, Recipe, array_of, require_one
 from dwac.encoders.likeness import category_differences, number_differences
+from dwac.encoders.scales import BINS, Scale, Scales
 from dwac.encoders.tabular_networks import UNKNOWN, TabularNetwork, WideEnsemble, WideNetwork
 from dwac.errors import DwacError, InputError, KindError, NonFiniteError, ShapeError
 from dwac.nn import Ensemble
@@ -41,14 +42,9 @@ Value = str | int | float | bool | None
 
 FEW = 256  # a number with at most this many distinct values may be a category too
 _WIDE, _WIDE_DROPOUT = 64, 0.3  # the hidden layer of the wide network
-_BINS, _MOST_BINS = 16, 1024  # of one number and of all; a multiple of 4, so that the quartiles are edges
+_MOST_BINS = 1024  # of all numbers
 _DEEPEST = 1000  # most layers
 _LARGEST = 1e100  # numbers are clipped to ± this, so that no square or difference overflows
-_FARTHEST = 1e3  # scaled numbers are clipped to ± this: finite in float32, and still far from everything
-_EDGE = 5.2  # the largest z = Φ⁻¹(rank)
-_ROBUST, _QUARTERS = 3.0, 1.35  # the limit of robust z; the interquartile range of a normal distribution
-_EDGE_OF_MOST = 1.645  # z of the quantile .95
-_EDGE_OF_SIXTEENTH = 1.534  # z of the quantile 15/16
 FORMS = {"paper": "standard", "wide": "robust"}  # of scales, by network; otherwise "quantile"
 _FEWEST_IDS = 20  # fewer whole numbers may differ by chance
 _ID = re.compile(
@@ -58,126 +54,6 @@ _ID = re.compile(
 _TIME = re.compile(r"(?i)age|rank|year|month|week|day|date|hour|minute|second|time|step|period|^t$")
 _NUMERIC = {"integer", "floating", "mixed-integer-float", "decimal", "complex", "timedelta", "timedelta64"}
 _DATES = {"datetime", "datetime64", "date", "period"}  # pandas' names for the contents of a column
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How one number is scaled, x → z; missing values are filled with the training median `fill`.
-
-    "quantile": z = Φ⁻¹(rank of x among the training quantiles `values`); outside the training range it is ±5.2.
-    "binary": z = (x - low) / (high - low). "standard": z = (x - mean) / deviation. "robust": z = r / √(1 + r²/9), where
-    r = (x - median) / (interquartile range / 1.35): linear in the middle, never above 3, whatever an outlier does;
-    `values` are 17 quantiles, from the smallest to the largest.
-    """
-
-    form: str
-    values: list[float]
-    fill: float
-
-    @classmethod
-    def fit(cls, x: Floats, *, form: str) -> Scale | None:
-        """The scale of x (n,), NaN where missing; None if x does not vary."""
-        x = x[~np.isnan(x)]
-        if len(x) == 0 or x.min() == x.max():
-            return None
-        low, high, fill = float(x.min()), float(x.max()), float(np.median(x))
-        if ((x == low) | (x == high)).all():
-            return cls("binary", [low, high], fill)
-        if form == "standard":
-            return cls("standard", [float(x.mean()), float(x.std())], fill)
-        if form == "robust":
-            return cls("robust", np.maximum.accumulate(np.quantile(x, np.linspace(0, 1, _BINS + 1))).tolist(), fill)
-        levels = np.linspace(0, 1, min(max(len(x) // 30, 10), 1000, len(x)))
-        return cls("quantile", np.maximum.accumulate(np.quantile(x, levels)).tolist(), fill)
-
-    def apply(self, x: Floats) -> Floats:
-        """z of x, both (n,)."""
-        x = np.where(np.isnan(x), self.fill, x)
-        if self.form == "quantile":
-            # As in scikit-learn: equal quantiles get the middle of the ranks that they share.
-            values, levels = np.asarray(self.values), np.linspace(0, 1, len(self.values))
-            rank = (np.interp(x, values, levels) - np.interp(-x, -values[::-1], -levels[::-1])) / 2
-            z: Floats = torch.special.ndtri(torch.from_numpy(rank).clamp(1e-7, 1 - 1e-7)).numpy()
-            return z
-        if self.form == "robust":
-            with np.errstate(over="ignore"):
-                r = np.clip((x - self.fill) / self._step, -_FARTHEST, _FARTHEST)
-            return np.asarray(r / np.sqrt(1 + np.square(r / _ROBUST)))
-        start, step = self.values
-        step = step - start if self.form == "binary" else step
-        with np.errstate(over="ignore"):
-            return np.clip((x - start) / (step or 1.0), -_FARTHEST, _FARTHEST)
-
-    def beyond(self, x: Floats) -> Floats:
-        """(n,): how far x is outside the training range, in units of z at its mean slope inside; 0 for gaps."""
-        if self.form not in ("quantile", "robust"):
-            return np.zeros(len(x))  # z itself keeps growing
-        low, high = self.values[0], self.values[-1]
-        x = np.where(np.isnan(x), self.fill, x)
-        with np.errstate(over="ignore"):
-            return np.clip(2 * _EDGE * np.maximum(low - x, x - high) / (high - low), 0, _FARTHEST)
-
-    def beyond_others(self, x: Floats, groups: NDArray[np.int64]) -> Floats:
-        """(n,): the same for the training values x themselves, each against the range of those of other groups (n,)."""
-        if self.form not in ("quantile", "robust"):
-            return np.zeros(len(x))
-        known, lows = ~np.isnan(x), np.full(groups.max() + 1, np.inf)
-        highs = -lows
-        np.minimum.at(lows, groups[known], x[known])
-        np.maximum.at(highs, groups[known], x[known])
-        x, (lowest, next_low), (next_high, highest) = np.where(known, x, self.fill), _least(lows), -_least(-highs)[::-1]
-        low = np.where(lows[groups] == lowest, next_low, lowest)
-        high = np.where(highs[groups] == highest, next_high, highest)
-        out, span = np.maximum(low - x, x - high), high - low
-        with np.errstate(over="ignore"):
-            far = 2 * _EDGE * out / np.where(span > 0, span, 1.0)
-        return np.where(span > 0, np.clip(far, 0, _FARTHEST), 0.0)  # others that do not vary have no range
-
-    @property
-    def span(self) -> float:
-        """The range of most training values: between the quantiles .05 and .95, or of all if those are equal."""
-        values = np.asarray(self.values)
-        if self.form == "standard":
-            return float(2 * _EDGE_OF_MOST * values[1])
-        low, high = np.quantile(values, (0.05, 0.95)) if self.form in ("quantile", "robust") else values
-        return float(high - low or values[-1] - values[0])
-
-    @property
-    def _step(self) -> float:
-        """Of a robust scale, what counts as one: the deviation of a normal distribution with such quartiles."""
-        for inner, width in ((_BINS // 4, _QUARTERS), (1, 2 * _EDGE_OF_SIXTEENTH), (0, 2 * _ROBUST)):
-            step = (self.values[-1 - inner] - self.values[inner]) / width
-            if step > 0:
-                break
-        return step
-
-    def edges(self, most: int) -> list[float]:
-        """Of a robust scale, z of at most so many + 1 training quantiles, each above the one before."""
-        if most == 0:
-            return []
-        edges: list[float] = np.unique(
-            self.apply(np.asarray(self.values[:: _BINS // most])).astype(np.float32)
-        ).tolist()
-        return edges
-
-
-def _least(x: Floats) -> Floats:
-    """The smallest value, and the next."""
-    return np.partition(x, 1)[:2]
-
-
-@dataclass(frozen=True)
-class Features:
-    """Columns (n,): continuous numbers, plain 0/1 numbers and indices of categories.
-
-    For values unlike training: how far a number is outside the training range, and where a gap is new.
-    """
-
-    continuous: list[Floats] = field(default_factory=list)
-    plain: list[Floats] = field(default_factory=list)
-    indices: list[NDArray[np.int64]] = field(default_factory=list)
-    beyond: list[Floats] = field(default_factory=list)
-    new: list[Floats] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -234,24 +110,11 @@ class Column:
         codes = kind == "numeric" and network == "default" and scattered(np.sort(x.dropna().unique()), len(x))
         return cls(name, kind, scales, bool(x.isna().any()), _frequent(x, name, least=2) if codes else [])
 
-    def features(self, series: pd.Series[Any]) -> Features:
-        """The column as features."""
-        found = Features()
-        if self.scales:
-            parts = parts_of(series, self.name, self.kind)
-            for part, scale in zip(parts, self.scales, strict=True):
-                if scale is not None:
-                    (found.plain if scale.form == "binary" else found.continuous).append(scale.apply(part))
-            if self.kind == "numeric" and self.scales[0] is not None:
-                found.beyond.append(self.scales[0].beyond(parts[0]))
-            if self.gaps or any(self.scales):
-                (found.plain if self.gaps else found.new).append(np.isnan(parts[0]).astype(np.float64))
-            series = pd.Series(parts[0])
-        if self.n_indices:
-            codes, values = _codes(series, self.name)
-            known = self.indices()
-            found.indices.append(np.array([known.get(value, UNKNOWN) for value in values], dtype=np.int64)[codes])
-        return found
+    def codes(self, series: pd.Series[Any]) -> NDArray[np.int64]:
+        """(n,): the index of each value's category."""
+        codes, values = _codes(series, self.name)
+        known = self.indices()
+        return np.array([known.get(value, UNKNOWN) for value in values], dtype=np.int64)[codes]
 
     def values(self, series: pd.Series[Any]) -> list[Value]:
         """The categories of a column, None where missing."""
@@ -340,6 +203,7 @@ class TabularEncoder(Encoder):
             "sigma": None if sigma is None else float(sigma),
         }
         self.columns: list[Column] = []
+        self._planned: _Plan | None = None
         self._learned(rows=0)
 
     def _learned(self, rows: int, widths: list[int] | None = None, sigma: float | None = None) -> None:
@@ -424,13 +288,11 @@ class TabularEncoder(Encoder):
         row is outside the training data: numbers out of range, or gaps where training had none. The network does not
         read that column, which is always 0 in training; it only helps to tell whether a row is like any other.
         """
-        frame = self.records(X)
-        features = self._features(frame)
-        numeric = [x for part in features for x in part.continuous] + [x for part in features for x in part.plain]
-        if numeric and self.settings["network"] != "paper":
-            numeric.append(_beyond(features, len(frame)))
-        indices = [index for part in features for index in part.indices]
-        return _joined(numeric, len(frame), np.float32), _joined(indices, len(frame), np.int64)
+        plan = self._plan
+        parts, indices = plan.numbers_of(X), list[NDArray[np.int64]]()
+        if parts is None:
+            parts, indices = self._read_columns(self.records(X))
+        return torch.from_numpy(plan.numeric(parts)), _joined(indices, len(parts))
 
     def transform_left_out(self, X: Any, groups: NDArray[np.int64] | None = None) -> Inputs:
         """`transform` of the training rows, where each is as far outside the training data as if it had been left out.
@@ -448,12 +310,28 @@ class TabularEncoder(Encoder):
             numeric[:, -1] = torch.from_numpy(found).to(numeric)
         return numeric, categorical
 
-    def _features(self, frame: pd.DataFrame) -> list[Features]:
-        """The features of every column; an error carries all rows that do not fit, of any column."""
-        features, errors = [], []
-        for i, column in enumerate(self.columns):
+    @property
+    def _plan(self) -> _Plan:
+        """How the columns become tensors; made once for the columns there are."""
+        self._require_fit()
+        if self._planned is None or self._planned.columns is not self.columns:
+            self._planned = _Plan(self.columns, beyond=self.settings["network"] != "paper")
+        return self._planned
+
+    def _read_columns(self, frame: pd.DataFrame) -> tuple[Floats, list[NDArray[np.int64]]]:
+        """The parts (n, p) of all numbers and the indices (n,) of categories.
+
+        An error carries all rows that do not fit, of any column.
+        """
+        parts: list[Floats] = []
+        indices, errors = [], []
+        for column, (_, series) in zip(self.columns, frame.items(), strict=True):
             try:
-                features.append(column.features(frame.iloc[:, i]))
+                if column.scales:
+                    parts += (found := parts_of(series, column.name, column.kind))
+                    series = pd.Series(found[0]) if column.n_indices else series
+                if column.n_indices:
+                    indices.append(column.codes(series))
             except InputError as error:
                 errors.append(error)
         if errors:
@@ -461,7 +339,7 @@ class TabularEncoder(Encoder):
             if gravest.rows:
                 gravest.rows = {row: why for error in reversed(errors) for row, why in error.rows.items()}
             raise gravest
-        return features
+        return np.stack(parts, axis=1) if parts else np.empty((len(frame), 0)), indices
 
     def records(self, X: Any) -> pd.DataFrame:
         """The rows of X with the columns and order of fit; an error names a missing or extra column."""
@@ -529,7 +407,7 @@ class TabularEncoder(Encoder):
         """Of each continuous number, the edges of its bins: 16, or fewer where there are many numbers."""
         scales = [scale for column in self.columns for scale in column.scales if scale is not None]
         scales = [scale for scale in scales if scale.form == "robust"]
-        most = next(bins for bins in (_BINS, 8, 4, 0) if bins * len(scales) <= _MOST_BINS)
+        most = next(bins for bins in (BINS, 8, 4, 0) if bins * len(scales) <= _MOST_BINS)
         return [scale.edges(most) for scale in scales]
 
     def without_names(self, gone: Any, left: Any) -> Self:
@@ -588,7 +466,7 @@ def _is_scale(form: str, values: list[Any], fill: Any) -> bool:
     if any(type(number) is int and abs(number) > 2**53 for number in [*values, fill]):  # not exact as a float
         return False
     if form in ("quantile", "robust"):
-        enough = len(values) == _BINS + 1 if form == "robust" else len(values) > 1
+        enough = len(values) == BINS + 1 if form == "robust" else len(values) > 1
         return enough and values == sorted(values) and 0 < values[-1] - values[0] < math.inf
     return form in ("binary", "standard") and len(values) == 2
 
@@ -707,13 +585,8 @@ def _read(series: pd.Series[Any], kind: str) -> pd.Series[Any]:
 
 def _numbers(series: pd.Series[Any], name: Name) -> Floats:
     """A column of numbers, (n,), NaN where missing."""
-    if pd.api.types.is_complex_dtype(series.dtype):
-        raise InputError(f"Complex data not supported: column {name!r} must hold real numbers")
-    if pd.api.types.infer_dtype(series, skipna=True) in ("timedelta", "timedelta64"):
-        series = pd.to_timedelta(series).dt.total_seconds()
-    if not pd.api.types.is_numeric_dtype(series.dtype):
-        series = series.astype(object)
-        _refuse(series, name, lambda value: isinstance(value, Real | Decimal | np.bool_), "numbers")
+    if not isinstance(series.dtype, np.dtype) or series.dtype.kind not in "biuf":
+        series = _readable(series, name)
     try:
         x: Floats = series.to_numpy(np.float64, na_value=np.nan)
     except OverflowError as error:
@@ -728,6 +601,18 @@ def _numbers(series: pd.Series[Any], name: Name) -> Floats:
             rows={int(row): f"{wrong} {x[row]}" for row in np.flatnonzero(infinite)},
         )
     return np.clip(x, -_LARGEST, _LARGEST)
+
+
+def _readable(series: pd.Series[Any], name: Name) -> pd.Series[Any]:
+    """A column that pandas can turn into numbers; an error names the first value that is none."""
+    if pd.api.types.is_complex_dtype(series.dtype):
+        raise InputError(f"Complex data not supported: column {name!r} must hold real numbers")
+    if pd.api.types.infer_dtype(series, skipna=True) in ("timedelta", "timedelta64"):
+        series = pd.to_timedelta(series).dt.total_seconds()
+    if not pd.api.types.is_numeric_dtype(series.dtype):
+        series = series.astype(object)
+        _refuse(series, name, lambda value: isinstance(value, Real | Decimal | np.bool_), "numbers")
+    return series
 
 
 def _overflows(value: Any) -> bool:
@@ -816,21 +701,67 @@ def scattered(values: Floats, n: int) -> bool:
     return bool(len(values) < 0.5 * (values[-1] - values[0]) / np.diff(values).min())
 
 
-def _beyond(features: Sequence[Features], n: int) -> Floats:
-    """(n,): how far rows are outside the training data, in units of z.
+class _Plan:
+    """How the parts of all columns become a tensor: which are scaled, and what stands where.
 
-    Filling a gap with the median has a mean squared error of 1. So, squared, new gaps in all p columns count p, and a
-    gap in one of them counts 1 / p, because the other columns still identify the row.
+    `parts` of a column with scales are its number, or the time, month, weekday and hour of a date.
     """
-    far = [np.square(x) for part in features for x in part.beyond]
-    new = [x for part in features for x in part.new]
-    beyond: Floats = np.sqrt(np.sum(far, axis=0) + np.square(np.sum(new, axis=0)) / max(len(new), 1)) * np.ones(n)
-    return beyond
+
+    def __init__(self, columns: list[Column], *, beyond: bool) -> None:
+        self.columns, self._beyond = columns, beyond
+        self._plain_table = all(c.kind in ("numeric", "boolean", "empty") and not c.n_indices for c in columns)
+        self._used = [place for place, c in enumerate(columns) if c.scales]
+        self._booleans = [place for place, c in enumerate(c for c in columns if c.scales) if c.kind == "boolean"]
+        scales: list[Scale] = []
+        starts, self._scaled, self._limited = [0], list[int](), list[int]()
+        for column in (c for c in columns if c.scales):
+            for place, scale in enumerate(column.scales):
+                if scale is not None:
+                    if place == 0 and column.kind == "numeric":
+                        self._limited.append(len(scales))
+                    scales.append(scale)
+                    self._scaled.append(starts[-1] + place)
+            starts.append(starts[-1] + len(column.scales))
+        self._firsts, self._scales = starts[:-1], Scales(scales)
+        binary = [scale.form == "binary" for scale in scales]
+        continuous = [place for place, is_binary in enumerate(binary) if not is_binary]
+        plain, self._new, place = [], [], 0  # gaps come after all z
+        for number, column in enumerate(c for c in columns if c.scales):
+            n = sum(scale is not None for scale in column.scales)
+            plain += [z for z in range(place, place + n) if binary[z]]
+            place += n
+            if column.gaps:
+                plain.append(len(scales) + number)
+            elif n:
+                self._new.append(number)
+        self._order = continuous + plain
+
+    def numbers_of(self, X: Any) -> Floats | None:
+        """The parts of an array of numbers, if all columns are plain numbers and every row can be read."""
+        if not self._plain_table or not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in "biuf":
+            return None
+        if X.shape[1] != len(self.columns) or not len(X):
+            return None
+        parts = X[:, self._used].astype(np.float64)
+        truth = parts[:, self._booleans]
+        if np.isinf(parts).any() or not (np.isnan(truth) | (truth == 0) | (truth == 1)).all():
+            return None
+        return parts.clip(-_LARGEST, _LARGEST)
+
+    def numeric(self, parts: Floats) -> NDArray[np.float32]:
+        """(n, p): continuous numbers, then plain 0/1 numbers, then how far rows are outside the training data."""
+        gaps = np.isnan(parts[:, self._firsts])
+        scaled = parts[:, self._scaled]
+        table = np.concatenate([self._scales.apply(scaled), gaps], axis=1)[:, self._order].astype(np.float32)
+        if not self._order or not self._beyond:
+            return table
+        far = np.square(self._scales.beyond(scaled)[:, self._limited]).sum(axis=1)
+        # Filling a gap with the median has a mean squared error of 1. So, squared, new gaps in all p columns count p,
+        # and a gap in one of them counts 1 / p, because the other columns still identify the row.
+        new = np.square(gaps[:, self._new].sum(axis=1)) / max(len(self._new), 1)
+        return np.concatenate([table, np.sqrt(far + new)[:, None].astype(np.float32)], axis=1)
 
 
-def _joined(columns: Sequence[NDArray[Any]], n: int, dtype: Any) -> Tensor:
-    """(n, p) from p columns (n,)."""
-    table = np.empty((n, len(columns)), dtype=dtype)
-    for i, column in enumerate(columns):
-        table[:, i] = column
-    return torch.from_numpy(table)
+def _joined(columns: Sequence[NDArray[np.int64]], n: int) -> Tensor:
+    """(n, q) from q columns (n,)."""
+    return torch.from_numpy(np.stack(columns, axis=1) if columns else np.empty((n, 0), dtype=np.int64))

@@ -1,0 +1,184 @@
+"""How numbers of a table are scaled: one column, or all at once.
+
+>>> scale = Scale.fit(np.array([1.0, 2.0, 3.0, 4.0]), form="standard")
+>>> scale.apply(np.array([2.5]))
+array([0.])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+BINS = 16  # of one number; a multiple of 4, so that the quartiles are edges
+_FARTHEST = 1e3  # scaled numbers are clipped to ± this: finite in float32, and still far from everything
+_EDGE = 5.2  # the largest z = Φ⁻¹(rank)
+_ROBUST, _QUARTERS = 3.0, 1.35  # the limit of robust z; the interquartile range of a normal distribution
+_EDGE_OF_MOST = 1.645  # z of the quantile .95
+_EDGE_OF_SIXTEENTH = 1.534  # z of the quantile 15/16
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How one number is scaled, x → z; missing values are filled with the training median `fill`.
+
+    "quantile": z = Φ⁻¹(rank of x among the training quantiles `values`); outside the training range it is ±5.2.
+    "binary": z = (x - low) / (high - low). "standard": z = (x - mean) / deviation. "robust": z = r / √(1 + r²/9), where
+    r = (x - median) / (interquartile range / 1.35): linear in the middle, never above 3, whatever an outlier does;
+    `values` are 17 quantiles, from the smallest to the largest.
+    """
+
+    form: str
+    values: list[float]
+    fill: float
+
+    @classmethod
+    def fit(cls, x: Floats, *, form: str) -> Scale | None:
+        """The scale of x (n,), NaN where missing; None if x does not vary."""
+        x = x[~np.isnan(x)]
+        if len(x) == 0 or x.min() == x.max():
+            return None
+        low, high, fill = float(x.min()), float(x.max()), float(np.median(x))
+        if ((x == low) | (x == high)).all():
+            return cls("binary", [low, high], fill)
+        if form == "standard":
+            return cls("standard", [float(x.mean()), float(x.std())], fill)
+        if form == "robust":
+            return cls("robust", np.maximum.accumulate(np.quantile(x, np.linspace(0, 1, BINS + 1))).tolist(), fill)
+        levels = np.linspace(0, 1, min(max(len(x) // 30, 10), 1000, len(x)))
+        return cls("quantile", np.maximum.accumulate(np.quantile(x, levels)).tolist(), fill)
+
+    def apply(self, x: Floats) -> Floats:
+        """z of x, both (n,)."""
+        return Scales([self]).apply(x[:, None])[:, 0]
+
+    def beyond_others(self, x: Floats, groups: NDArray[np.int64]) -> Floats:
+        """(n,): the same for the training values x themselves, each against the range of those of other groups (n,)."""
+        if self.form not in ("quantile", "robust"):
+            return np.zeros(len(x))
+        known, lows = ~np.isnan(x), np.full(groups.max() + 1, np.inf)
+        highs = -lows
+        np.minimum.at(lows, groups[known], x[known])
+        np.maximum.at(highs, groups[known], x[known])
+        x, (lowest, next_low), (next_high, highest) = np.where(known, x, self.fill), _least(lows), -_least(-highs)[::-1]
+        low = np.where(lows[groups] == lowest, next_low, lowest)
+        high = np.where(highs[groups] == highest, next_high, highest)
+        out, span = np.maximum(low - x, x - high), high - low
+        with np.errstate(over="ignore"):
+            far = 2 * _EDGE * out / np.where(span > 0, span, 1.0)
+        return np.where(span > 0, np.clip(far, 0, _FARTHEST), 0.0)  # others that do not vary have no range
+
+    @property
+    def span(self) -> float:
+        """The range of most training values: between the quantiles .05 and .95, or of all if those are equal."""
+        values = np.asarray(self.values)
+        if self.form == "standard":
+            return float(2 * _EDGE_OF_MOST * values[1])
+        low, high = np.quantile(values, (0.05, 0.95)) if self.form in ("quantile", "robust") else values
+        return float(high - low or values[-1] - values[0])
+
+    @property
+    def step(self) -> float:
+        """Of a robust scale, what counts as one: the deviation of a normal distribution with such quartiles."""
+        for inner, width in ((BINS // 4, _QUARTERS), (1, 2 * _EDGE_OF_SIXTEENTH), (0, 2 * _ROBUST)):
+            step = (self.values[-1 - inner] - self.values[inner]) / width
+            if step > 0:
+                break
+        return step
+
+    def edges(self, most: int) -> list[float]:
+        """Of a robust scale, z of at most so many + 1 training quantiles, each above the one before."""
+        if most == 0:
+            return []
+        edges: list[float] = np.unique(self.apply(np.asarray(self.values[:: BINS // most])).astype(np.float32)).tolist()
+        return edges
+
+
+class Scales:
+    """The scales of p numbers, as arrays: a row takes as many operations for a hundred columns as for one."""
+
+    def __init__(self, scales: Sequence[Scale]) -> None:
+        self.fill = np.array([scale.fill for scale in scales])
+        self._ranked, self._robust, self._linear = (
+            [place for place, scale in enumerate(scales) if scale.form in forms]
+            for forms in (("quantile",), ("robust",), ("binary", "standard"))
+        )
+        self._ranks = _Ranks([scales[i].values for i in self._ranked])
+        self._steps = np.array([scales[i].step for i in self._robust])
+        linear = [scales[i] for i in self._linear]
+        self._starts = np.array([scale.values[0] for scale in linear])
+        ends = [scale.values[1] - scale.values[0] * (scale.form == "binary") for scale in linear]
+        self._lengths = np.array([end or 1.0 for end in ends])
+        # Of a linear scale z itself keeps growing: no number is beyond an infinite range.
+        grows = [scale.form in ("quantile", "robust") for scale in scales]
+        self._low = np.array([s.values[0] if ends else -np.inf for s, ends in zip(scales, grows, strict=True)])
+        self._high = np.array([s.values[-1] if ends else np.inf for s, ends in zip(scales, grows, strict=True)])
+
+    def apply(self, x: Floats) -> Floats:
+        """z of x, both (n, p)."""
+        x = np.where(np.isnan(x), self.fill, x)
+        z = np.empty_like(x)
+        with np.errstate(over="ignore"):
+            if len(self._ranked):
+                rank = torch.from_numpy(self._ranks.of(x[:, self._ranked]))
+                z[:, self._ranked] = torch.special.ndtri(rank.clamp_(1e-7, 1 - 1e-7)).numpy()
+            if len(self._robust):
+                r = ((x - self.fill)[:, self._robust] / self._steps).clip(-_FARTHEST, _FARTHEST)
+                z[:, self._robust] = r / np.sqrt(1 + np.square(r / _ROBUST))
+            if len(self._linear):
+                far = (x[:, self._linear] - self._starts) / self._lengths
+                z[:, self._linear] = far.clip(-_FARTHEST, _FARTHEST)
+        return z
+
+    def beyond(self, x: Floats) -> Floats:
+        """(n, p): how far x is outside the training range, in units of z at its mean slope inside; 0 for gaps."""
+        x = np.where(np.isnan(x), self.fill, x)
+        with np.errstate(over="ignore", invalid="ignore"):
+            far = 2 * _EDGE * np.maximum(self._low - x, x - self._high) / (self._high - self._low)
+        return np.where(np.isinf(self._high), 0.0, far.clip(0, _FARTHEST))
+
+
+class _Ranks:
+    """The rank of a number among the quantiles of its column, for q columns at once.
+
+    As in scikit-learn: equal quantiles get the middle of the ranks that they share, which is the mean of interpolating
+    from below and from above.
+    """
+
+    def __init__(self, quantiles: Sequence[Sequence[float]]) -> None:
+        self._last = np.array([len(values) - 1 for values in quantiles])
+        width = max(self._last, default=0) + 1
+        self._values = np.full((len(quantiles), width), np.inf)
+        for row, values in zip(self._values, quantiles, strict=True):
+            row[: len(values)] = values
+        self._levels = np.minimum(np.arange(width) / self._last[:, None], 1.0)
+        self._columns = np.arange(len(quantiles))[:, None]
+
+    def of(self, x: Floats) -> Floats:
+        """(n, q) in [0, 1], of x (n, q)."""
+        points, grid = np.ascontiguousarray(x.T), torch.from_numpy(self._values)
+        ranks = [
+            self._between(points, torch.searchsorted(grid, torch.from_numpy(points), right=last).numpy(), last)
+            for last in (True, False)
+        ]
+        return np.asarray(((ranks[0] + ranks[1]) / 2).T)
+
+    def _between(self, x: Floats, place: NDArray[np.int64], last: bool) -> Floats:
+        """The level of x (q, n) between the quantiles around `place`; of equal ones, the last or first."""
+        upper = np.clip(place, 1, self._last[:, None])
+        low, high = self._values[self._columns, upper - 1], self._values[self._columns, upper]
+        start, end = self._levels[self._columns, upper - 1], self._levels[self._columns, upper]
+        length = high - low
+        share = np.where(length > 0, (x - low) / np.where(length > 0, length, 1.0), x >= high if last else x > high)
+        return np.asarray(start + share.clip(0, 1) * (end - start))
+
+
+def _least(x: Floats) -> Floats:
+    """The smallest value, and the next."""
+    return np.partition(x, 1)[:2]
