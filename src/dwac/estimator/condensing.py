@@ -155,24 +155,21 @@ def _factors(few: ReferenceSet, fitting: Tensor, target: Tensor) -> NDArray[np.f
     1.
     """
     rows = slice(None, max(256, _CELLS // len(few)))
-    labels = torch.nn.functional.one_hot(few.labels, few.n_classes).double()
-    by_class = torch.as_tensor(few.class_weights, device=labels.device)
+    labels, by_class = few.labels, torch.as_tensor(few.class_weights, device=few.labels.device)
     votes = few.log_weights_at(squared_distances(fitting[rows].double(), few.embeddings.double()))
     votes = votes + torch.as_tensor(np.log(few.weights), device=votes.device)
-    target, factors = target[rows], torch.zeros(len(few), dtype=torch.float64, device=votes.device)
-    factors.requires_grad_()
+    of_class = torch.nn.functional.one_hot(labels, few.n_classes).double()
+    p = target[rows].exp()
+    factors = torch.zeros(len(few), dtype=torch.float64, device=votes.device, requires_grad=True)
     optimizer = AdamW([factors], lr=_RATE, weight_decay=0)
-    target = target.masked_fill(target.isneginf(), -1e3)  # a class without voters
-    with torch.enable_grad():
-        for _ in range(STEPS):
-            log_w = votes + factors
-            log_w = log_w - log_w.detach().amax(dim=1, keepdim=True)
-            sums = ((log_w.exp() @ labels) * by_class).clamp_min(1e-300)
-            log_p = sums.log() - sums.sum(dim=1, keepdim=True).log()
-            loss = (target.exp() * (target - log_p)).sum(dim=1).mean() + _RIDGE * factors.square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+    for _ in range(STEPS):
+        log_w = votes + factors.detach()
+        w = log_w.sub_(log_w.amax(dim=1, keepdim=True)).exp_()
+        sums = (w @ of_class).clamp_min_(1e-300)
+        # The gradient of KL by the log of a vote w for class k: w (c_k / Σ c W - p_k / W_k), W the class sums.
+        slope = by_class / (sums @ by_class)[:, None] - p / sums
+        factors.grad = (w * slope[:, labels]).mean(dim=0).add_(factors.detach(), alpha=2 * _RIDGE / len(few))
+        optimizer.step()
     return np.asarray(factors.detach().exp().cpu().numpy())
 
 
