@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dwac.report.style import CSS
+from dwac.report.page import CSS
 
 EVIL = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>&amp;\u202e\x00 $x$"
 

@@ -29,7 +29,7 @@ from dwac.report import card, cases, markup, words
 from dwac.report.chance import valid_coverage
 from dwac.report.findings import ClassFindings
 from dwac.report.label_issues import votes_of_all
-from dwac.report.style import CSS
+from dwac.report.page import CSS
 from tests.chance import usual
 from tests.named import named, refuses
 from tests.report.helpers import EVIL, Reader, check_safe, table
@@ -644,7 +644,9 @@ def luminance(colour: str) -> float:
 
 
 def test_everything_written_has_contrast_in_light_and_in_dark() -> None:
-    themes = [dict(re.findall(r"--([\w-]+):(#[0-9a-f]+)", theme)) for theme in re.findall(r":root\{(.*?)\}", CSS)]
+    themes = [
+        dict(re.findall(r"--([\w-]+): (#[0-9a-f]+)", theme)) for theme in re.findall(r":root \{(.*?)\}", CSS, re.DOTALL)
+    ]
     assert len(themes) == 2
     for theme in themes:
         colours = {

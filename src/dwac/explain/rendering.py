@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -112,24 +113,7 @@ def more_columns(names: Sequence[Any], width: int) -> list[str]:
 # HTML
 
 
-STYLE = (
-    "<style>.dwac-explanation{font-family:system-ui,sans-serif}"
-    ".dwac-explanation p{margin:.4em 0;max-width:60em}"
-    ".dwac-explanation .dwac-wide{overflow-x:auto;margin-bottom:1em}"
-    ".dwac-explanation table{border-collapse:collapse;font-size:.92em}"
-    ".dwac-explanation th,.dwac-explanation td{padding:.2em .8em;text-align:left;border-bottom:1px solid #8884;"
-    "vertical-align:top;white-space:nowrap}"
-    ".dwac-explanation td.dwac-text{white-space:normal;min-width:18em}"
-    ".dwac-explanation tr.dwac-example td,.dwac-explanation .dwac-example td:first-of-type"
-    "{background:#8882;font-weight:600}"
-    ".dwac-explanation meter{width:6em;margin-right:.5em}"
-    # Paper cannot be scrolled: cells wrap, and break words if they must.
-    "@media print{.dwac-explanation .dwac-wide{overflow:visible}"
-    ".dwac-explanation th,.dwac-explanation td{white-space:normal;padding:.2em .5em .2em 0}"
-    ".dwac-explanation td.dwac-text,.dwac-explanation .dwac-records *{overflow-wrap:anywhere;min-width:0}"
-    ".dwac-explanation table{font-size:.8em}.dwac-explanation meter{display:block;width:4em}"
-    ".dwac-explanation tr{break-inside:avoid}}</style>"
-)
+STYLE = f"<style>{Path(__file__).with_name('style.css').read_text(encoding='utf-8')}</style>"
 
 
 def attention(words: Sequence[tuple[str, float]]) -> str:

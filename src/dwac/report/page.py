@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from dwac.estimator.targets import NUMBERS
@@ -15,8 +16,8 @@ from dwac.report.number_findings import NumberFindings
 from dwac.report.numbers import number_story
 from dwac.report.parts import Section
 from dwac.report.several import label_story
-from dwac.report.style import CSS
 
+CSS = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 # Nothing may be fetched or run, whatever a record contains: a second defence behind the escaping.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _STORIES: dict[type, Callable[[Any, int, int, str | None], list[Section]]] = {
