@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -29,7 +31,6 @@ from dwac.nn import WeightedAverage
 from dwac.nn.norms import SharedNorms
 from dwac.nn.ranks import Ranks
 from dwac.training import processes, train
-from dwac.training.launch import launch
 
 AT_LEAST, EPOCHS, TURNS = 1.6, 3, 3
 SPEEDS = {"network card": 50e9, "NVLink": 400e9}  # bytes per second
@@ -83,9 +84,9 @@ def work(name: str, output: Path) -> None:
 def measure(name: str, n: int) -> dict[str, list[float]]:
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "found.json"
-        command = [sys.executable, "-m", "benchmarks.processes", "--work", name, "--output", str(output)]
-        if launch(command, n, environment={"OMP_NUM_THREADS": "1"}) != 0:
-            raise SystemExit(f"{n} processes could not train {name}")
+        run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n)]
+        command = [*run, "-m", "benchmarks.processes", "--work", name, "--output", str(output)]
+        subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
         found: dict[str, list[float]] = json.loads(output.read_text())
         return found
 

@@ -78,7 +78,7 @@ def test_forget_says_what_remains(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "option", [("--cross-fit",), ("--voters", "auto"), ("--ensemble-size", 2), ("--checkpoint", "c"), ("--nproc", 2)]
+    "option", [("--cross-fit",), ("--voters", "auto"), ("--ensemble-size", 2), ("--checkpoint", "c")]
 )
 def test_shards_refuse_other_options_before_rows_are_read(model: Path, tmp_path: Path, option: tuple[object]) -> None:
     asked = ("train", model.parent / "people.csv", "-t", "income", "-o", tmp_path / "new", "--shards", 2)

@@ -23,7 +23,6 @@ from dwac.nn.norms import SharedNorms
 from dwac.nn.ranks import Ranks, joined, sharing
 from dwac.storage.tensors import pack_tensors
 from dwac.training import embed, processes, train
-from dwac.training.launch import LOST
 
 N = 45  # batches of 16: the last has 13 rows
 OPTIONS: dict[str, Any] = {"epochs": 5, "batch_size": 16, "learning_rate": 1e-2, "rescale": True, "patience": 2}
@@ -207,7 +206,7 @@ def main(folder: Path) -> None:
             start = time.monotonic()
             said = dying(folder / "of the killed", place.rank)
             (folder / "said").write_text(f"{time.monotonic() - start} s: {said}")
-            sys.exit(LOST)
+            sys.exit(ProcessError.exit_code)
 
 
 if __name__ == "__main__":

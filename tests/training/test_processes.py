@@ -1,14 +1,16 @@
 """Two processes train the model that one trains; when one of them dies, the other says so and nothing is lost."""
 
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -16,9 +18,7 @@ import dwac
 from dwac.cli.app import app
 from dwac.errors import ProcessError
 from dwac.storage.tensors import unpack_tensors
-from dwac.training import launch as launching
 from dwac.training import processes
-from dwac.training.launch import LOST, launch
 from tests.named import named, refuses
 from tests.training import sharing
 
@@ -26,13 +26,29 @@ Found = Callable[..., dict[str, Tensor]]
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(part or str(Path.cwd()) for part in sys.path), "PYTHONWARNINGS": "error"}
 
 
+def start(command: list[str], n: int) -> list[int]:
+    """Run a command as n processes that find one another, each to its own end; their exit codes."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+    shared = {"WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
+    shared |= {"LOCAL_WORLD_SIZE": str(n), "TORCHELASTIC_USE_AGENT_STORE": "True", "OMP_NUM_THREADS": "1"}
+    if sys.platform == "linux":
+        shared["GLOO_SOCKET_IFNAME"] = "lo"  # whatever the name of this machine resolves to
+    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(n)]
+    started = [subprocess.Popen(command, env={**os.environ, **ENVIRONMENT, **shared, **rank}) for rank in ranks]
+    try:
+        return [process.wait(timeout=400) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     """What two processes found, by name and rank."""
     folder = tmp_path_factory.mktemp("ranks")
     sharing.trained("votes", checkpoint=folder / "by one", on_epoch=sharing.stopping(2))
-    with refuses(ProcessError, 1, 2, "SIGKILL"):  # as the last thing
-        launch([sys.executable, "-m", sharing.__name__, str(folder)], 2, environment=ENVIRONMENT, timeout=400)
+    codes = start([sys.executable, "-m", sharing.__name__, str(folder)], 2)
+    assert codes == [ProcessError.exit_code, -signal.SIGKILL]  # as the last thing
 
     def read(name: str, rank: int = 0) -> dict[str, Tensor]:
         return unpack_tensors((folder / f"{name} {rank}").read_bytes(), name)[0]
@@ -112,51 +128,32 @@ def test_a_killed_process_ends_the_training_with_a_checkpoint(found: Found) -> N
     close(resumed, sharing.trained("votes"), within=1e-6)
 
 
-# Who ended, and why
-
-
-def ended(code: str) -> list[str]:
-    """A command that knows its rank."""
-    return [sys.executable, "-c", f"import os, sys, time; rank = int(os.environ['RANK']); {code}"]
-
-
-def test_what_rank_0_says_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
-    assert launch(ended("print('done'); print('note', file=sys.stderr)"), 2) == 0
-    assert launch(ended("sys.exit('wrong data')"), 3) == 1
-    output = capfd.readouterr()
-    assert output.out == "done\n"
-    assert output.err == "note\nwrong data\n"
-
-
-def test_the_process_at_fault_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching, "GRACE", 600.0)
-    with refuses(ProcessError, 1, 2, "exit code 1"):
-        launch(ended(f"sys.exit('no memory' if rank else {LOST})"), 2)
-    with refuses(ProcessError, 0, 2, "SIGTERM"):
-        launch(ended("os.kill(os.getpid(), 15) if rank == 0 else None"), 2)
-    with refuses(ProcessError, 2):
-        launch(ended("time.sleep(600)"), 2, timeout=0.5)
-    monkeypatch.setattr(launching, "GRACE", 0.2)
-    with refuses(ProcessError, 1, 2, "exit code 4"):
-        launch(ended("sys.exit(4) if rank else time.sleep(600)"), 2)
-
-
 @pytest.mark.slow
-def test_the_command_trains_over_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
-    monkeypatch.setattr("dwac.cli.train.launch", partial(launch, timeout=400))
+def test_the_command_trains_over_processes(tmp_path: Path) -> None:
     X, y = sharing.rows(60, seed=0)
     pd.DataFrame(X.numpy(), columns=list("abcd")).assign(y=y.numpy()).to_csv(tmp_path / "rows.csv", index=False)
-    model, options = tmp_path / "model", ["--target", "y", "-o", str(tmp_path / "model")]
-    asked = ["train", str(tmp_path / "rows.csv"), *options, "--nproc", "2", "--epochs", "2"]
-    told = CliRunner().invoke(app, asked, catch_exceptions=False)
-    assert told.exit_code == 0, told.output
+
+    def torchrun(data: str) -> subprocess.CompletedProcess[str]:
+        run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        options = ["-m", "dwac.training", data, "--target", "y", "-o", str(tmp_path / "model"), "--epochs", "2"]
+        environment = {**os.environ, "PYTHONPATH": ENVIRONMENT["PYTHONPATH"]}
+        return subprocess.run([*run, *options], env=environment, capture_output=True, text=True, timeout=400)
+
+    told = torchrun(str(tmp_path / "rows.csv"))
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.count("written: ") == 1
     assert {path.name for path in tmp_path.iterdir()} == {"rows.csv", "model"}
-    assert len(dwac.load(model).history_) == 2
-    again = CliRunner().invoke(app, asked)
-    assert again.exit_code == 1
-    assert named(again.output, model, "--overwrite")
-    assert named(CliRunner().invoke(app, ["train", "-", *options, "--nproc=2", "--overwrite"]).output, "standard input")
+    assert len(dwac.load(tmp_path / "model").history_) == 2
+    again = torchrun(str(tmp_path / "rows.csv"))
+    assert again.returncode == 1
+    assert named(again.stderr, tmp_path / "model", "--overwrite")
+
+
+def test_processes_do_not_share_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dwac.cli.train.processes_joined", lambda: True)
+    told = CliRunner().invoke(app, ["train", "-", "--target", "y", "-o", str(tmp_path / "model")])
+    assert told.exit_code == 1
+    assert named(told.output, "standard input")
 
 
 def test_a_process_that_nobody_started_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:

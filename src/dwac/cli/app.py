@@ -18,8 +18,6 @@ import typer.main
 import dwac
 from dwac.errors import DwacError, ProcessError
 
-ARGUMENTS = "dwac.arguments"  # under which the context keeps the command line
-
 # Each is imported when it is asked for: the library takes seconds, a list of commands must not. Those with a file in
 # commands/ refuse wrong options before it is imported.
 COMMANDS = {
@@ -91,12 +89,6 @@ class _Group(OneLineErrors):
             super().format_help(ctx, formatter)
         finally:
             self._listed = False
-
-    def make_context(self, info_name: Any, args: list[str], *rest: Any, **options: Any) -> Any:
-        given = list(args)
-        context = super().make_context(info_name, args, *rest, **options)
-        context.meta[ARGUMENTS] = given
-        return context
 
 
 @contextmanager

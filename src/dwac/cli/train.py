@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +10,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import typer
 from numpy.typing import NDArray
 from rich.console import Console
 
 from dwac import training
 from dwac.cli import batches, tasks, unreadable
-from dwac.cli.app import ARGUMENTS
 from dwac.cli.described import (
     columns_of_table,
     left_aside,
@@ -29,13 +26,12 @@ from dwac.cli.described import (
 from dwac.cli.early import kinds_of
 from dwac.cli.options import told
 from dwac.cli.output import print_json, print_notes, progress_printed, refuse_occupied
-from dwac.errors import InputError, ProcessError
+from dwac.errors import InputError
 from dwac.estimator.evaluation import evaluate, predict
 from dwac.estimator.settings import SMALL_TABLE
 from dwac.estimator.streams import Stream
 from dwac.nn.ranks import is_first, processes_joined
 from dwac.reading import Estimator, Model, Rows, columns_of, is_dataset, read, read_dataset
-from dwac.training.launch import launch
 
 _NUMBERED = (
     "--shards without --id: rows go by row numbers, which shift when one is taken out of the file; give --id COLUMN"
@@ -44,7 +40,6 @@ _NUMBERED = (
 
 def train(
     *,
-    context: typer.Context,
     data: str,
     output: Path,
     target: list[str] | None,
@@ -80,11 +75,10 @@ def train(
     sheet: str | None,
     json: bool,
     checkpoint: Path | None,
-    nproc: int,
 ) -> None:
     """The work of `dwac train`; for its options see `dwac.cli.commands.train`."""
-    if nproc > 1:
-        raise typer.Exit(_launch(context.find_root().meta[ARGUMENTS], data, output, nproc, overwrite=overwrite))
+    if data == "-" and processes_joined():
+        raise InputError("processes need a file that each can read; got standard input; save it to a file")
     console = Console(quiet=json or not is_first())
     refuse_occupied(output, overwrite=overwrite)
     ranks = [label for label in (order or "").split(",") if label.strip()]
@@ -180,23 +174,6 @@ def _refuse_for_batches(unlabelled: str, **options: Any) -> None:
             f"{given[0]} is for files that are read as a whole; Parquet that is read in batches has types of its own; "
             "leave it out, and write the files as they should be read"
         )
-
-
-def _launch(arguments: list[str], data: str, output: Path, n: int, *, overwrite: bool) -> int:
-    """Run the same command as n processes; the exit code."""
-    if data == "-":
-        raise InputError("--nproc needs a file that every process can read; got standard input; save it to a file")
-    refuse_occupied(output, overwrite=overwrite)
-    place = next((i for i, part in enumerate(arguments) if part == "--nproc" or part.startswith("--nproc=")), None)
-    assert arguments[0] == "train"
-    assert place is not None
-    rest = arguments[1:place] + arguments[place + (1 if "=" in arguments[place] else 2) :]
-    try:
-        return launch([sys.executable, "-m", training.__name__, *rest], n)
-    except ProcessError as error:
-        kept = _default_checkpoint(output)
-        hint = f"; {kept} holds the finished epochs, and the same command goes on from there" if kept.exists() else ""
-        raise ProcessError(f"{error}{hint}") from error
 
 
 def _checkpoint(rows: Rows, output: Path, asked: Path | None) -> Path | None:

@@ -54,7 +54,6 @@ def _refuse_beside_shards(asked: dict[str, bool], *, private: bool) -> None:
 
 
 def train(
-    context: typer.Context,
     data: Annotated[
         str,
         typer.Argument(
@@ -180,14 +179,10 @@ def train(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Written after each epoch; the same command resumes from it. With --nproc by default "
+            help="Written after each epoch; the same command resumes from it. Over processes by default "
             "FOLDER.checkpoint.",
         ),
     ] = None,
-    nproc: Annotated[
-        int,
-        typer.Option(min=1, help="Processes on this machine that train together: one per GPU, or for large networks."),
-    ] = 1,
 ) -> None:
     """Train a model on your data.
 
@@ -224,7 +219,7 @@ def train(
 
     dwac train 'rows/*.parquet' --target income -o model/     # larger than memory: read in batches; also s3://…
 
-    dwac train photos/ -o model/ --nproc 2     # two processes, which share every batch; on several machines: torchrun
+    torchrun --nproc-per-node 2 -m dwac.training photos/ -o model/     # two processes, which share every batch
     """
     asked = locals()
     refuse_occupied(output, overwrite=overwrite)
@@ -238,7 +233,6 @@ def train(
                 "--voters": voters not in (None, "all"),
                 "--ensemble-size": ensemble_size is not None,
                 "--checkpoint": checkpoint is not None,
-                "--nproc": nproc > 1,
             },
             private=private,
         )
