@@ -1,12 +1,12 @@
-"""Claim: references in shards answer as the undivided set does, and 1e8 × 16 on disk are asked within 2 GB of memory.
+"""Claim: references in files answer as those in memory do, and 1e8 × 16 on disk are asked within 2 GB of memory.
 
-    python -m benchmarks.sharded                          # shards of 10⁶ references, and 10⁷ on disk
+    python -m benchmarks.sharded                          # 10⁶ references, and 10⁷ on disk
     python -m benchmarks.sharded --large 100000000        # 7.2 GB of disk, or 8 GB with targets
 
 Every row is a process of its own, so that its memory is its own: the peak that the system reports for it (ru_maxrss),
 Python, torch and touched pages of files included. References are normal, with ten classes at random; queries too. The
-undivided set is asked as it is, in float32, and in float64, as shards always compute. Differences are to a plain sum in
-float64 over the same references, made anew from their seed, for a few of the queries.
+set in memory is asked as it is, in float32, and in float64, as blocks of files always compute. Differences are to a
+plain sum in float64 over the same references, made anew from their seed, for a few of the queries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dwac import ReferenceSet
 from dwac.reference import ReferenceWriter, open_references
 
 D, CLASSES, BLOCK, K, CHECKED = 16, 10, 10**6, 5, 4
-KINDS = ("float32", "float64", "1 shard", "2 shards", "8 shards", "files")
+KINDS = ("float32", "float64", "files")
 
 
 def blocks(m: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -74,8 +74,7 @@ def held(kind: str, m: int, folder: Path) -> ReferenceSet:
     if kind == "files":
         return open_references(folder, check=False)
     h, y, targets = (torch.cat(column) for column in zip(*blocks(m), strict=True))
-    refs = ReferenceSet(h.double() if kind == "float64" else h, y, n_classes=CLASSES, targets=targets)
-    return refs.sharded(int(kind.split()[0])) if "shard" in kind else refs
+    return ReferenceSet(h.double() if kind == "float64" else h, y, n_classes=CLASSES, targets=targets)
 
 
 def child(kind: str, m: int, n: int, folder: Path) -> dict[str, Any]:
@@ -141,7 +140,7 @@ def main() -> None:
     assert len(same) == 1, same
     rows[-1].pop("nearest")
     claim = (
-        f"References of {D} dimensions undivided, in shards and on disk: seconds of processor time for all queries "
+        f"References of {D} dimensions in memory and on disk: seconds of processor time for all queries "
         f"with their {K} nearest, and for the mean of a target; the peak memory of the process; differences to a plain "
         f"sum in float64, for {CHECKED} queries. The nearest are the same in every row of the same size."
     )

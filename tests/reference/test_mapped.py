@@ -59,6 +59,9 @@ def test_a_set_on_disk_answers_as_the_set_in_memory_does(tmp_path: Path) -> None
     strange = [novelty(refs, QUERIES, directions=True) for refs in (found, as_stored)]
     np.testing.assert_allclose(strange[0], strange[1], atol=1e-9)
     assert found.positions([13, 10]).tolist() == [1, 0]
+    few = found.condensed()
+    assert few.shards == ()
+    np.testing.assert_allclose(few.log_class_weights(QUERIES), want.condensed().log_class_weights(QUERIES), rtol=1e-9)
     in_memory = found.in_memory()
     in_memory.remove([10])
     assert in_memory.nearest(QUERIES, 1).ids.tolist() == want.nearest(QUERIES, 1).ids.tolist()

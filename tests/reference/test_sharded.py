@@ -1,8 +1,12 @@
-"""References in shards answer as the undivided set does, and as the definitions say, however they are divided."""
+"""References in files answer as those in memory do, and as the definitions say, however they are divided."""
 
 import math
 import pickle
+import secrets
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dwac import ReferenceSet
-from dwac.errors import DwacError, EmptyReferenceError, InputError, ShapeError
+from dwac.errors import EmptyReferenceError, InputError
 from dwac.kernels import KERNELS
-from dwac.reference import merge, novelty
+from dwac.reference import ReferenceWriter, mapped_set, merge, novelty
 from dwac.reference.parts import MeanPart
+from dwac.reference.references import of_state
+from dwac.storage import tensor_rows
 from tests import oracle
 from tests.named import refuses
 from tests.reference.helpers import each, wanted
@@ -25,6 +31,19 @@ CLOSE = 1e-9
 # The root of a distance of 0 that is 1e-16 by rounding is 1e-8: the float64 of one machine has that too.
 NEAR = {"laplace": 1e-7}
 K = 4
+FOLDER = tempfile.TemporaryDirectory()
+
+
+def in_files(refs: ReferenceSet, sizes: list[int], ask: Any = map) -> ReferenceSet:
+    """The same set in files, asked in shards of these sizes. The files are removed at the end of the process."""
+    folder = Path(FOLDER.name) / secrets.token_hex(8)
+    held = {"weights": refs.weights if refs.weighted else None, "targets": refs.targets}
+    with ReferenceWriter(folder, refs.n_classes) as writer:
+        writer.add(refs.embeddings, refs.labels, **held)
+    rows = {path.stem: tensor_rows(path)[path.stem] for path in folder.glob("*.safetensors")}
+    options: dict[str, Any] = {"kernel": refs.kernel, "ids": refs.ids, "look_alikes": refs.look_alikes}
+    state = mapped_set(rows, n_classes=refs.n_classes, class_weights=refs.class_weights, **options, ask=ask)._state
+    return of_state(replace(state, cuts=tuple(np.cumsum([0, *sizes]).tolist())))  # type: ignore[call-arg]
 
 
 @st.composite
@@ -48,7 +67,7 @@ def examples(draw: Any, *, targets: bool = False) -> tuple[ReferenceSet, Referen
     )
     cuts = sorted(draw(st.sets(st.integers(1, m - 1), max_size=6))) if m > 1 else []
     queries = np.concatenate([points[:2], rng.normal(size=(3, d)), rng.normal(size=(1, d)) + 300.0])
-    return refs, refs.sharded(np.diff([0, *cuts, m]).tolist()), torch.tensor(queries)
+    return refs, in_files(refs, np.diff([0, *cuts, m]).tolist()), torch.tensor(queries)
 
 
 def definition(refs: ReferenceSet, queries: Any) -> Any:
@@ -133,72 +152,38 @@ def test_a_quantile_among_many_targets_is_found_in_several_rounds() -> None:
     rng = np.random.default_rng(0)
     refs = ReferenceSet(rng.normal(size=(5000, 2)), np.zeros(5000, int), targets=rng.normal(size=5000).round(5))
     queries = rng.normal(size=(3, 2))
-    for shards in (2, 9):
-        found = refs.sharded(shards).distribution(queries).quantiles([0.01, 0.3, 0.9])
+    for sizes in ([2500] * 2, [500] * 10):
+        found = in_files(refs, sizes).distribution(queries).quantiles([0.01, 0.3, 0.9])
         assert (found == refs.distribution(queries).quantiles([0.01, 0.3, 0.9])).all()
-
-
-def test_queries_far_from_everybody_have_exact_distributions_too() -> None:
-    rng = np.random.default_rng(0)
-    points, targets = rng.normal(size=(40, 2)), rng.integers(0, 5, 40).astype(float)
-    refs = ReferenceSet(points, np.zeros(40, int), targets=targets)
-    queries = np.array([[1e6, 0.0], [0.1, 0.2], [-3e7, 1e7]])
-    divided = refs.sharded(5).distribution(queries)
-    want = [oracle.Distribution(row, targets) for row in oracle.exact_log_weights(queries, points)]
-    np.testing.assert_allclose(divided.mean[:, 0], [d.mean for d in want], atol=CLOSE)
-    np.testing.assert_allclose(divided.variance[:, 0], [d.variance for d in want], atol=CLOSE)
-    np.testing.assert_allclose(divided.cdf(2.0)[:, 0], [math.exp(d.log_tails(2.0)[0]) for d in want], atol=CLOSE)
-    assert divided.median[:, 0].tolist() == [d.ends(math.log(0.5))[0] for d in want]
-    np.testing.assert_allclose(divided.histogram([0.0, 2.0, 4.0]).sum(axis=2), 1.0)
 
 
 def test_float32_sets_are_summed_in_float64_by_shards() -> None:
     rng = np.random.default_rng(0)
     points, labels = rng.normal(size=(400, 16)).astype(np.float32), rng.integers(0, 3, 400)
     queries = rng.normal(size=(5, 16)).astype(np.float32)
-    found = ReferenceSet(points, labels).sharded(3).log_class_weights(queries)
+    found = in_files(ReferenceSet(points, labels), [100, 250, 50]).log_class_weights(queries)
     assert_logs(found, oracle.log_class_weights(queries, points, labels, 3, "gaussian"))
-
-
-def test_edits_of_shards_give_the_same_set_as_edits_of_the_whole() -> None:
-    rng = np.random.default_rng(0)
-    points, queries = rng.normal(size=(12, 2)), rng.normal(size=(4, 2))
-    refs = ReferenceSet(points, np.arange(12) % 3, targets=np.arange(12.0))
-    shards = refs.sharded([2, 7, 3])
-    for each_set in (refs, shards):
-        each_set.remove([0, 1, 5])  # the first shard has nobody left
-        assert each_set.add(points[:2] + 1, [2, 2], targets=[5.0, 6.0]) == [12, 13]
-        each_set.relabel([3], [1], targets=[50.0])
-    assert [len(shard) for shard in shards.shards] == [6, 5]
-    assert_logs(shards.log_class_weights(queries), refs.log_class_weights(queries))
-    np.testing.assert_allclose(shards.distribution(queries).mean, refs.distribution(queries).mean, atol=CLOSE)
-    assert (shards.nearest(queries, 11).ids == refs.nearest(queries, 11).ids).all()
-    few = shards.condensed()
-    assert few.shards == ()
-    assert_logs(few.log_class_weights(queries), refs.condensed().log_class_weights(queries))
-    assert_logs(shards.in_memory().log_class_weights(queries), refs.log_class_weights(queries))
-    assert shards.in_memory().shards == ()
 
 
 def test_shards_can_be_sent_and_asked_by_a_pool() -> None:
     rng = np.random.default_rng(0)
     refs = ReferenceSet(rng.normal(size=(50, 2)), rng.integers(0, 2, 50))
     queries = torch.tensor(rng.normal(size=(4, 2)))
-    shards = refs.sharded(3)
+    shards = in_files(refs, [20, 20, 10])
     before = len(pickle.dumps(shards.shards[0]))
     want = shards.log_class_weights(queries)
     assert len(pickle.dumps(shards.shards[0])) == before  # what was computed for a query is not sent
     sent = pickle.loads(pickle.dumps(shards.shards))
     assert torch.equal(merge(pickle.loads(pickle.dumps(shard.votes(queries))) for shard in sent).log_sums, want)
     with ThreadPoolExecutor(2) as pool:
-        assert torch.equal(refs.sharded(3, ask=pool.map).log_class_weights(queries), want)
+        assert torch.equal(in_files(refs, [20, 20, 10], pool.map).log_class_weights(queries), want)
 
 
 def test_gradients_go_through_shards() -> None:
     rng = np.random.default_rng(0)
     refs = ReferenceSet(rng.normal(size=(20, 2)), rng.integers(0, 3, 20))
     found = []
-    for each_set in (refs, refs.sharded(4)):
+    for each_set in (refs, in_files(refs, [5] * 4)):
         queries = torch.tensor(rng.normal(size=(3, 2)) * 0 + [[0.1, 0.2]], requires_grad=True)
         each_set.log_probabilities(queries)[:, 0].sum().backward()
         found.append(queries.grad)
@@ -213,17 +198,8 @@ def test_what_both_say_stays_exactly_that() -> None:
     assert float(nobody.merged(nobody).means) == 0.1
 
 
-@pytest.mark.parametrize(
-    ("shards", "error"), [(0, DwacError), ([1, 1], ShapeError), ([3, 0], DwacError), (True, DwacError)]
-)
-def test_impossible_divisions_are_refused(shards: Any, error: type[DwacError]) -> None:
-    with pytest.raises(error):
-        ReferenceSet([[0.0], [1.0], [2.0]], [0, 0, 1]).sharded(shards)
-
-
-def test_more_shards_than_references_are_as_many_as_there_are() -> None:
-    shards = ReferenceSet([[0.0], [1.0]], [0, 1]).sharded(5)
-    assert [len(shard) for shard in shards.shards] == [1, 1]
+def test_impossible_questions_are_refused() -> None:
+    shards = in_files(ReferenceSet([[0.0], [1.0]], [0, 1]), [1, 1])
     with refuses(InputError, "k"):
         shards.nearest([[0.0]], k=3)
     with refuses(EmptyReferenceError, "one"):

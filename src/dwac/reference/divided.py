@@ -1,4 +1,4 @@
-"""Divided: the state of a reference set whose voters are asked shard by shard."""
+"""Divided: the state of a reference set in files, whose voters are asked shard by shard."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from itertools import pairwise
 from operator import methodcaller
 from typing import Any, TypeVar
 
-import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
-from dwac import _checks as checks
 from dwac import engine
-from dwac.errors import InputError, ShapeError
+from dwac.errors import InputError
 from dwac.reference.groups import Floats, Ints
 from dwac.reference.parts import merge
 from dwac.reference.shards import Shard
@@ -30,9 +27,10 @@ Ask = Callable[[Callable[[Shard], Any], Sequence[Shard]], Iterable[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Divided(State):
-    """References in shards: rows cuts[i] … cuts[i + 1] are asked together, all shards through `ask`.
+    """References in `files`: rows cuts[i] … cuts[i + 1] are a shard, asked together, all shards through `ask`.
 
-    Where `files` hold the rows, the tensors of the state are mapped, and shards read their rows when they are asked.
+    The tensors of the state are mapped from the files, and shards read their rows when they are asked. What was changed
+    in memory, such as labels, is held as a tensor.
     """
 
     cuts: tuple[int, ...] = ()
@@ -48,10 +46,8 @@ class Divided(State):
     def _shard(self, start: int, stop: int) -> Shard:
         columns = ("embeddings", "labels", "weights", "sizes", "targets")
         rows = {name: self.source(name)[start:stop] for name in columns if getattr(self, name) is not None}
-        near, keep = self.look_alikes, not self.files
-        return Shard(
-            start, stop, rows, self.n_classes, self.kernel.name, self.class_weights, near, self.turned, keep=keep
-        )
+        weights, near = self.class_weights, self.look_alikes
+        return Shard(start, stop, rows, self.n_classes, self.kernel.name, weights, near, self.turned)
 
     def source(self, name: str) -> Any:
         """A tensor of the state, or the rows of the file that it is mapped from."""
@@ -125,40 +121,20 @@ class Divided(State):
         assert isinstance(few, Divided)
         return few.whole
 
-    # Edits: new references join the last shard; the others stay in theirs.
+    # Edits of who votes: others may be using the files.
 
-    def added(
-        self, h: Tensor, labels: Tensor, ids: pd.Index[Any], next_id: int | None, targets: Tensor | None = None
-    ) -> State:
-        """See `State.added`."""
-        self._refuse_files("added to")
-        made = super().added(h, labels, ids, next_id, targets)
-        assert isinstance(made, Divided)
-        return replace(made, cuts=(*self.cuts[:-1], self.cuts[-1] + len(h)))
+    def added(self, *_: Any, **__: Any) -> State:
+        """See `State.added`: refused."""
+        raise _refusal("added to")
 
-    def removed(self, places: Ints) -> State:
-        """See `State.removed`. A shard that has nobody left is gone."""
-        self._refuse_files("removed from")
-        made = super().removed(places)
-        assert isinstance(made, Divided)
-        before = np.searchsorted(np.sort(places), self.cuts)
-        return replace(made, cuts=tuple(dict.fromkeys((np.asarray(self.cuts) - before).tolist())))
-
-    def _refuse_files(self, what: str) -> None:
-        if self.files:
-            raise InputError(
-                f"examples cannot be {what} a set that is read from its files, which many may be using; load it into "
-                "memory, edit it and save it: dwac.load(path) without mapped=True, or ReferenceSet.in_memory(); if it "
-                "is too large for that, write it again without them, with dwac.reference.ReferenceWriter"
-            )
+    def removed(self, _: Ints) -> State:
+        """See `State.removed`: refused."""
+        raise _refusal("removed from")
 
 
-def cuts_of(shards: int | Sequence[int], m: int) -> tuple[int, ...]:
-    """Where m references are cut: into so many shards of about the same size, or into shards of these sizes."""
-    if isinstance(shards, int | np.integer):
-        size = min(checks.positive_int(shards, "shards"), m)
-        return tuple(m * i // size for i in range(size + 1))
-    sizes = [checks.positive_int(size, "the size of a shard") for size in shards]
-    if sum(sizes) != m:
-        raise ShapeError(f"the sizes of shards must sum to {m}, the number of references; got {sum(sizes)}")
-    return tuple(np.cumsum([0, *sizes]).tolist())
+def _refusal(what: str) -> InputError:
+    return InputError(
+        f"examples cannot be {what} a set that is read from its files, which many may be using; load it into memory, "
+        "edit it and save it: dwac.load(path) without mapped=True, or ReferenceSet.in_memory(); if it is too large for "
+        "that, write it again without them, with dwac.reference.ReferenceWriter"
+    )

@@ -150,8 +150,10 @@ def open_references(path: str | os.PathLike[str], *, ask: Ask = map, check: bool
     It takes the memory of one block, about 200 MB at most. `nearest`, `distribution` and all other queries work as for
     any set; edits of who votes do not, as others may be using the files.
 
-    ask: see `ReferenceSet.sharded`; blocks can be asked by workers that see the same path. check: read all numbers
-    once, to make sure that they are finite and labels in range.
+    ask: applies a function to every block, as the built-in `map` does, one after another; for example
+    `ThreadPoolExecutor().map`, or with Dask `lambda f, blocks: client.gather(client.map(f, list(blocks), pure=False))`
+    and workers that see the same path. Blocks compute in float64: answers do not depend on how a set is divided.
+    check: read all numbers once, to make sure that they are finite and labels in range.
     """
     folder = Path(path)
     try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from dwac.errors import EmptyReferenceError, IdError, InputError, LabelError, Sh
 from dwac.kernels import get_kernel
 from dwac.reference import inputs
 from dwac.reference.distribution import VoteDistribution
-from dwac.reference.divided import Ask, Divided, cuts_of
+from dwac.reference.divided import Divided
 from dwac.reference.groups import Division, Groups, GroupTargets
 from dwac.reference.ids import as_ids
 from dwac.reference.sharded import ShardedDistribution
@@ -348,39 +348,19 @@ class ReferenceSet:
             changes["division"] = None  # its leaves may now mix classes
         return of_state(replace(state, **changes))
 
-    def sharded(self, shards: int | Sequence[int], *, ask: Ask = map) -> ReferenceSet:
-        """The same set in shards, each asked on its own: the same answers, from parts that are merged.
-
-        shards: how many of about the same size, or the size of each; shards are rows in their order. ask: applies a
-        function to every shard, as the built-in `map` does, one after another; for example `ThreadPoolExecutor().map`,
-        or with Dask `lambda f, shards: client.gather(client.map(f, list(shards), pure=False))`. Shards compute in
-        float64: answers do not depend on how a set is divided, beyond 1e-9. Removed examples leave their shard; new
-        ones join the last.
-
-        >>> refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
-        >>> refs.sharded(2).nearest([[4.0]], k=2).ids
-        array([['eve', 'bob']], dtype=object)
-        """
-        state = self._state
-        held = {field.name: getattr(state, field.name) for field in fields(State)}
-        files = state.files if isinstance(state, Divided) else ()
-        return of_state(
-            Divided(**{**held, "division": state.divided}, cuts=cuts_of(shards, len(self)), ask=ask, files=files)
-        )
-
     @property
     def shards(self) -> tuple[Shard, ...]:
-        """The parts of a set that was divided by `sharded` or is read from files; none otherwise."""
+        """The blocks of a set that is read from files; none otherwise."""
         return self._state.shards if isinstance(self._state, Divided) else ()
 
     def in_memory(self) -> ReferenceSet:
-        """The same set undivided and in memory, whether it was in shards or in files."""
+        """The same set in memory, if it was in files."""
         if not isinstance(self._state, Divided):
             return self.snapshot()
         whole = self._state.whole
         columns = ("embeddings", "labels", "weights", "sizes", "targets")
         held = {name: getattr(whole, name) for name in columns if getattr(whole, name) is not None}
-        copies = {name: value.clone() for name, value in held.items()} if self._state.files else held
+        copies = {name: value.clone() for name, value in held.items()}
         return of_state(replace(whole, **copies, division=self._state.divided))
 
     def to(self, device: torch.device | str) -> ReferenceSet:

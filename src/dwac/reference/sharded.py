@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +15,6 @@ from dwac.reference.parts import BetweenPart, MeanPart, TailPart, VariancePart
 
 _SLACK = 1e-12  # a share that reaches a level up to rounding reaches it, as in `dwac.engine.distributions`
 _TRIED = 128  # targets at which the votes are summed in each round of the search for a quantile
-_COARSE = -1e8  # a log of all votes whose last place is 1e-8
 _QUERIES = 512  # searched for at a time
 
 
@@ -35,28 +33,12 @@ class ShardedDistribution(VoteDistribution):
 
     @cached_property
     def _means(self) -> engine.WeightedMeans:
-        found: MeanPart = self._asked("means")
-        means = self._corrected(found.log_total, found.means, lambda exact, _: exact._means.means)
-        return engine.WeightedMeans(found.log_total, means)
+        return engine.WeightedMeans(*self._asked("means"))
 
     @cached_property
     def _variances(self) -> Tensor:
         found: VariancePart = self._asked("variances")
-        return self._corrected(found.log_total, found.variances, lambda exact, _: exact._variances)
-
-    def _corrected(
-        self, log_total: Tensor, answer: Tensor, compute: Callable[[VoteDistribution, Tensor], Tensor]
-    ) -> Tensor:
-        """An answer (n, …) in which the rows of queries far from everybody are computed from the whole set.
-
-        Logs of votes near -10⁸ and beyond are too coarse for the shares of shards among each other. The whole set
-        leaves out what all votes have in common. A set in files is not read whole for this.
-        """
-        far = (log_total < _COARSE).nonzero()[:, 0]
-        if len(far) == 0 or self._state.files:
-            return answer
-        exact = VoteDistribution(self._state, self._queries[far], tensors=True)
-        return answer.index_copy(0, far, compute(exact, far))
+        return found.variances
 
     def _log_below(self, target: int, values: Tensor) -> Tensor:
         return self.log_tails(target, values)[0]
@@ -64,17 +46,12 @@ class ShardedDistribution(VoteDistribution):
     def log_tails(self, target: int, values: Tensor) -> tuple[Tensor, Tensor]:
         """See `VoteDistribution.log_tails`."""
         found: TailPart = self._asked("tails", values, target)
-        tails = torch.stack([found.below, found.above], dim=1).sub_(found.log_total[:, None, None]).clamp_max_(0)
-
-        def compute(exact: VoteDistribution, rows: Tensor) -> Tensor:
-            return torch.stack(exact.log_tails(target, values[rows]), dim=1)
-
-        below, above = self._corrected(found.log_total, tails, compute).unbind(1)
+        below, above = (tail.sub(found.log_total[:, None]).clamp_max_(0) for tail in (found.below, found.above))
         return below, above
 
     def _histogram(self, edges: Tensor) -> Tensor:
         found: MeanPart = self._asked("histogram", edges)
-        return self._corrected(found.log_total, found.means, lambda exact, _: exact._histogram(edges))
+        return found.means
 
     def _quantiles(self, target: int, log_levels: Tensor) -> Tensor:
         return self._searched(target, log_levels, above=False)

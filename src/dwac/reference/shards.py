@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
 
 import pandas as pd
 import torch
@@ -24,8 +22,8 @@ _GOLDEN = 0.6180339887498949  # of shards that are alike, each proposes other ta
 class Shard:
     """The voters at positions start … stop of a set. Send it to a worker once, and ask it there.
 
-    Its rows are tensors, or they are read from a file when it is asked. It computes in float64, whatever its rows are
-    stored as, so that answers do not depend on how a set is divided.
+    Its rows are read from files when it is asked, except those that were changed in memory. It computes in float64,
+    whatever its rows are stored as, so that answers do not depend on how a set is divided.
     """
 
     start: int
@@ -36,26 +34,14 @@ class Shard:
     class_weights: tuple[float, ...] | None
     look_alikes: LookAlikes | None
     turned: bool = False  # to embeddings of length 1
-    keep: bool = True  # what it computed from its rows, for the next query
 
     def __len__(self) -> int:
         """The number of voters."""
         return self.stop - self.start
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What travels: the rows or where they are, and nothing that is computed from them."""
-        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
-
     @property
     def state(self) -> State:
-        """Its voters as a set of their own."""
-        return self._kept if self.keep else self._made()
-
-    @cached_property
-    def _kept(self) -> State:
-        return self._made()
-
-    def _made(self) -> State:
+        """Its voters as a set of their own, read anew."""
         held = {name: self._column(name) for name in self.rows}
         embeddings = unit(held["embeddings"]) if self.turned else held["embeddings"]
         return State(
