@@ -33,6 +33,16 @@ settings.load_profile("test")
 progress.EVERY = 3600.0
 
 
+# What takes longest comes first, so that no worker is left alone with it at the end.
+LONG = ("test_site.py", "test_readme.py", "test_browser.py", "test_server.py", "test_report.py", "test_pages.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort files by how long they take. Workers take whole files (`--dist loadfile`), so each fits its models once."""
+    place = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path.name, len(LONG)))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     """Start every test, and the fixtures that it makes, from the same state of all global generators."""
