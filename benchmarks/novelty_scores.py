@@ -44,6 +44,7 @@ from reproduction.datasets.files import read
 from reproduction.fit import build_encoder
 from reproduction.rows import Library
 from reproduction.rows import rows as take
+from reproduction.twin import Twin
 
 HEADS = ("dwac", "softmax")
 MOST, SOME = 10_000, 4_000  # rows of each kind: at most saved, and judged
@@ -174,7 +175,8 @@ def made_strange(X: Any, y: Ints) -> dict[str, Any]:
 def train(name: str, head: str, folder: Path) -> None:
     """Fit one model, and save embeddings and all that is computed from features before h."""
     start, given = time.perf_counter(), pair(name)
-    clf = DWACClassifier(**given.settings, head=head, random_state=0, verbose=False).fit(given.X, given.y)
+    kind = DWACClassifier if head == "dwac" else Twin
+    clf = kind(**given.settings, random_state=0, verbose=False).fit(given.X, given.y)
     model = clf.model_
     fitted = time.perf_counter() - start
     held = np.union1d(clf.validation_ids_, clf.calibration_ids_)

@@ -39,6 +39,7 @@ from dwac.training import run
 from reproduction import datasets, settings
 from reproduction.fit import build_encoder
 from reproduction.rows import Library
+from reproduction.twin import Twin
 
 Ints = NDArray[np.int64]
 TRIALS = range(5)
@@ -173,9 +174,10 @@ def fit(change: Change, fold: int) -> dict[str, Any]:
                 patched.enter_context(mock.patch.object(run, "one_cycle", return_value=1.0))
         values = settings.estimator_settings(change.data, change.setting) | change.changed
         encoder = build_encoder(values["encoder"] | change.encoder, Library())
-        values |= {"encoder": encoder, "head": change.head, "look_alikes": change.setting == "best"}
+        values |= {"encoder": encoder, "look_alikes": change.setting == "best"}
         start = time.perf_counter()
-        clf = DWACClassifier(**values, random_state=fold, verbose=False).fit(X, y)
+        kind = DWACClassifier if change.head == "dwac" else Twin
+        clf = kind(**values, random_state=fold, verbose=False).fit(X, y)
         seconds = time.perf_counter() - start
         p = clf.predict_proba(X_held)
     loss = -np.log(p[np.arange(len(y_held)), y_held]).mean()

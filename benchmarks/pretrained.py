@@ -39,6 +39,7 @@ from dwac.metrics import calibration_error
 from reproduction.cases import Case
 from reproduction.records import commit
 from reproduction.rows import Library
+from reproduction.twin import Twin
 
 PENALTIES = (0.003, 0.01, 0.03, 0.1, 0.3)
 NEIGHBOURS = (1, 3, 5, 10, 20, 50, 100, 200)
@@ -73,7 +74,8 @@ def judged(p: NDArray[np.float64], y: NDArray[Any], classes: NDArray[Any], secon
 def ours(encoder: HuggingFaceEncoder, head: str, training: Rows, judge: Rows, seed: int) -> dict[str, float]:
     """Votes or a softmax over a fixed or fine-tuned encoder."""
     started = time.perf_counter()
-    clf = dwac.DWACClassifier(encoder, head=head, random_state=seed, verbose=False).fit(*training)
+    kind = dwac.DWACClassifier if head == "dwac" else Twin
+    clf = kind(encoder, random_state=seed, verbose=False).fit(*training)
     seconds = time.perf_counter() - started
     return judged(clf.predict_proba(judge[0]), judge[1], clf.classes_, seconds)
 

@@ -21,6 +21,7 @@ import dwac
 from benchmarks import record
 from dwac import metrics, training
 from reproduction import datasets
+from reproduction.twin import Twin
 
 NAMES = ("adult", "stackoverflow", "digits")
 
@@ -36,7 +37,7 @@ def parts(name: str) -> tuple[Any, Any, Any, Any]:
     return data.X_train, data.y_train, data.X_test, data.y_test
 
 
-def judged(clf: dwac.DWACClassifier, x: Any, y: Any) -> dict[str, float]:
+def judged(clf: dwac.DWACClassifier | Twin, x: Any, y: Any) -> dict[str, float]:
     p = clf.predict_proba(x)
     log_p = np.log(np.maximum(p, 1e-300))
     return {
@@ -49,7 +50,9 @@ def judged(clf: dwac.DWACClassifier, x: Any, y: Any) -> dict[str, float]:
 def measure(name: str, head: str, seed: int) -> list[dict[str, Any]]:
     """One row before rescaling and one row after."""
     x, y, x_test, y_test = parts(name)
-    clf = dwac.DWACClassifier(head=head, random_state=seed, rescale=False).fit(x, y, ids=range(len(y)))
+    kind = dwac.DWACClassifier if head == "dwac" else Twin
+    x = x.reset_index(drop=True) if isinstance(x, pd.DataFrame) else x  # rows are named by their numbers
+    clf = kind(random_state=seed, rescale=False).fit(x, y)
     rows = [{"dataset": name, "head": head, "scale": "as trained", "factor": 1.0, **judged(clf, x_test, y_test)}]
     held = clf.validation_ids_.to_numpy(dtype=np.int64)
     x_held = x.iloc[held] if isinstance(x, pd.DataFrame) else [x[i] for i in held] if isinstance(x, list) else x[held]

@@ -39,6 +39,7 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks import record
 from dwac import DWACClassifier
 from dwac.metrics import decision_shares, missed_share
+from reproduction.twin import Twin
 
 Floats = NDArray[np.float64]
 LABELS = {"emotions": 6, "yeast": 14, "scene": 6}
@@ -131,7 +132,7 @@ def measure(folder: Path, name: str, seed: int, model: str) -> dict[str, Any]:
         found["missed"] = missed_share(truth, fitted.predict_set(held, ALPHA))
         found["wrong"] = float(np.max(decision_shares(truth, fitted.conformal(held).decisions(ALPHA))[:2]))
     elif model == TWIN:
-        fitted = DWACClassifier(head="softmax", random_state=seed, device="cpu").fit(train, target)
+        fitted = Twin(random_state=seed, device="cpu").fit(train, target, task="labels")
     else:
         fitted = chosen_of(peers(seed)[model], train.to_numpy(), target, seed)
     asked = held if model in (OURS, TWIN) else held.to_numpy()

@@ -42,6 +42,7 @@ from sklearn.svm import SVC
 
 from benchmarks import record
 from dwac import DWACClassifier
+from reproduction.twin import Twin
 
 SPLITS, TEST, EPSILON, FEWEST = 2, 0.3, 0.05, 8
 BANDS = ((0, 400), (400, 2000), (2000, 10**6))
@@ -179,7 +180,7 @@ def _prepared(model: Any) -> Any:
 OURS, TWIN = "dwac", "softmax twin"
 MODELS: dict[str, Callable[[], Any]] = {
     OURS: lambda: DWACClassifier(random_state=0, verbose=False, device="cpu"),
-    TWIN: lambda: DWACClassifier(head="softmax", random_state=0, verbose=False, device="cpu"),
+    TWIN: lambda: Twin(random_state=0, verbose=False, device="cpu"),
     "random forest": lambda: _prepared(RandomForestClassifier(300, random_state=0)),
     "boosted trees": lambda: _prepared(HistGradientBoostingClassifier(random_state=0)),
     "logistic regression": lambda: _prepared(LogisticRegression(max_iter=2000)),
@@ -197,7 +198,7 @@ def judged(make: Callable[[], Any], X: pd.DataFrame, y: Any, fit: Any, test: Any
     truth, rows = np.searchsorted(model.classes_, y[test]), np.arange(len(test))
     own = (p / p.sum(axis=1, keepdims=True))[rows, truth]
     found = {"accuracy": (p.argmax(axis=1) == truth).mean(), "log-loss": -np.log(own).mean(), "seconds": seconds}
-    if isinstance(model, DWACClassifier):
+    if isinstance(model, DWACClassifier | Twin):
         trust = model.conformal(X.iloc[test])
         sets = trust.label_sets(EPSILON)
         found |= {"set size": sets.sum(axis=1).mean(), "coverage": sets[rows, truth].mean()}

@@ -25,6 +25,7 @@ import torch
 import dwac
 from benchmarks import numbers, record, several_labels
 from reproduction import datasets
+from reproduction.twin import Twin
 
 RESEARCH_CODE = {"covertype": 17.0, "fashion_mnist": 14.0}  # seconds per epoch of its DWAC on an H200
 MOST = {  # dataset, encoder → largest allowed cost of DWAC relative to its twin
@@ -49,7 +50,8 @@ def load(name: str, rows: int | None) -> tuple[Any, Any]:
 
 def measure(X: Any, y: Any, encoder: str, head: str, device: str, epochs: int) -> dict[str, float]:
     """Seconds of the median epoch after the first, and of the whole fit."""
-    clf = dwac.DWACClassifier(encoder, head=head, epochs=epochs, patience=epochs, random_state=0, device=device)
+    kind = dwac.DWACClassifier if head == "dwac" else Twin
+    clf = kind(encoder, epochs=epochs, patience=epochs, random_state=0, device=device)
     start = time.perf_counter()
     clf.fit(X, y)
     return {"epoch": float(clf.history_["seconds"][1:].median()), "fit": time.perf_counter() - start}
@@ -64,11 +66,11 @@ def load_other(folder: Path, name: str) -> tuple[Any, Any]:
 def measure_other(X: Any, y: Any, name: str, head: str, device: str, epochs: int) -> dict[str, float]:
     """The same for numbers and several labels."""
     kind: Any = dwac.DWACRegressor if name in numbers.TABLES else dwac.DWACClassifier
-    twin = "linear" if name in numbers.TABLES else "softmax"
+    task = "numbers" if name in numbers.TABLES else "labels"
     settings = {"epochs": epochs, "patience": epochs, "random_state": 0, "device": device}
-    model = kind(head="dwac" if head == "dwac" else twin, **settings)
+    model = kind(**settings) if head == "dwac" else Twin(**settings)
     start = time.perf_counter()
-    model.fit(X, y)
+    model.fit(X, y, **({} if head == "dwac" else {"task": task}))
     return {"epoch": float(model.history_["seconds"][1:].median()), "fit": time.perf_counter() - start}
 
 

@@ -120,7 +120,7 @@ def _vote_scores(head: str, votes: Floats) -> dict[str, Floats]:
 
 def _distance_scores(fitted: Fitted, *queries: NDArray[np.float32]) -> dict[str, list[Floats]]:
     """Scores by distance from the training embeddings h, for any head: what a table's numbers add is not among them."""
-    (h, y), size = fitted.training_h(), fitted.clf.model_.embedding_size
+    (h, y), size = fitted.training_h(), fitted.network.model_.embedding_size
     h, queries = h[:, :size], tuple(query[:, :size] for query in queries)
     references = ReferenceSet(h, y, n_classes=len(fitted.trial.classes))
     k = min(K, len(references))
@@ -133,7 +133,7 @@ def _other_scores(fitted: Fitted, *queries: Any) -> dict[str, list[Floats]]:
 
     At most `BANK` training rows, drawn at random, are compared with.
     """
-    model = fitted.clf.model_
+    model = fitted.network.model_
     if not isinstance(model, SoftmaxTwin):
         return {"typicality": [np.asarray(fitted.clf.conformal(X).typicality) for X in queries]}
     features = fitted.training_features[0]

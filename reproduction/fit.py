@@ -23,21 +23,29 @@ from reproduction.cases import Case
 from reproduction.records import Record, code, rounded
 from reproduction.rows import Ints, Library, Trial, rows
 from reproduction.tuning import Journal
+from reproduction.twin import Twin
 
 Floats = NDArray[np.float64]
+Network = DWACClassifier | Twin
 ENCODERS: dict[str, Any] = {"tabular": TabularEncoder, "image": ImageEncoder, "text": TextEncoder}
 
 
 class Fitted:
     """A fitted case. Peers have only `labels`, and `votes` if they have scores; networks have everything."""
 
-    def __init__(self, case: Case, trial: Trial, model: DWACClassifier | peers.Peer, library: Library) -> None:
+    def __init__(self, case: Case, trial: Trial, model: Network | peers.Peer, library: Library) -> None:
         self.case, self.trial, self.model, self.library = case, trial, model, library
 
     @property
     def clf(self) -> DWACClassifier:
-        """The fitted estimator; peers have none."""
+        """The fitted DWAC."""
         assert isinstance(self.model, DWACClassifier)
+        return self.model
+
+    @property
+    def network(self) -> Network:
+        """The fitted DWAC, or its softmax twin; peers have none."""
+        assert isinstance(self.model, Network)
         return self.model
 
     @cached_property
@@ -62,20 +70,20 @@ class Fitted:
     @cached_property
     def calibration_votes(self) -> Floats:
         """Log class weights, or logits, of the calibration rows, (n, K)."""
-        return self.votes_of(self.clf.calibration_h_)
+        return self.votes_of(self.network.calibration_h_)
 
     @property
     def held_out_accuracy(self) -> float:
         """Accuracy on the calibration rows. They did not train the network; in the paper's setting they stop it."""
-        return metrics.accuracy(self.clf.calibration_y_, self.calibration_votes.argmax(axis=1))
+        return metrics.accuracy(self.network.calibration_y_, self.calibration_votes.argmax(axis=1))
 
     def embed(self, X: Any) -> NDArray[np.float32]:
         """Embeddings h, (n, d)."""
-        return np.asarray(self.clf.embed(X))
+        return np.asarray(self.network.embed(X))
 
     def votes_of(self, h: Any) -> Floats:
         """Log class weights, or logits, of any embeddings, (n, K)."""
-        model = self.clf.model_
+        model = self.network.model_
         on = torch.as_tensor(h).to(model.device)
         with torch.no_grad():
             found = model.references.log_class_weights(on) if isinstance(model, WeightedAverage) else model.logits(on)
@@ -83,7 +91,7 @@ class Fitted:
 
     def training_h(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Embeddings and labels of the rows that the network was trained on; for a DWAC, the reference set."""
-        model = self.clf.model_
+        model = self.network.model_
         if isinstance(model, WeightedAverage):
             return model.references.embeddings, model.references.labels
         features, y = self.training_features
@@ -92,20 +100,20 @@ class Fitted:
     @cached_property
     def training_features(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Features (m, d) of a softmax classifier and labels of the rows that it was trained on."""
-        held = np.union1d(self.clf.validation_ids_, self.clf.calibration_ids_)
+        held = np.union1d(self.network.validation_ids_, self.network.calibration_ids_)
         learned = np.setdiff1d(np.arange(len(self.trial.y)), held)
         features = self.features(rows(self.trial.X, learned))
         return features, torch.as_tensor(self.trial.y[learned]).to(features.device)
 
     def features(self, X: Any) -> torch.Tensor:
         """What the last layer of a softmax classifier reads, (n, d)."""
-        model = self.clf.model_
+        model = self.network.model_
         assert isinstance(model, SoftmaxTwin)
-        return post_hoc.features(model, self.clf.encoder_.transform(X))
+        return post_hoc.features(model, self.network.encoder_.transform(X))
 
     def p_values(self, kind: str, votes: Floats, *, by_class: bool = False) -> Floats:
         """p-values (n, K) of any votes, by nonconformity "weights" or "probability"; `by_class`: class-conditional."""
-        labels = self.clf.calibration_y_
+        labels = self.network.calibration_y_
         held = true_label_scores(nonconformity(self.calibration_votes, kind), labels)
         return Calibration(held, labels if by_class else None).p_values(nonconformity(votes, kind))
 
@@ -124,14 +132,15 @@ def fit(
     """
     trial, values = library.trial(case), case.settings(quick=library.quick)
     start = time.perf_counter()
-    model: DWACClassifier | peers.Peer
+    model: Network | peers.Peer
     if case.is_peer:
         model = peers.FITTERS[case.head](trial.X, trial.y, case.trial, values, journal)
     else:
-        settings = values | {"encoder": build_encoder(values["encoder"], library), "head": case.head, "device": device}
-        settings["look_alikes"] = case.setting == "best"  # the paper has one kernel
-        settings["nonconformity"] = "weights" if case.head == "dwac" else "probability"  # the paper's
-        model = DWACClassifier(**settings, random_state=case.trial, verbose=False).fit(trial.X, trial.y)
+        settings = values | {"encoder": build_encoder(values["encoder"], library), "device": device}
+        settings |= {"random_state": case.trial, "verbose": False}
+        if case.head == "dwac":  # the paper's nonconformity, and its one kernel
+            settings |= {"nonconformity": "weights", "look_alikes": case.setting == "best"}
+        model = (DWACClassifier if case.head == "dwac" else Twin)(**settings).fit(trial.X, trial.y)
         if model.history_.attrs["ended"] == "interrupted":
             raise KeyboardInterrupt  # interrupted training gives no record
     ready = time.perf_counter()
@@ -155,13 +164,14 @@ def _facts(fitted: Fitted) -> dict[str, Any]:
     if isinstance(fitted.model, peers.Peer):
         tuning = {"tried": fitted.model.tried, "edges": fitted.model.edges}
         return {"rows": counts, "epochs": None, "chosen": fitted.model.chosen, "tuning": tuning}
-    clf = fitted.clf
+    clf = fitted.network
     own = np.setdiff1d(clf.calibration_ids_, clf.validation_ids_)  # empty if the validation rows also calibrate
     counts |= {"validation": len(clf.validation_ids_), "calibration": len(own)}
     counts["training"] -= counts["validation"] + counts["calibration"]
     given = {name: value for name, value in clf.get_params(deep=False).items() if value is not None}
     used = {name: given.get(name, value) for name, value in asdict(clf.encoder_.recipe).items()}
-    used |= {"embedding_size": clf.model_.embedding_size, "rescale": clf.rescale, "kernel": clf.kernel}
+    used |= {name: given[name] for name in ("rescale", "kernel") if name in given}
+    used["embedding_size"] = clf.model_.embedding_size
     used["raw_feature_weight"] = getattr(clf.model_, "raw_feature_weight", 0.0)
     used["parameters"] = sum(part.numel() for part in clf.model_.parameters())
     history = {"epochs": len(clf.history_), "ended": clf.history_.attrs["ended"]}

@@ -58,8 +58,8 @@ def measure(fitted: Fitted) -> dict[str, Any]:
     """
     y, classes = fitted.trial.y_test, np.arange(len(fitted.trial.classes))
     by_class = {name: np.bincount(of, minlength=len(classes)).tolist()
-                for name, of in (("n_test", y), ("n_calibration", fitted.clf.calibration_y_))}  # fmt: skip
-    found: dict[str, Any] = {"n_calibration": len(fitted.clf.calibration_y_), "by_class": by_class}
+                for name, of in (("n_test", y), ("n_calibration", fitted.network.calibration_y_))}  # fmt: skip
+    found: dict[str, Any] = {"n_calibration": len(fitted.network.calibration_y_), "by_class": by_class}
     for kind in fitted.kinds:
         curve = metrics.set_curve(y, fitted.p_values(kind, fitted.votes), EPSILONS)
         found[kind] = {name: np.round(curve[name].to_numpy(), 5).tolist() for name in MEASURES}

@@ -17,7 +17,6 @@ __all__ = [
     "EmptyReferenceError",
     "EncodingError",
     "EpsilonError",
-    "HeadError",
     "IdError",
     "InputError",
     "KernelError",
@@ -90,10 +89,6 @@ class EncodingError(InputError):
 
 class ConversionError(InputError):
     """A network has no last Linear layer that could be replaced by an embedding."""
-
-
-class HeadError(InputError):
-    """No head has the given name, or it cannot do what was requested."""
 
 
 class CalibrationError(DwacError, RuntimeError):

@@ -830,3 +830,10 @@ def test_what_theory_has_for_each_class_is_what_the_examples_of_the_worst_class_
 def test_cross_conformal_p_values_need_scores_by_fold(asked: Any, options: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         CrossCalibration([0.1, 0.2], [0, 1]).p_values(asked, **options)
+
+
+def test_typicality_that_was_not_measured_is_not_judged() -> None:
+    found = Calibration(np.arange(40.0)).predict(np.zeros((2, 3)))
+    assert found.typicality is None
+    with refuses(InputError, "typicality", "clf.conformal(X)"):
+        found.atypical(0.1)

@@ -25,7 +25,6 @@ from dwac.errors import (
     CalibrationError,
     CalibrationWarning,
     DwacError,
-    HeadError,
     IdError,
     InputError,
     LabelError,
@@ -158,16 +157,6 @@ def test_without_held_out_rows_there_are_no_sets() -> None:
     assert clf.recalibrate(*people(seed=1)).predict_set(people(seed=2)[0]).shape == (240, 2)
 
 
-def test_the_softmax_twin_is_one_parameter_away(fitted) -> None:
-    X, y = people(seed=1)
-    twin = clone(fitted).set_params(head="softmax").fit(*people())
-    assert twin.score(X, y) > 0.85
-    assert twin.conformal(X).p_values.shape == (240, 2)
-    assert twin.embed(X).shape == (240, 16)
-    with refuses(HeadError, "softmax"):
-        twin.explain(X[:1])
-
-
 # How it trains
 
 
@@ -188,7 +177,7 @@ def test_works_in_pipelines_searches_and_cross_validation() -> None:
     X, y = load_iris(return_X_y=True)
     clf = DWACClassifier(epochs=8, batch_size=32, learning_rate=1e-2, random_state=0, device="cpu")
     assert cross_val_score(make_pipeline(StandardScaler(), clf), X, y, cv=3).mean() > 0.85
-    search = GridSearchCV(clf, {"embedding_size": [2, 8], "head": ["dwac", "softmax"]}, cv=2).fit(X, y)
+    search = GridSearchCV(clf, {"embedding_size": [2, 8]}, cv=2).fit(X, y)
     assert search.best_score_ > 0.85
 
 
@@ -376,16 +365,6 @@ def test_members_start_differently_and_repeat_by_random_state(ensemble) -> None:
     assert (clone(ensemble).fit(X, y).embed(X) == ensemble.embed(X)).all()
 
 
-def test_the_softmax_twin_has_members_too() -> None:
-    for size in (None, 2):
-        settings: dict[str, Any] = {"embedding_size": size, "epochs": 12, "learning_rate": 1e-2}
-        twin = DWACClassifier(head="softmax", ensemble_size=2, random_state=0, device="cpu", **settings)
-        twin.fit(*people())
-        assert twin.score(*people(seed=1)) > 0.85
-        assert twin.conformal(people(seed=1)[0]).p_values.shape == (240, 2)
-        assert twin.embed(people()[0]).shape == (240, 2 * (size or 16))
-
-
 def test_the_recipes_ensemble_size_applies_to_a_gpu(fitted) -> None:
     assert fitted.encoder_.recipe.ensemble_size > 1
     assert fitted.model_.ensemble_size == 1
@@ -445,11 +424,11 @@ def test_copies_of_one_network_are_not_an_ensemble_and_the_error_says_what_to_do
         torch.manual_seed(0)
         return dwac.nn.Ensemble(nn.Sequential(nn.Linear(4, 8), nn.Tanh()) for _ in range(3))
 
-    for head, size in (("dwac", None), ("dwac", 4), ("softmax", None), ("softmax", 4)):
-        clf = DWACClassifier(networks(), head=head, embedding_size=size, **settings).fit(X, y)
+    for size in (None, 4):
+        clf = DWACClassifier(networks(), embedding_size=size, **settings).fit(X, y)
         assert clf.score(X, y) > 0.8
         assert clf.embed(X).shape == (150, 3 * (size or 3))
-        folder = clf.save(tmp_path / f"{head}{size}")
+        folder = clf.save(tmp_path / str(size))
         again = dwac.load(folder, module=networks(), device="cpu")
         assert (again.log_class_weights(X) == clf.log_class_weights(X)).all()
         assert (again.conformal(X).p_values == clf.conformal(X).p_values).all()
@@ -623,11 +602,10 @@ def test_a_saved_model_answers_the_same(fitted, tmp_path) -> None:
     assert clone(again).fit(*people()).score(X, y) == fitted.score(X, y)
 
 
-@pytest.mark.parametrize("head", ["dwac", "softmax"])
 @pytest.mark.parametrize("labels", [["a", "b", "c"], [0, 1, 2], [("x", 1), ("x", 2), ("y", 1)], [True, False, True]])
-def test_labels_of_any_kind_survive_the_disk(head, labels, tmp_path) -> None:
+def test_labels_of_any_kind_survive_the_disk(labels, tmp_path) -> None:
     X, y = load_iris(return_X_y=True)
-    clf = DWACClassifier(epochs=1, head=head, random_state=0, device="cpu").fit(X, [labels[k] for k in y])
+    clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(X, [labels[k] for k in y])
     again = copy_of(clf, tmp_path / "model")
     assert again.classes_.dtype == clf.classes_.dtype
     assert again.predict(X).tolist() == clf.predict(X).tolist()
@@ -709,7 +687,6 @@ def test_a_broken_image_file_is_named_by_its_row(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("settings", "facts"),
     [
-        ({"head": "tree"}, ["'tree'", "'dwac'", "'softmax'"]),
         ({"kernel": "guassian"}, ["'guassian'", "gaussian"]),
         ({"encoder": "tables"}, ["encoder 'tables'", "auto", "tabular", "image", "text"]),
         ({"encoder": "tabular:huge"}, ["network 'huge'", "'default'", "'numbers'", "'paper'", "'wide'"]),

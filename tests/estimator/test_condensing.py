@@ -18,7 +18,7 @@ from sklearn.base import clone
 import dwac
 from dwac import DWACClassifier, ReferenceSet, storage
 from dwac.engine.groups import divide
-from dwac.errors import HeadError, IdError, InputError, StorageError
+from dwac.errors import IdError, InputError, StorageError
 from dwac.estimator import condensing
 from dwac.metrics import log_loss
 from tests.chance import assert_beta_binomial
@@ -184,13 +184,6 @@ def test_sizes_that_are_no_number_are_refused(full, size) -> None:
         full.condense(size)
 
 
-def test_a_softmax_cannot_be_condensed() -> None:
-    clf = DWACClassifier(head="softmax", **SETTINGS).fit(X[:100], truth(X[:100]))
-    with refuses(HeadError, "softmax"):
-        clf.condense()
-    assert clf.agreement_ is None
-
-
 def test_without_validation_rows_a_number_is_asked_for() -> None:
     clf = DWACClassifier(validation_size=0, **SETTINGS).fit(X[:200], truth(X[:200]))
     with refuses(InputError, "size="):
@@ -224,7 +217,6 @@ def test_auto_condenses_many_voters_only_and_only_where_rows_can_choose(full, mo
     clf = DWACClassifier(voters="auto", **settings).fit(*small)
     assert clf.references_.weighted
     assert clf.references_.ids.tolist() == clf.condense().references_.ids.tolist()
-    assert not DWACClassifier(voters="auto", head="softmax", **settings).fit(*small).agreement_
 
 
 @pytest.mark.parametrize("voters", ["some", 0, -1, 2.5, True, [3]])

@@ -65,7 +65,7 @@ def test_the_same_seed_gives_the_same_fit(clf: DWACClassifier) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"epochs": 1}, {"cross_fit": False, "epochs": 1}, {"head": "softmax"}, {"encoder": "tabular:paper"}],
+    [{"epochs": 1}, {"cross_fit": False, "epochs": 1}, {"encoder": "tabular:paper"}],
     ids=str,
 )
 def test_auto_leaves_other_ways_of_training_alone(settings: dict[str, Any]) -> None:
@@ -76,7 +76,6 @@ def test_auto_leaves_other_ways_of_training_alone(settings: dict[str, Any]) -> N
     ("settings", "facts"),
     [
         ({"epochs": 3}, ["epochs=3", "cross_fit='auto'"]),
-        ({"head": "softmax"}, ["head='dwac'", "'softmax'", "cross_fit='auto'"]),
         ({"calibration_size": 0}, ["calibration_size=0"]),
         ({"encoder": "tabular:paper"}, ["encoder='auto'", "'tabular'", "'tabular:paper'"]),
     ],

@@ -8,7 +8,7 @@ import pytest
 
 from dwac import DWACClassifier
 from dwac._checks import percent
-from dwac.errors import HeadError, LabelError, ShapeError
+from dwac.errors import LabelError, ShapeError
 from dwac.estimator import DWACRegressor
 from dwac.estimator.evaluation import OrderedEvaluation, evaluate, predict
 from dwac.estimator.evaluation.classes import undercovered_classes
@@ -145,16 +145,6 @@ def test_without_calibration_numbers_have_no_intervals() -> None:
     found = evaluate(predictions, X[:, 0])
     assert (found.coverage, found.mean_width, found.typicality, found.advice) == (None, None, None, None)
     assert found.rmse is not None
-
-
-def test_a_linear_output_has_no_quantiles_but_intervals() -> None:
-    twin = DWACRegressor(epochs=1, random_state=0, device="cpu", head="linear").fit(X, X[:, 0])
-    predictions = predict(twin, X)
-    assert {"prediction", "lower", "upper"} < set(predictions.frame(0.2).columns)
-    found = evaluate(predictions, X[:, 0], 0.2)
-    assert found.crps == found.mae
-    with refuses(HeadError, "linear"):
-        predictions.frame(0.2, [0.5])
 
 
 def test_intervals_that_miss_more_than_chance_explains_are_told(of_squares: DWACRegressor) -> None:

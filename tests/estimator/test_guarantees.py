@@ -152,11 +152,10 @@ def all_kinds() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("head", ["dwac", "softmax"])
 @pytest.mark.parametrize("kind", ["table", "numbers", "image", "text"])
-def test_a_row_scores_the_same_alone_as_among_others(kind: str, head: str) -> None:
+def test_a_row_scores_the_same_alone_as_among_others(kind: str) -> None:
     X, y = all_kinds()[kind]
-    clf = DWACClassifier(head=head, epochs=1, random_state=0, device="cpu", verbose=False).fit(X, y)
+    clf = DWACClassifier(epochs=1, random_state=0, device="cpu", verbose=False).fit(X, y)
 
     def rows(which: list[int]) -> Any:
         return X.iloc[which] if isinstance(X, pd.DataFrame) else [X[i] for i in which] if kind == "text" else X[which]
@@ -166,9 +165,8 @@ def test_a_row_scores_the_same_alone_as_among_others(kind: str, head: str) -> No
     np.testing.assert_array_equal(alone, together[:40])
     some = np.random.default_rng(1).permutation(150)[:77].tolist()
     np.testing.assert_array_equal(clf.log_class_weights(rows(some)), together[some])
-    if head == "dwac":
-        explained = [list(e.probabilities.values()) for e in clf.explain(rows(list(range(9))))]
-        np.testing.assert_array_equal(explained, clf.predict_proba(X)[:9])
+    explained = [list(e.probabilities.values()) for e in clf.explain(rows(list(range(9))))]
+    np.testing.assert_array_equal(explained, clf.predict_proba(X)[:9])
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dwac import DWACClassifier
-from dwac.errors import HeadError, InputError, UnreadableWarning
+from dwac.errors import InputError, UnreadableWarning
 from dwac.estimator.labelling import expected_worth
 from tests.estimator.helpers import SPLIT, noisy_rows
 from tests.named import refuses, warns
@@ -108,8 +108,6 @@ def test_classes_with_weights_vote_with_them() -> None:
 def test_errors_say_what_to_do(of_sixty_rows) -> None:
     with refuses(InputError, "n", 1, 0):
         of_sixty_rows.label_next(POOL, n=0)
-    with refuses(HeadError, "softmax", "head='dwac'"):
-        DWACClassifier(head="softmax", **SPLIT).fit(*noisy_rows(60, 0)).label_next(POOL)
     X = np.random.default_rng(2).normal(size=(60, 3))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

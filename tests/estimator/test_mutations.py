@@ -28,7 +28,7 @@ from tests.drawn import SEED, TIMES
 from tests.encoders.helpers import tiny_bert
 
 SETTINGS: dict[str, Any] = {"epochs": 1, "random_state": 0, "device": "cpu", "verbose": False}
-KINDS = ("table", "few", "softmax", "text", "image", "huggingface")
+KINDS = ("table", "few", "ensemble", "text", "image", "huggingface")
 N = 40
 
 
@@ -55,7 +55,7 @@ VALUES: list[Any] = [
 
 def queries(kind: str) -> Any:
     rng = np.random.default_rng(1)
-    if kind in ("table", "few", "softmax"):
+    if kind in ("table", "few", "ensemble"):
         numbers = {
             "size": rng.normal(size=N),
             "gap": np.where(rng.random(N) < 0.5, np.nan, 1.5),
@@ -80,8 +80,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             options["encoder"] = f"huggingface:{tiny_bert(tmp_path_factory.mktemp('bert'))}"
         if kind == "few":
             options["voters"] = 6
-        if kind == "softmax":
-            options |= {"head": "softmax", "embedding_size": 5, "ensemble_size": 2}
+        if kind == "ensemble":
+            options |= {"embedding_size": 5, "ensemble_size": 2}
         return DWACClassifier(**options).fit(queries(kind), ["yes", "no"] * (N // 2)).save(root / kind)
 
     return folder
@@ -205,8 +205,7 @@ def use(folder: Path, X: Any) -> str:
         clf = dwac.load(folder, device="cpu")
         clf.predict_proba(X)
         clf.conformal(X).label_sets(0.1)
-        if clf.head == "dwac":
-            clf.explain(X, k=2)[0].to_dict()
+        clf.explain(X, k=2)[0].to_dict()
     except DwacError as error:
         return str(error)
     return ""

@@ -110,7 +110,7 @@ def test_a_label_that_could_not_be_loaded_is_named_when_saving(fitted, tmp_path)
 def test_what_is_set_after_fit_does_not_change_the_saved_model(tmp_path) -> None:
     clf = DWACClassifier(class_weight={"yes": 3.0}, **SETTINGS).fit(table(), labels("yes", "no"))
     votes = clf.log_class_weights(table())
-    clf.set_params(kernel="laplace", head="softmax", embedding_size=9, class_weight=None, penalty="x")
+    clf.set_params(kernel="laplace", embedding_size=9, class_weight=None, penalty="x")
     assert np.array_equal(load(clf.save(tmp_path / "model")).log_class_weights(table()), votes)
 
 
@@ -198,21 +198,19 @@ def test_a_fingerprint_is_of_all_that_the_folder_holds(fitted, folder, tmp_path)
 
 
 @pytest.fixture(scope="module")
-def ensembles() -> dict[tuple[str, int | None], DWACClassifier]:
-    """Of two members, by head and embedding size."""
+def ensembles() -> dict[int | None, DWACClassifier]:
+    """Of two members, by embedding size."""
     return {
-        (head, size): DWACClassifier(head=head, embedding_size=size, ensemble_size=2, **SETTINGS).fit(
+        size: DWACClassifier(embedding_size=size, ensemble_size=2, **SETTINGS).fit(
             table(), labels("yes", "no", "maybe")
         )
-        for head in ("dwac", "softmax")
         for size in (None, 3, 5)
     }
 
 
 @pytest.mark.parametrize("size", [None, 3, 5])
-@pytest.mark.parametrize("head", ["dwac", "softmax"])
-def test_a_ensemble_comes_back_as_it_was(head, size, ensembles, tmp_path) -> None:
-    clf = ensembles[head, size]
+def test_a_ensemble_comes_back_as_it_was(size, ensembles, tmp_path) -> None:
+    clf = ensembles[size]
     folder = clf.save(tmp_path / "model")
     assert storage.read_model(folder).config["ensemble_size"] == 2
     again = load(folder)
@@ -220,20 +218,19 @@ def test_a_ensemble_comes_back_as_it_was(head, size, ensembles, tmp_path) -> Non
     assert np.array_equal(again.log_class_weights(table()), clf.log_class_weights(table()))
     assert np.array_equal(again.embed(table()), clf.embed(table()))
     assert np.array_equal(again.conformal(table()).p_values, clf.conformal(table()).p_values)
-    if head == "dwac":
-        assert again.explain(table()[:2])[1].to_dict() == clf.explain(table()[:2])[1].to_dict()
-        again.add_references(table(5, start=100), labels("yes", "no", n=5))
-        third = load(again.save(tmp_path / "again"))
-        assert np.array_equal(third.log_class_weights(table()), again.log_class_weights(table()))
+    assert again.explain(table()[:2])[1].to_dict() == clf.explain(table()[:2])[1].to_dict()
+    again.add_references(table(5, start=100), labels("yes", "no", n=5))
+    third = load(again.save(tmp_path / "again"))
+    assert np.array_equal(third.log_class_weights(table()), again.log_class_weights(table()))
 
 
 def test_members_that_a_recipe_chose_are_built_again(ensembles, tmp_path) -> None:
     # As on a GPU, where ensemble_size=None is the recipe's number; the folder is then read on any machine.
-    folder = ensembles["dwac", None].save(tmp_path / "model")
+    folder = ensembles[None].save(tmp_path / "model")
     forge(folder, lambda c: c["settings"].update(ensemble_size=None))
     again = load(folder)
     assert (again.ensemble_size, again.model_.ensemble_size) == (None, 2)
-    assert np.array_equal(again.embed(table()), ensembles["dwac", None].embed(table()))
+    assert np.array_equal(again.embed(table()), ensembles[None].embed(table()))
 
 
 def test_another_recipe_than_at_fit_changes_no_saved_model(fitted, folder, monkeypatch) -> None:
@@ -247,6 +244,11 @@ def test_another_recipe_than_at_fit_changes_no_saved_model(fitted, folder, monke
     again = load(folder)
     assert again.encoder_.recipe.embedding_size == 7
     assert np.array_equal(again.embed(table()), fitted.embed(table()))
+
+
+def test_a_folder_that_names_the_head_of_all_models_is_read(fitted, folder) -> None:
+    forge(folder, lambda c: c["settings"].update(head="dwac"))  # as until 1.0.0rc1
+    assert np.array_equal(load(folder).embed(table()), fitted.embed(table()))
 
 
 # Damage
@@ -266,7 +268,7 @@ def test_a_changed_config_is_named(folder) -> None:
     ("change", "facts"),
     [
         (lambda c: c["settings"].update(kernel="foo"), ["kernel", "'foo'"]),
-        (lambda c: c["settings"].update(head="foo"), ["head", "'foo'"]),
+        (lambda c: c["settings"].update(head="softmax"), ["head", "'dwac'", "'softmax'", "train"]),
         (lambda c: c["settings"].update(epochs=-1), ["epochs"]),
         (lambda c: c["settings"].update(os="system"), ["TypeError", "'os'"]),
         (lambda c: c.pop("settings"), ["KeyError", "'settings'"]),
@@ -407,7 +409,6 @@ def test_a_hostile_size_takes_no_memory(folder, change, monkeypatch) -> None:
     assert not named(caught.value, "the network was built")
 
 
-@pytest.mark.parametrize("head", ["dwac", "softmax"])
 @pytest.mark.parametrize(
     ("ensemble_size", "facts"),
     [
@@ -423,10 +424,8 @@ def test_a_hostile_size_takes_no_memory(folder, change, monkeypatch) -> None:
         ([2], ["ensemble_size"]),
     ],
 )
-def test_networks_that_are_not_stored_take_no_memory(
-    head, ensemble_size, facts, ensembles, tmp_path, monkeypatch
-) -> None:
-    folder = ensembles[head, 5].save(tmp_path / "model")
+def test_networks_that_are_not_stored_take_no_memory(ensemble_size, facts, ensembles, tmp_path, monkeypatch) -> None:
+    folder = ensembles[5].save(tmp_path / "model")
     forge(folder, lambda c: c.update(ensemble_size=ensemble_size))
 
     monkeypatch.setattr(nn.Linear, "__init__", None)  # no layer is made
@@ -447,7 +446,6 @@ def test_an_own_network_of_hostile_size_takes_no_memory(tmp_path, monkeypatch) -
         folder = DWACClassifier(module, **SETTINGS).fit(X, labels(0, 1)).save(tmp_path / str(number))
         for change in (
             lambda c: c["settings"].update(embedding_size=10**12),
-            lambda c: c["settings"].update(embedding_size=10**12, head="softmax"),
             lambda c: c.update(ensemble_size=10**9),
         ):
             stored = storage.read_model(folder)

@@ -20,7 +20,6 @@ import dwac.estimator.evaluation
 from dwac import DWACRegressor, ReferenceSet
 from dwac.errors import (
     CalibrationError,
-    HeadError,
     InputError,
     LabelError,
     NonFiniteError,
@@ -198,7 +197,7 @@ def test_settings_of_the_next_fit_do_not_change_what_is_measured() -> None:
     X, y = line(120)
     reg = DWACRegressor(cross_fit=False, epochs=3, random_state=0, device="cpu").fit(X[:80], y[:80])
     before = dwac.estimator.evaluation.predict(reg, X[80:]).evaluate(y[80:], 0.3)
-    after = dwac.estimator.evaluation.predict(reg.set_params(head="linear"), X[80:]).evaluate(y[80:], 0.3)
+    after = dwac.estimator.evaluation.predict(reg.set_params(kernel="laplace"), X[80:]).evaluate(y[80:], 0.3)
     assert (after.crps, after.typicality) == (before.crps, before.typicality)
     assert before.crps < before.mae
     assert named(repr(reg.condense(40)), "# 40 representatives", "number")
@@ -252,12 +251,11 @@ def test_dates_are_no_numbers(times) -> None:
         DWACRegressor(**QUICK).fit(line(30)[0], times)
 
 
-@pytest.mark.parametrize("head", ["dwac", "linear"])
-def test_numbers_whose_squares_overflow_are_refused_before_training(head) -> None:
+def test_numbers_whose_squares_overflow_are_refused_before_training() -> None:
     X, y = line(30)
     y.iloc[4] = -1e200
     with refuses(NonFiniteError, "1e+150", "row 4"):
-        DWACRegressor(head=head, **QUICK).fit(X, y)
+        DWACRegressor(**QUICK).fit(X, y)
 
 
 def test_few_calibration_rows_give_infinite_intervals_and_say_so() -> None:
@@ -402,19 +400,6 @@ def test_gaps_of_nullable_columns_are_named() -> None:
     y = pd.Series([1, 2, None] * 10, dtype="Int64")
     with refuses(NonFiniteError, "row 2"):
         DWACRegressor(**QUICK).fit(pd.DataFrame({"x": np.arange(30.0)}), y)
-
-
-def test_the_linear_head_has_no_votes_but_intervals(tmp_path) -> None:
-    X, y = line(200)
-    reg = DWACRegressor(head="linear", **QUICK).fit(X, y)
-    assert reg.score(X, y) > 0.5
-    assert (np.diff(reg.predict_interval(X, 0.2), axis=1) > 0).all()
-    with refuses(HeadError, "head='dwac'"):
-        reg.predict_distribution(X)
-    again = dwac.load(reg.save(tmp_path / "model"), device="cpu")
-    np.testing.assert_array_equal(again.predict_interval(X), reg.predict_interval(X))
-    with refuses(HeadError, "dwac", "linear"):
-        DWACRegressor(head="softmax").fit(X, y)
 
 
 def test_texts_images_and_networks_of_ones_own_predict_numbers() -> None:

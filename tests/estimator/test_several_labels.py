@@ -154,16 +154,6 @@ def test_voters_come_and_go_with_label_sets_that_nobody_had() -> None:
     assert few.predict_proba(X).shape == (150, 3)
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_the_twin_has_a_logistic_output_for_each_label(tmp_path) -> None:
-    X, Y = songs(300)
-    clf = DWACClassifier(head="softmax", **QUICK | {"epochs": 12}).fit(X, Y)
-    assert f1_score(Y, clf.predict(X), average="micro") > 0.7
-    assert clf.conformal(X).decisions(0.3).shape == (300, 3)
-    again = dwac.load(clf.save(tmp_path / "model"), device="cpu")
-    np.testing.assert_array_equal(again.predict_proba(X), clf.predict_proba(X))
-
-
 @pytest.mark.parametrize(
     ("change", "error", "facts"),
     [

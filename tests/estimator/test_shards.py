@@ -350,7 +350,6 @@ def test_exact_deletion_says_what_it_needs(saved: Path, tmp_path: Path) -> None:
         ({"cross_fit": True}, ["shards", "cross_fit", "True"]),
         ({"voters": 20}, ["shards", "voters", "20"]),
         ({"checkpoint": "file"}, ["shards", "checkpoint", "'file'"]),
-        ({"head": "softmax"}, ["head='dwac'", "'softmax'"]),
         ({"calibration_size": 50}, ["calibration_size", "[0, 1)", "50"]),
         ({"validation_size": 0.5, "calibration_size": 0.5}, ["shards", "validation_size", "calibration_size"]),
         ({"shards": 9}, ["9 shards", "50", "shard 0", "300"]),

@@ -12,7 +12,7 @@ from sklearn.datasets import make_classification
 import dwac
 from dwac import DWACClassifier, DWACRegressor
 from dwac.encoders import TabularEncoder
-from dwac.errors import HeadError, IdError, InputError
+from dwac.errors import IdError, InputError
 from tests.estimator.helpers import fit_once
 from tests.named import refuses, warns
 
@@ -97,8 +97,6 @@ def test_calibration_rows_of_a_split_model_stay_whoever_is_silenced() -> None:
         clf.silence([before[0]])
     with refuses(IdError, "ids"):
         clf.silence("row1")
-    with pytest.raises(HeadError):
-        fitted("classes", head="softmax", cross_fit=False, epochs=1).silence(["row1"])
 
 
 def test_relabelled_rows_calibrate_with_the_labels_they_came_with(crossed: Any) -> None:

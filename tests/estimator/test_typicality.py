@@ -16,7 +16,7 @@ from dwac.estimator import evaluation
 from dwac.nn import WeightedAverage
 from dwac.reference import ReferenceSet, novelty
 from tests.chance import RARE
-from tests.named import refuses, warns
+from tests.named import warns
 
 SETTINGS: dict[str, Any] = {"epochs": 4, "device": "cpu", "random_state": 0, "verbose": False}
 
@@ -280,15 +280,6 @@ def test_too_few_calibration_rows_to_call_anything_atypical_are_reported() -> No
     small = DWACClassifier(**SETTINGS, calibration_size=5).fit(X, y)
     with warns(CalibrationWarning, 19):
         assert not small.conformal(X * 1e9).atypical(0.05).any()
-
-
-def test_a_softmax_has_no_typicality() -> None:
-    X, y = two_sides(300)
-    twin = DWACClassifier(**SETTINGS, head="softmax").fit(X, y)
-    found = twin.conformal(X)
-    assert found.typicality is None
-    with refuses(dwac.errors.InputError, "softmax"):
-        found.atypical(0.05)
 
 
 # Edits

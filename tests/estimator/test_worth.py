@@ -12,7 +12,7 @@ from sklearn.datasets import make_classification
 
 import dwac
 from dwac import DWACClassifier, DWACRegressor
-from dwac.errors import HeadError, IdError, InputError, PrivacyError, ShapeError
+from dwac.errors import IdError, InputError, PrivacyError, ShapeError
 from dwac.worth import of_mean
 from tests.estimator.helpers import SPLIT, noisy_rows
 from tests.named import refuses
@@ -215,7 +215,5 @@ def test_errors_say_what_to_do(of_noisy_rows, tmp_path) -> None:
         of_noisy_rows.worth(*NEW, groups=pd.Series("ann", index=[*voters, voters[0]]))
     with refuses(InputError, "Series", 3):
         of_noisy_rows.worth(*NEW, groups=3)
-    with refuses(HeadError, "softmax", "head='dwac'"):
-        DWACClassifier(head="softmax", **SPLIT).fit(*noisy_rows(150, 0)).worth(*NEW)
     with refuses(PrivacyError, "private", "saved from"):
         dwac.load(of_noisy_rows.save(tmp_path / "model", include_examples=False)).worth(*NEW)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dwac import load
-from dwac.errors import HeadError, InputError, UnreadableWarning
+from dwac.errors import InputError, UnreadableWarning
 from dwac.estimator.regressor import DWACRegressor
 from dwac.metrics import ood_scores
 from tests.explain.helpers import UNSEEN, all_numbers, aurocs, held, moved, numbers, patients
@@ -144,12 +144,6 @@ def test_an_unreadable_row_costs_no_other_row_its_explanation() -> None:
         assert np.isnan(model.predict_interval(["", texts[0]], epsilon=0.1)).all(axis=1).tolist() == [True, False]
     with pytest.warns(UnreadableWarning):
         assert np.isfinite(model.score(["", *texts[:9]], [0, *y[:9]]))
-
-
-def test_a_network_without_votes_has_nobody_to_show() -> None:
-    model = fitted(cost(X), crossed=False, head="linear")
-    with refuses(HeadError, "head='dwac'"):
-        model.explain(NEW)
 
 
 def test_wrong_settings_are_an_error(of_costs: DWACRegressor) -> None:

@@ -15,7 +15,7 @@ from dwac.estimator.evaluation import predict
 from dwac.estimator.readable import Partial
 from dwac.estimator.watching import nearest_groups, observe, predictions_from
 from dwac.monitoring import Monitor, merged
-from tests.monitoring.helpers import QUICK, old, people
+from tests.monitoring.helpers import QUICK, people
 from tests.named import named, refuses
 
 
@@ -240,7 +240,7 @@ def test_numbers_are_watched_too() -> None:
     assert any(change.sentence.startswith("predictions: mean") for change in monitor.moved())
 
 
-def test_texts_and_a_softmax_are_watched_by_what_they_have() -> None:
+def test_texts_are_watched_by_what_they_have() -> None:
     rng = np.random.default_rng(0)
     words = rng.choice(["red", "green", "apple", "pear", "plum"], (240, 4))
     lines = [" ".join(row) for row in words]
@@ -248,11 +248,6 @@ def test_texts_and_a_softmax_are_watched_by_what_they_have() -> None:
     assert {each.name for each in Monitor(texts).update(lines[200:]).detectors} == {
         "typicality", "certainty", "prediction"
     }  # fmt: skip
-    X = people(300, 0)
-    softmax = DWACClassifier(**QUICK, calibration_size=100, head="softmax").fit(X, old(X))
-    state = Monitor(softmax).update(people(100, 1))
-    assert {each.name for each in state.detectors} == {"certainty", "prediction"}
-    assert state.typicality is None
 
 
 def test_a_model_without_anything_to_compare_with_is_refused(clf: DWACClassifier) -> None:

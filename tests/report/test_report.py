@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from dwac import DWACClassifier, ReferenceSet, load, metrics, report
 from dwac.cli.app import app
 from dwac.drawing.records import data_url
-from dwac.errors import HeadError, InputError, LabelError, StorageError
+from dwac.errors import InputError, LabelError, StorageError
 from dwac.estimator.out_of_fold import fold_classifiers
 from dwac.explain import privacy
 from dwac.kernels import KERNELS, get_kernel
@@ -314,9 +314,6 @@ def test_calibration_by_class_is_reported_too(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_what_cannot_be_reported_on_is_refused_with_a_reason(of_answers: DWACClassifier, tmp_path: Path) -> None:
     X, y = table(50, seed=1)
-    softmax = DWACClassifier(head="softmax", epochs=1, device="cpu").fit(*table(100))
-    with refuses(HeadError, "head='dwac'"):
-        report.write(softmax, X, y, tmp_path / "r.html")
     with refuses(LabelError, "'maybe'", "'no'", "'yes'"):
         report.write(of_answers, X, ["maybe"] * 50, tmp_path / "r.html")
     with refuses(StorageError, tmp_path / "no" / "r.html"):
@@ -477,13 +474,6 @@ def test_classifiers_that_saw_a_label_are_asked_without_its_own_vote() -> None:
             assert seen[row] == pytest.approx(np.exp(log_w[codes[row]] - np.logaddexp.reduce(log_w)), abs=1e-4)
         assert set(voters.ids) <= set(outside)
         assert not set(inside) & set(outside)
-
-
-def test_a_softmax_is_judged_out_of_fold_alone() -> None:
-    X, y, wrong = mislabelled()
-    issues = report.label_issues(DWACClassifier(head="softmax", epochs=15, random_state=0, device="cpu"), X, y, folds=2)
-    assert issues["id"].isin(X.index[wrong]).mean() > 0.8
-    assert (np.diff(issues["probability"]) >= 0).all()
 
 
 def test_votes_out_of_fold_that_the_model_has_are_used(

@@ -46,6 +46,7 @@ from reproduction.report import busy, commits, write_report
 from reproduction.rows import Library
 from reproduction.tables import NOT_HELD, NOT_RUN, STALE, Found, verdict
 from reproduction.tuning import Journal, hill_climb
+from reproduction.twin import Twin
 from tests.named import named, refuses
 
 WORDS = ["red", "green", "blue", "fast", "slow", "old", "new", "good", "bad", "long"]
@@ -573,8 +574,10 @@ def fitted(patched: pytest.MonkeyPatch) -> dict[str, fit.Fitted]:
 
 def test_votes_from_embeddings_are_the_estimators(fitted: dict[str, fit.Fitted]) -> None:
     for one in fitted.values():
-        np.testing.assert_allclose(one.votes, one.clf.log_class_weights(one.trial.X_test), rtol=1e-5, atol=1e-5)
-        p = one.clf.conformal(one.trial.X_test).p_values
+        network = one.network
+        of_estimator = network.logits if isinstance(network, Twin) else network.log_class_weights
+        np.testing.assert_allclose(one.votes, of_estimator(one.trial.X_test), rtol=1e-5, atol=1e-5)
+        p = network.conformal(one.trial.X_test).p_values
         np.testing.assert_array_equal(one.p_values(one.kinds[0], one.votes), p)
 
 
@@ -620,7 +623,7 @@ def test_auroc_of_every_distance_is_that_of_a_plain_loop(fitted: dict[str, fit.F
 
 
 def test_post_hoc_scores_are_those_of_their_definitions(fitted: dict[str, fit.Fitted]) -> None:
-    model = fitted["softmax"].clf.model_
+    model = fitted["softmax"].network.model_
     for twin in (model, SoftmaxTwin(Ensemble([torch.nn.Linear(4, 6) for _ in range(2)]), 3, n_features=6)):
         assert isinstance(twin, SoftmaxTwin)
         weight, bias = post_hoc.last_layer(twin, twin.logits)
@@ -675,7 +678,7 @@ def test_mahalanobis_takes_a_direction_without_spread() -> None:
 def test_the_twins_training_rows_are_those_it_learned_from(fitted: dict[str, fit.Fitted]) -> None:
     one = fitted["softmax"]
     h, y = one.training_h()
-    held = len(one.clf.validation_ids_)
+    held = len(one.network.validation_ids_)
     assert len(h) == len(y) == len(one.trial.y) - held
 
 
@@ -1016,14 +1019,11 @@ def test_the_command_shows_each_fit_and_where_it_was_stopped(patched: pytest.Mon
     assert shown.exit_code == 0, shown.output
     assert re.search(r"4 of 4  adult-paper-softmax-h8-0  accuracy 0\.\d{4}  \d+\.\d s", shown.output)
 
-    class Stopped(DWACClassifier):
-        def fit(self, *args: Any, **options: Any) -> Any:
-            if self.head == "softmax":
-                raise KeyboardInterrupt
-            return super().fit(*args, **options)
+    def stop(*_: Any) -> Any:
+        raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fit, "DWACClassifier", Stopped)
+        patch.setattr(Twin, "fit", stop)
         shown = CliRunner().invoke(app, [*asked, str(tmp_path / "b")], env={"COLUMNS": "120"})
     assert shown.exit_code == 130
     assert named(shown.output, "stopped", "1 records")

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from dwac import DWACClassifier, ReferenceSet, load
 from dwac.cli.app import app
-from dwac.errors import HeadError, InputError
+from dwac.errors import InputError
 from dwac.explain import explain
 from dwac.kernels import get_kernel
 from dwac.report import label_issues, label_noise, leave_one_out
@@ -569,11 +569,6 @@ def test_two_models_are_compared_on_the_same_rows(table: DWACClassifier, rival: 
         assert rival == json.loads(json.dumps(other.explain(PEOPLE[201:202])[0].to_dict()))
     with refuses(InputError, "X"):
         Explorer.of(table, rival=(other, None, "other"))
-
-
-def test_a_softmax_has_no_map() -> None:
-    with refuses(HeadError, "head='dwac'"):
-        Explorer.of(fitted(PEOPLE[:100], AGED[:100], head="softmax", epochs=1))
 
 
 # Privacy

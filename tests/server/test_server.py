@@ -237,15 +237,6 @@ def test_without_calibration_there_is_no_trust_but_a_label() -> None:
     assert (sets.status, sets.code) == (409, "not_available")
 
 
-def test_a_softmax_has_no_voters_to_show() -> None:
-    X = np.random.default_rng(0).normal(size=(60, 2))
-    with served(create_app(fitted(X, X[:, 0] > 0, head="softmax"))) as client:
-        assert client.post("/v1/predict", {"rows": X[:1].tolist()}).status == 200
-        refused = client.post("/v1/explain", {"rows": X[:1].tolist()})
-        assert client.get("/v1/model").json["n_references"] == 0
-    assert (refused.status, refused.code) == (409, "not_available")
-
-
 def test_an_epsilon_too_small_for_the_calibration_is_noted(client: Client) -> None:
     assert client.post("/v1/sets", {"rows": rows_of(1)}).json["note"] is None
     answers = client.post("/v1/sets", {"rows": rows_of(1), "epsilon": 1e-6}).json

@@ -155,19 +155,6 @@ def test_numbers_without_calibration_have_no_interval() -> None:
     assert math.isfinite(row["prediction"])
 
 
-def test_a_linear_output_has_numbers_and_intervals_but_no_votes() -> None:
-    model = DWACRegressor(**QUICK, head="linear").fit(SIZES[:200], PAID[:200])
-    with served(create_app(model)) as client:
-        (row,) = client.post("/v1/predict", {"rows": asked(1)}).json["predictions"]
-        refused = [
-            client.post("/v1/explain", {"rows": asked(1)}),
-            client.post("/v1/predict", {"rows": asked(1), "quantiles": [0.5]}),
-        ]
-    assert row["prediction"] == pytest.approx(model.predict(NEW[:1])[0])
-    assert row["interval"]["lower"] < row["prediction"] < row["interval"]["upper"]
-    assert [(answer.status, answer.code) for answer in refused] == [(409, "not_available")] * 2
-
-
 # Several labels
 
 

@@ -157,9 +157,9 @@ def test_a_softmax_and_the_papers_network_have_no_coordinates() -> None:
     paper = DWACClassifier("tabular:paper", **SETTINGS).fit(X, y)
     assert isinstance(paper.model_, WeightedAverage)
     assert paper.model_.n_raw_features == 0
-    twin = DWACClassifier(head="softmax", **SETTINGS).fit(X, y)
-    inputs = twin.encoder_.transform(X)
-    assert training.fit_raw_features(twin.model_, inputs, inputs, torch.as_tensor(y), class_weights=None) == 0
+    inputs = paper.encoder_.transform(X)
+    twin = SoftmaxTwin(paper.encoder_.network(), 2)
+    assert training.fit_raw_features(twin, inputs, inputs, torch.as_tensor(y), class_weights=None) == 0
 
 
 def test_class_weights_still_count_with_weight(near: DWACClassifier) -> None:

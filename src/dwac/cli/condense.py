@@ -50,8 +50,6 @@ def condense(
 
 def _check(clf: Estimator, folder: Path, size: int | None) -> None:
     """Refuse a model that cannot be condensed, in terms of the command."""
-    if clf.head != "dwac":
-        raise InputError(f"{folder} is a {clf.head} model, in which nobody votes; condense a model with head='dwac'")
     if clf.references_.weighted and clf.references_.members is None:
         raise InputError(
             f"{folder} is already condensed and does not hold those who are represented; condense the model that it "

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
+import torch
 import typer
 from numpy.typing import NDArray
 from rich.console import Console
@@ -14,9 +15,12 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from dwac import metrics
+from dwac import conformal, metrics, training
 from dwac.conformal import ConformalPrediction
+from dwac.encoders import backbone
 from dwac.estimator.classifier import DWACClassifier
+from dwac.nn import SoftmaxTwin, batches
+from dwac.training.progress import progress_bar
 
 EPOCHS: int | None = None  # as the image encoder recommends
 EPSILONS = (0.05, 0.1)
@@ -48,9 +52,9 @@ def demo(
         f"[bold]Digits without the {held_out}[/bold]: {len(data.training)} training images, {len(data.test)} test "
         f"images; out-of-distribution: {len(data.outside)} images of {held_out}."
     )
-    models = {name: fit(head, data, seed, console) for name, head in (("DWAC", "dwac"), ("softmax", "softmax"))}
-    show_results(models, data, console)
-    show_explanation(models["DWAC"], data, console)
+    clf = fit(data, seed, console)
+    show_results(clf, fit_twin(clf, data, seed, console), data, console)
+    show_explanation(clf, data, console)
 
 
 def load(held_out: int, seed: int) -> Digits:
@@ -61,23 +65,56 @@ def load(held_out: int, seed: int) -> Digits:
     return Digits(bunch.images, bunch.target, training, test, np.flatnonzero(bunch.target == held_out))
 
 
-def fit(head: str, data: Digits, seed: int, console: Console) -> DWACClassifier:
-    """Train a model; ids are row numbers in the digits file."""
+def fit(data: Digits, seed: int, console: Console) -> DWACClassifier:
+    """Train a DWAC; ids are row numbers in the digits file."""
     start = time.perf_counter()
-    clf = DWACClassifier(head=head, epochs=EPOCHS, random_state=seed)
+    clf = DWACClassifier(epochs=EPOCHS, random_state=seed)
     clf.fit(data.images[data.training], data.digits[data.training], ids=data.training.tolist())
     n_held = len(clf.validation_ids_) + len(clf.calibration_ids_)
     console.print(
-        f"trained head={head!r}: {len(clf.history_)} epochs in {time.perf_counter() - start:.0f} s, on "
+        f"trained a DWAC: {len(clf.history_)} epochs in {time.perf_counter() - start:.0f} s, on "
         f"{len(data.training) - n_held} images; {len(clf.validation_ids_)} for early stopping, "
         f"{len(clf.calibration_ids_)} for calibration"
     )
     return clf
 
 
-def show_results(models: dict[str, DWACClassifier], data: Digits, console: Console) -> None:
+def fit_twin(clf: DWACClassifier, data: Digits, seed: int, console: Console) -> SoftmaxTwin:
+    """Train the same network with a softmax instead of the vote, on the same rows."""
+    start, encoder, device = time.perf_counter(), clf.encoder_, clf.model_.device
+    names = ("epochs", "batch_size", "learning_rate", "weight_decay", "patience", "beta2")
+    settings = {name: getattr(encoder.recipe, name) for name in names} | ({"epochs": EPOCHS} if EPOCHS else {})
+    x, y = _encoded(clf, data, np.setdiff1d(data.training, [*clf.validation_ids_, *clf.calibration_ids_]))
+    validation = _encoded(clf, data, clf.validation_ids_.to_numpy())
+    with (
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        progress_bar("training softmax", settings["epochs"], show="auto") as watch,
+    ):
+        torch.manual_seed(seed)
+        network = backbone(encoder, clf.model_.ensemble_size)
+        twin = SoftmaxTwin(network, len(clf.classes_), encoder.recipe.embedding_size).to(device)
+        history = training.train(
+            twin, x, y, validation=validation, augment=encoder.augment, seed=seed, **watch, **settings
+        )
+    console.print(f"trained its softmax twin: {len(history)} epochs in {time.perf_counter() - start:.0f} s")
+    return twin
+
+
+def _encoded(clf: DWACClassifier, data: Digits, rows: NDArray[np.int64]) -> tuple[Any, torch.Tensor]:
+    """The inputs and the labels, as codes, of rows of the digits file."""
+    codes = np.searchsorted(clf.classes_, data.digits[rows])
+    return clf.encoder_.transform(data.images[rows]), torch.as_tensor(codes)
+
+
+def twin_scores(clf: DWACClassifier, twin: SoftmaxTwin, images: NDArray[Any]) -> NDArray[np.float64]:
+    """(n, K): -P(y=k given x) by the softmax."""
+    return conformal.nonconformity(batches.log_class_weights(twin, clf.encoder_.transform(images)), "probability")
+
+
+def show_results(clf: DWACClassifier, twin: SoftmaxTwin, data: Digits, console: Console) -> None:
     """Accuracy and calibration; coverage and set sizes; typicality of test digits and of the digit left out."""
-    x, truth = data.images[data.test], data.digits[data.test]
+    x, strange = data.images[data.test], data.images[data.outside]
+    codes = np.searchsorted(clf.classes_, data.digits[data.test])
     quality = Table("model", "accuracy", "calibration error", title="Accuracy and calibration on test digits")
     sets = Table(
         "model", "score", "ε", "coverage", "mean set size", "empty sets", title="Prediction sets on test digits"
@@ -85,25 +122,30 @@ def show_results(models: dict[str, DWACClassifier], data: Digits, console: Conso
     trust = Table(
         "model", "score", "test digits", "digit left out", "AUROC", title="Is it known? Mean typicality and credibility"
     )
-    for name, clf in models.items():
-        codes = np.searchsorted(clf.classes_, truth)
-        error = metrics.calibration_error(codes, clf.predict_proba(x))
-        quality.add_row(name, f"{clf.score(x, truth):.3f}", f"{error:.4f}")
-        for score in ("weights", "probability") if name == "DWAC" else ("probability",):
-            clf.set_params(nonconformity=score)
-            inside, outside = clf.conformal(x), clf.conformal(data.images[data.outside])
-            for epsilon in EPSILONS:
-                sets.add_row(name, score, f"{epsilon}", *_set_cells(codes, inside, epsilon))
-            auroc = metrics.ood_scores(inside.credibility, outside.credibility).auroc
-            means = (f"{p.credibility.mean():.3f}" for p in (inside, outside))
-            trust.add_row(name, f"credibility, {score}", *means, f"{auroc:.3f}")
-        clf.set_params(nonconformity="auto")
-        if inside.typicality is not None and outside.typicality is not None:
-            auroc = metrics.ood_scores(inside.typicality, outside.typicality).auroc
-            means = (f"{p.mean():.3f}" for p in (inside.typicality, outside.typicality))
-            trust.add_row(name, "typicality", *means, f"{auroc:.3f}")
+    scores = twin_scores(clf, twin, data.images[clf.calibration_ids_])
+    calibration = conformal.Calibration(conformal.true_label_scores(scores, clf.calibration_y_))
+    found: list[tuple[str, str, ConformalPrediction, ConformalPrediction]] = []
+    for score in ("weights", "probability"):
+        clf.set_params(nonconformity=score)
+        found.append(("DWAC", score, clf.conformal(x), clf.conformal(strange)))
+    clf.set_params(nonconformity="auto")
+    inside, outside = (calibration.predict(twin_scores(clf, twin, images)) for images in (x, strange))
+    found.append(("softmax", "probability", inside, outside))
+    for name, p in (("DWAC", clf.predict_proba(x)), ("softmax", -twin_scores(clf, twin, x))):
+        accuracy = metrics.accuracy(codes, p.argmax(axis=1))
+        quality.add_row(name, f"{accuracy:.3f}", f"{metrics.calibration_error(codes, p):.4f}")
+    for name, score, inside, outside in found:
+        for epsilon in EPSILONS:
+            sets.add_row(name, score, f"{epsilon}", *_set_cells(codes, inside, epsilon))
+        trust.add_row(name, f"credibility, {score}", *_trust_cells(inside.credibility, outside.credibility))
+        if score == "weights":  # which measures how known a row is, as typicality does
+            trust.add_row(name, "typicality", *_trust_cells(inside.typicality, outside.typicality))
     for table in (quality, sets, trust):
         console.print(table)
+
+
+def _trust_cells(inside: Any, outside: Any) -> tuple[str, ...]:
+    return f"{inside.mean():.3f}", f"{outside.mean():.3f}", f"{metrics.ood_scores(inside, outside).auroc:.3f}"
 
 
 def _set_cells(codes: NDArray[np.int64], prediction: ConformalPrediction, epsilon: float) -> tuple[str, ...]:

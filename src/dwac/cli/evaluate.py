@@ -64,8 +64,6 @@ def evaluate(
 
 def _warn_of_voters(model: Model, rows: Rows) -> None:
     """Warn if rows were used in training: each of them finds itself among the voters."""
-    if model.clf.head != "dwac":
-        return
     n = int(seen(model.clf, pd.Index(rows.ids, tupleize_cols=False), model.clf.embed(rows.X)).sum())
     if n:
         warn(

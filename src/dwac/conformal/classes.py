@@ -379,8 +379,8 @@ class ConformalPrediction:
         epsilon = checks.epsilon(epsilon)
         if self.typicality is None:
             raise InputError(
-                "typicality needs the novelty of the examples, which was not measured: a softmax has no voters to "
-                "compare them with; fit with head='dwac'"
+                "typicality needs the novelty of the examples, which was not measured; take the prediction of a fitted "
+                "classifier: clf.conformal(X)"
             )
         needed = smallest_calibration(epsilon)
         if self.n_calibration is not None and (n := int(np.sum(self.n_calibration))) < needed:

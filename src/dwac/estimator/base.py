@@ -17,11 +17,11 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch.utils.data import DataLoader, Dataset
 
-from dwac import storage, training
+from dwac import storage
 from dwac.conformal import typicality
 from dwac.encoders import Encoder, ModuleEncoder
 from dwac.encoders.module import gathered
-from dwac.errors import HeadError, IdError, InputError, NonFiniteError
+from dwac.errors import IdError, InputError, NonFiniteError
 from dwac.estimator import persistence
 from dwac.estimator.certificate import Certificate
 from dwac.estimator.containers import batches_of, gathered_batches, native, require_order
@@ -32,7 +32,7 @@ from dwac.estimator.preparation import Examples, count, row_ids, rows_of, take
 from dwac.estimator.readable import Reasons, Sifted, sift
 from dwac.estimator.settings import check_settings
 from dwac.estimator.shards import Shards
-from dwac.estimator.targets import LABELS, Target
+from dwac.estimator.targets import Target
 from dwac.estimator.unknown import Judged, judge
 from dwac.explain import privacy
 from dwac.metrics import Agreement
@@ -50,7 +50,7 @@ class Evidence(NamedTuple):
 
     votes: Floats  # (n, K) log class weights; NaN where a row could not be read
     reasons: Reasons  # (n,) why a row could not be read, None for others
-    novelty: Floats | None  # (n,), or by fold (n, F); None for a softmax, which has no voters to compare rows with
+    novelty: Floats | None  # (n,), or by fold (n, F); None if it was not asked for
     fold_votes: Floats | None  # (n, F, K), of a cross-fitted model
 
 
@@ -63,7 +63,7 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
     private_: bool
     target_: Target
     encoder_: Encoder
-    model_: training.Model
+    model_: WeightedAverage
     history_: pd.DataFrame
     examples_: Examples
     validation_ids_: pd.Index[Any]
@@ -206,8 +206,6 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
     def references_(self) -> ReferenceSet:
         """The training examples that vote: their embeddings, labels (as codes into `classes_`) and ids."""
         check_is_fitted(self, "model_")
-        if not isinstance(self.model_, WeightedAverage):
-            raise HeadError("a softmax has no voting examples; fit with head='dwac' to have them")
         return self.model_.references
 
     def votes(self, X: Any) -> tuple[Floats, Reasons]:
@@ -219,7 +217,7 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
 
     def evidence(self, X: Any) -> Evidence:
         """The same, and what p-values and typicality are computed from; an unreadable row has novelty inf."""
-        return self._asked(X, novelty=isinstance(self.model_, WeightedAverage), folds=True)
+        return self._asked(X, novelty=True, folds=True)
 
     def _asked(self, X: Any, *, novelty: bool = False, folds: bool = False) -> Evidence:
         return self._evidence_of(*self._heard(X), novelty=novelty, folds=folds)
@@ -232,8 +230,7 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
     def _observed(self, X: Any, *, private: bool) -> tuple[Reasons | None, Evidence]:
         """The values of rows that training never had, as in `_notes_of`, and the evidence."""
         rows, h = self._heard(X, private=private)
-        novelty = isinstance(self.model_, WeightedAverage)
-        return self._notes_of(rows), self._evidence_of(rows, h, novelty=novelty, folds=True)
+        return self._notes_of(rows), self._evidence_of(rows, h, novelty=True, folds=True)
 
     def _notes_of(self, rows: Sifted) -> Reasons | None:
         """(n,): None, or the values of a row that training never had; None if the model reads no table."""
@@ -254,25 +251,15 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
 
     def _counted(self, h: torch.Tensor) -> Floats:
         votes: Floats = batches.votes(self.model_, h).cpu().numpy()
-        # A class without voters has -inf; a softmax has a number for every class.
-        if not np.isfinite(votes.max(axis=1) if isinstance(self.model_, WeightedAverage) else votes).all():
+        if not np.isfinite(votes.max(axis=1)).all():  # a class without voters has -inf
             raise NonFiniteError("the network gives no finite votes for some rows")
         return votes
 
     def _log_shares(self) -> Floats:
-        """(K,), finite: the log of each class's share of the vote if all voters were equally near.
-
-        A softmax has no voters; its shares are those of the calibration rows, plus one row per class.
-        """
-        if isinstance(self.model_, WeightedAverage):
-            references = self.references_
-            voters = np.bincount(references.labels.cpu().numpy(), references.weights, references.n_classes)
-            counts: NDArray[Any] = voters * references.class_weights
-        else:
-            if self.target_.kind == LABELS:  # a logit for each label
-                shares = (self._calibration_rows.exact.sum(axis=0) + 1) / (len(self.calibration_y_) + 2)
-                return np.asarray(np.log(shares / (1 - shares)))
-            counts = np.bincount(self.calibration_y_[self.calibration_y_ >= 0], minlength=self.target_.n_codes) + 1.0
+        """(K,), finite: the log of each class's share of the vote if all voters were equally near."""
+        references = self.references_
+        voters = np.bincount(references.labels.cpu().numpy(), references.weights, references.n_classes)
+        counts: NDArray[Any] = voters * references.class_weights
         return np.asarray(np.log(np.maximum(counts / counts.sum(), np.finfo(np.float64).tiny)))
 
     def fold_votes(self, h: Any, ids: pd.Index[Any] | None = None, references: ReferenceSet | None = None) -> Any:
@@ -309,7 +296,7 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
     def _new_novelty(self, inputs: Inputs) -> Novelty:
         """How novelty is measured: of a table, also by what its voters, given as inputs, are compared by."""
         model = self.model_
-        if not isinstance(model, WeightedAverage) or not self.raw_features or model.n_compared_features == 0:
+        if not self.raw_features or model.n_compared_features == 0:
             return Novelty(directions=self.encoder_.kind != "tabular")
         return Novelty(Known(batches.compared(model, inputs), model.references.index_of_ids))
 
@@ -409,8 +396,8 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
 
     @property
     def _version(self) -> Any:
-        """Another object after every edit of the voters; None if nobody votes."""
-        return self.references_.version if isinstance(self.model_, WeightedAverage) else None
+        """Another object after every edit of the voters."""
+        return self.references_.version
 
     @property
     def fingerprint_(self) -> str | None:
@@ -466,9 +453,7 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
 
     def _voter_ids(self) -> pd.Index[Any]:
         """Of all who vote, or are represented in the vote."""
-        ids: Any = []
-        if isinstance(self.model_, WeightedAverage):
-            ids = (self.references_.members or self.references_).ids
+        ids: Any = (self.references_.members or self.references_).ids
         index: pd.Index[Any] = pd.Index(ids, tupleize_cols=False)
         return index
 

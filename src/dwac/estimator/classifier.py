@@ -19,6 +19,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
 
 from dwac import _checks as checks
 from dwac.conformal import (
@@ -34,7 +35,7 @@ from dwac.estimator.fitting import Reading
 from dwac.estimator.labelling import next_labels
 from dwac.estimator.preparation import class_weights, encode_known, encode_labels, row_weights
 from dwac.estimator.readable import Reasons, answered, masked, readable, require_some, unmasked, warn_of, without
-from dwac.estimator.several import Calibrations, calibrate, label_probabilities, probabilities_of
+from dwac.estimator.several import Calibrations, calibrate, label_probabilities
 from dwac.estimator.streaming import StreamingEstimator
 from dwac.estimator.targets import (
     LABELS,
@@ -70,7 +71,6 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
             strings are texts. Or name it: "tabular", "image", "text"; with a network: "tabular:paper",
             "image:resnet18"; a pretrained one: "image:FOLDER", "huggingface:FOLDER". Or give an `Encoder` with its own
             settings, or any nn.Module.
-        head: "dwac", or "softmax": the same network with a softmax, for comparison.
         kernel: how votes fall with distance: "gaussian", "laplace" or "inverse_quadratic".
         embedding_size: |h|, for each network of the ensemble.
         ensemble_size: how many networks to train side by side. Their embeddings are joined, so a prediction is still
@@ -144,7 +144,6 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         self,
         encoder: Any = "auto",
         *,
-        head: str = "dwac",
         kernel: str = "gaussian",
         embedding_size: int | None = None,
         ensemble_size: int | None = None,
@@ -176,7 +175,6 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         verbose: bool | str = "auto",
     ) -> None:
         self.encoder = encoder
-        self.head = head
         self.kernel = kernel
         self.embedding_size = embedding_size
         self.ensemble_size = ensemble_size
@@ -284,7 +282,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
     # Predicting
 
     def log_class_weights(self, X: Any) -> Floats:
-        """log Σ_i I(y_i=k) w(h, h_i), the votes for each class, (n, K); for a softmax, its logits.
+        """log Σ_i I(y_i=k) w(h, h_i), the votes for each class, (n, K).
 
         Rows that cannot be read, such as empty texts, have NaN, with a warning; `unreadable` says why.
         """
@@ -303,7 +301,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         """(n, K) or (n, L), from votes; NaN where these are."""
         rows, votes = answered(votes), unmasked(votes)
         if self.target_.kind == LABELS:
-            return masked(probabilities_of(self.model_, votes, self.target_), rows)
+            return masked(label_probabilities(votes, self.target_), rows)
         return masked(-nonconformity(votes, "probability"), rows)
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -374,7 +372,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         private: bool = False,
     ) -> LabelPrediction:
         """The decisions on several labels, from the result of `evidence`; no typicality without novelty."""
-        p = probabilities_of(self.model_, unmasked(votes), self.target_)
+        p = label_probabilities(unmasked(votes), self.target_)
         by_fold = None if fold_votes is None else label_probabilities(unmasked(fold_votes), self.target_)
         predicted = privacy.labels if private else LabelCalibration.predict
         found = predicted(self._label_calibration().labels, p, by_fold, self.classes_)
@@ -455,7 +453,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         """(n, K): prediction sets."""
         if self.target_.kind == LABELS:
             votes, reasons = self.votes(X)
-            p = probabilities_of(self.model_, unmasked(votes), self.target_)
+            p = label_probabilities(unmasked(votes), self.target_)
             return np.asarray(self._label_calibration().misses.sets(p, epsilon) & readable(reasons)[:, None])
         return self.conformal_of(*self._asked(X, folds=True)).label_sets(epsilon)
 
@@ -584,7 +582,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         private: give labels and rounded shares only; no training id, record, distance or weight. By default for a model
         that was saved without its training examples. See `dwac.explain.privacy`.
         """
-        self.references_  # noqa: B018 - raises an error for a softmax, which has no votes
+        check_is_fitted(self, "model_")
         k, epsilon = checks.positive_int(k, "k"), checks.epsilon(epsilon)
         self._check_label(label)
         private = self.private_ if private is None else private

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from copy import copy
 from dataclasses import replace
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from dwac.estimator.preparation import count
 from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.explain.descriptions import describe
 from dwac.metrics import Agreement
-from dwac.nn import WeightedAverage, batches
+from dwac.nn import batches
 from dwac.reference import ReferenceSet
 
 
@@ -47,7 +47,7 @@ class Editable(Voting):
         the loss grows by at most 0.5 %. Where no number up to a quarter of all does so, the fewest of which 99 %, 98 %,
         95 % or 90 % keep it, with a warning.
         """
-        self.references_  # noqa: B018 - raises an error for a softmax, which has no votes
+        check_is_fitted(self, "model_")
         if size is not None:
             checks.positive_int(size, "size")
         if self._alone:
@@ -63,7 +63,7 @@ class Editable(Voting):
         strict: if no number keeps 99.5 % of labels, take one that keeps less and warn, or raise an error; otherwise
         all vote.
         """
-        model, references = copy(cast(WeightedAverage, self.model_)), self.references_
+        model, references = copy(self.model_), self.references_
         rows = self._validation_rows
         if size is None and len(rows.y) == 0 and self._folds is None:
             raise InputError(
@@ -101,7 +101,7 @@ class Editable(Voting):
 
         A number counts as the same within a tenth of the standard deviation of its votes.
         """
-        if not isinstance(self.model_, WeightedAverage) or not self.references_.weighted:
+        if not self.references_.weighted:
             return None
         references, rows = self.references_, self._calibration_rows
         if references.members is None:
@@ -143,7 +143,7 @@ class Editable(Voting):
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The settings; of a condensed model also how many vote for how many, and how often as all would."""
         settings: str = super().__repr__(N_CHAR_MAX)
-        if not isinstance(getattr(self, "model_", None), WeightedAverage) or not self.references_.weighted:
+        if not hasattr(self, "model_") or not self.references_.weighted:
             return settings
         few, known = self.references_, self.agreement_
         what = {LABELS: "labels", NUMBERS: "number"}.get(self.target_.kind, "label")
@@ -184,9 +184,7 @@ class Editable(Voting):
             return codes
         before = self.target_.n_codes
         self.target_ = self.target_.with_sets(exact[codes < 0])
-        cast(WeightedAverage, self.model_).references = self.references_.recoded(
-            np.arange(before), self.target_.n_codes
-        )
+        self.model_.references = self.references_.recoded(np.arange(before), self.target_.n_codes)
         return self.target_.codes(exact)
 
     def _keep(self, ids: pd.Index[Any], X: Any) -> None:
@@ -245,7 +243,7 @@ class Editable(Voting):
 
     def _voting_ids(self, ids: Iterable[Hashable], done: str) -> pd.Index[Any]:
         """The ids as an index; an error unless all vote."""
-        self.references_  # noqa: B018 - raises an error for a softmax, which has no votes
+        check_is_fitted(self, "model_")
         names, voters = _index_of(ids), self._voter_ids()
         if not names.isin(voters).all():
             raise IdError(
@@ -277,7 +275,6 @@ class Editable(Voting):
         check_is_fitted(self, "model_")
         names = _index_of(ids)
         known = names.isin(self._held_ids())
-        alone = isinstance(self.model_, WeightedAverage) and self._alone
         if not known.all():
             unknown = (
                 "it was condensed and saved without those who are represented: forget them in the model that it came "
@@ -285,7 +282,7 @@ class Editable(Voting):
             )
             raise IdError(
                 f"ids must be of examples that the model holds; {names[~known].tolist()[0]!r} is not; "
-                f"{f'{unknown}; ' if alone else ''}nothing was forgotten"
+                f"{f'{unknown}; ' if self._alone else ''}nothing was forgotten"
             )
         return names
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -29,7 +29,7 @@ from dwac.estimator.near_copies import have_near_copies
 from dwac.estimator.preparation import Examples, Parts, count, everybody, row_ids, row_weights, split, take
 from dwac.estimator.settings import cross_fitted, device_of
 from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED, Target
-from dwac.nn import SoftmaxTwin, WeightedAverage
+from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs
 from dwac.nn.ranks import shared, sharing
 from dwac.training.cross_fit import FOLDS, VIEWS, folds_of
@@ -50,19 +50,15 @@ class Reading(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What a network is trained for: a code for each row, and what codes stand for in its loss."""
+    """What codes stand for in the loss of a network."""
 
-    codes: Ints  # (n,)
-    n_codes: int
-    likeness: torch.Tensor | None = None  # (K, K), for votes
-    averaged: torch.Tensor | None = None  # (K, B), for votes
-    targets: torch.Tensor | None = None  # (K, T), for a network without votes
+    likeness: torch.Tensor | None  # (K, K)
+    averaged: torch.Tensor | None  # (K, B)
 
 
 class DWACEstimator(Editable):
     """What `DWACClassifier` and `DWACRegressor` have in common."""
 
-    head: str
     kernel: str
     embedding_size: int | None
     ensemble_size: int | None
@@ -152,35 +148,31 @@ class DWACEstimator(Editable):
                 torch.manual_seed(seed)
                 ensemble_size = self.ensemble_size or encoder.recipe.networks_on(device)
                 ensemble_size = FOLDS * VIEWS if crossed else ensemble_size
-                task = self._task(target, codes, reading.exact, parts.training)
+                task = self._task(target, codes[parts.training])
                 model = self._new_model(encoder, target, ensemble_size, task=task).to(device)
                 inputs = fixed.enter_context(fixed_features(model, inputs, show=self.verbose))
                 if crossed:
                     folds = folds_of(n, kept_together, seed=seed)
                     history = self._cross_fit(
-                        model, inputs, task.codes, weights, by_class, folds, seed, target.kind != LABELS
+                        model, inputs, codes, weights, by_class, folds, seed, target.kind != LABELS
                     )
                 else:
-                    history = self._train_parts(model, encoder, inputs, task.codes, weights, by_class, parts, seed)
+                    history = self._train_parts(model, encoder, inputs, codes, weights, by_class, parts, seed)
             self._took(features, target, encoder, model, history, within_of)
-            if isinstance(model, WeightedAverage):
-                exact = reading.exact[parts.training] if target.kind == NUMBERS else None
-                self._name_voters(names[parts.training], take(X, parts.training), exact, by_class)
+            exact = reading.exact[parts.training] if target.kind == NUMBERS else None
+            self._name_voters(names[parts.training], take(X, parts.training), exact, by_class)
             self._novelty = self._new_novelty(tuple(part[parts.training] for part in inputs))
             held = parts.calibration if len(parts.calibration) else parts.validation
-            votes = isinstance(model, WeightedAverage)
-            validation = parts.validation if votes else parts.validation[:0]
-            self._validation_rows = self._held_out(inputs, codes, reading.exact, names, validation)
+            self._validation_rows = self._held_out(inputs, codes, reading.exact, names, parts.validation)
             self.validation_ids_ = names[parts.validation]
             self._folds = Folds(names, folds.numpy(), ensemble_size) if crossed else None
             if isinstance(encoder, TabularEncoder) and crossed:
                 inputs, held = encoder.transform_left_out(X, kept_together), parts.training
             self._calibrate(self._held_out(inputs, codes, reading.exact, names, held))
             self._n_groups = None if kept_together is None else len(np.unique(kept_together[held]))
-            if votes:
-                self._novelty = self._fitted_novelty()
+            self._novelty = self._fitted_novelty()
             n = len(self._validation_rows.y)
-            if votes and self.voters is not None and wanted(self.voters, len(parts.training), n):
+            if self.voters is not None and wanted(self.voters, len(parts.training), n):
                 self._represent(None if self.voters == "auto" else int(self.voters), strict=False)
         return self
 
@@ -189,7 +181,7 @@ class DWACEstimator(Editable):
         features: dict[str, Any],
         target: Target,
         encoder: Encoder,
-        model: training.Model,
+        model: WeightedAverage,
         history: pd.DataFrame,
         within: pd.Series[Any] | None,
     ) -> None:
@@ -209,7 +201,7 @@ class DWACEstimator(Editable):
 
     def _name_voters(self, ids: pd.Index[Any], X: Any, exact: Floats | None, by_class: Floats | None) -> None:
         """Name those who vote, in the order in which the model remembers them, and keep their records X."""
-        model = cast(WeightedAverage, self.model_)
+        model = self.model_
         model.references = model.references.replaced(ids=ids.tolist(), class_weights=by_class, targets=exact)
         self._keep(ids, X)
 
@@ -217,16 +209,9 @@ class DWACEstimator(Editable):
         """The encoder that suits what is predicted, where none was asked for by name."""
         return encoder
 
-    def _task(self, target: Target, codes: Ints, exact: Floats, training: Ints) -> Task:
-        """What the network is trained for: codes, and what these stand for in its loss."""
-        if self.head == "dwac":
-            averaged = target.averaged(codes[training])
-            return Task(codes, target.n_codes, target.likeness(codes[training]), averaged)
-        if target.kind == NUMBERS:  # every number as it is
-            distinct, own = np.unique(target.standard(exact), axis=0, return_inverse=True)
-            return Task(own.reshape(-1), len(distinct), targets=torch.as_tensor(distinct, dtype=torch.float32))
-        table = torch.as_tensor(target.table).bool() if target.kind == LABELS else None
-        return Task(codes, target.n_codes, targets=table)
+    def _task(self, target: Target, codes: Ints) -> Task:
+        """What codes stand for in the loss; codes: of the training rows."""
+        return Task(target.likeness(codes), target.averaged(codes))
 
     def _features(self, X: Any, encoder: Encoder) -> dict[str, Any]:
         """What scikit-learn keeps of the columns, found on another estimator: this one may already be fitted."""
@@ -259,17 +244,12 @@ class DWACEstimator(Editable):
         n_features: int | None = None,
         *,
         task: Task | None = None,
-    ) -> training.Model:
+    ) -> WeightedAverage:
         """A new network; with n_features given, one of a stored model's size, to be filled with its weights."""
         outputs = target.n_codes if target.kind in (CLASSES, ORDERED) else target.table.shape[1]
         usual = max(encoder.recipe.embedding_size or outputs, target.least_size)
         size = size or self.embedding_size or usual
         network = backbone(encoder, ensemble_size)
-        if self.head != "dwac":
-            n, targets = (target.n_codes, None) if task is None else (task.n_codes, task.targets)
-            if task is None and target.kind in (LABELS, NUMBERS):
-                n, targets = 1, torch.zeros(1, outputs, dtype=torch.bool if target.kind == LABELS else torch.float32)
-            return SoftmaxTwin(network, n, size, n_features=n_features, targets=targets)
         terms = {
             name: getattr(encoder.recipe, name) if getattr(self, name, None) is None else getattr(self, name)
             for name in ("penalty", "auxiliary_weight")
@@ -283,7 +263,7 @@ class DWACEstimator(Editable):
 
     def _train_parts(
         self,
-        model: training.Model,
+        model: WeightedAverage,
         encoder: Encoder,
         inputs: Inputs,
         codes: NDArray[np.int64],
@@ -311,7 +291,7 @@ class DWACEstimator(Editable):
 
     def _train(
         self,
-        model: training.Model,
+        model: WeightedAverage,
         encoder: Encoder,
         x: Inputs,
         y: torch.Tensor,
@@ -333,8 +313,7 @@ class DWACEstimator(Editable):
             settings[name] = cuda and getattr(recipe, name) if asked == "auto" else asked
         settings["raw_features"] = self.raw_features and self.embedding_size is None
         settings["look_alikes"] = self.look_alikes
-        title = "training" if self.head == "dwac" else f"training {self.head}"
-        with progress_bar(title, settings["epochs"], show=self.verbose) as watch:
+        with progress_bar("training", settings["epochs"], show=self.verbose) as watch:
             return training.train(
                 model,
                 x,
@@ -352,7 +331,7 @@ class DWACEstimator(Editable):
 
     def _cross_fit(
         self,
-        model: training.Model,
+        model: WeightedAverage,
         inputs: Inputs,
         codes: NDArray[np.int64],
         weights: Floats,
@@ -364,7 +343,7 @@ class DWACEstimator(Editable):
         weights = weights if by_class is None else weights * by_class[codes]
         with progress_bar("training", 10, show=self.verbose) as watch:
             return training.cross_fit(
-                cast(WeightedAverage, model),
+                model,
                 inputs,
                 torch.as_tensor(codes),
                 folds,

@@ -79,7 +79,7 @@ class HeldOutRows:
             )
 
     def calibration(
-        self, model: Model, score: str, *, class_conditional: bool, folds: Folds | None = None
+        self, model: WeightedAverage, score: str, *, class_conditional: bool, folds: Folds | None = None
     ) -> Calibration:
         """The scores of the rows' own labels; a label that training did not have scores worse than any other.
 
@@ -89,7 +89,6 @@ class HeldOutRows:
         if folds is None:
             votes = batches.votes(model, self.h).cpu().numpy()
         else:
-            assert isinstance(model, WeightedAverage)
             votes = folds.judged(model.references, self.h, self.ids)
         scores = nonconformity(votes, score)
         known = self.y >= 0

@@ -32,7 +32,7 @@ def next_labels(
     model: Voting, pool: Any, n: int, judges: Any = None, ids: Iterable[Hashable] | None = None
 ) -> pd.DataFrame:
     """The table of `DWACClassifier.label_next`."""
-    references, n = model.references_, checks.positive_int(n, "n")  # an error for a network without votes
+    references, n = model.references_, checks.positive_int(n, "n")
     if model.target_.kind == LABELS:
         raise InputError("label_next is for models of one label per row; this one predicts several; ask by margins")
     rows, h = model._heard(pool)

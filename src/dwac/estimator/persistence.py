@@ -120,8 +120,6 @@ def pack(
     tensors |= own
     if clf._folds is not None:
         tensors["folds"] = torch.as_tensor(clf._folds.numbers(clf.calibration_ids_))
-    if not isinstance(clf.model_, WeightedAverage):
-        return config, tensors, None
     config["agreement"] = None if clf.agreement_ is None else list(clf.agreement_)
     config["condensed"] = clf.references_.members is not None and include_members
     config["descriptions"] = clf.descriptions_ if include_examples else None
@@ -252,6 +250,12 @@ def settings_of(config: Mapping[str, Any], encoder: Encoder) -> dict[str, Any]:
         )
     asked = config["encoder"]["asked"]
     settings = {name: _unpacked(value) for name, value in config["settings"].items()}
+    head = settings.pop("head", "dwac")  # which folders named until 1.0.0rc1
+    if head != "dwac":
+        raise StorageError(
+            f"its head must be 'dwac', in which training examples vote; got {head!r:.60}, which models no longer have; "
+            "train the model again, or load it with dwac 1.0.0rc1"
+        )
     return {**settings, "encoder": encoder if asked is None else asked, "checkpoint": None}
 
 
@@ -288,7 +292,7 @@ class Sizes(NamedTuple):
 def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
     """The sizes of the network to build; an error if they differ from those of the stored tensors."""
     config, tensors = stored.config, stored.tensors
-    encoder, outputs = encoder_of(config), len(config["classes"])
+    encoder = encoder_of(config)
     ensemble_size = checks.positive_int(config["ensemble_size"], "ensemble_size")
     held = _stored_networks(tensors)
     if ensemble_size > 1 and ensemble_size != held:
@@ -299,8 +303,6 @@ def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
     size = asked or len(tensors["embedding.bias"]) // joined
     n_features = int(tensors["embedding.weight"].shape[1])
     _check_shapes("embedding", {"weight": (joined * size, n_features), "bias": (joined * size,)}, tensors)
-    if config["settings"]["head"] in ("softmax", "linear") and size != outputs:
-        _check_shapes("logits", {"weight": (joined * outputs, size), "bias": (joined * outputs,)}, tensors)
     encoder.check()
     _check_numbers({name: value for name, value in tensors.items() if name not in stored.rows})
     if not isinstance(encoder, ModuleEncoder):
@@ -333,8 +335,7 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, target: Target, model: An
     clf.history_.attrs["ended"] = config["ended"]
     _unpack_features(clf, config, encoder)
     clf.validation_ids_, calibration_ids = _ids(config["validation_ids"]), _ids(config["calibration_ids"])
-    if isinstance(model, WeightedAverage):
-        model.raw_feature_weight = _share(config["raw_feature_weight"], "raw_feature_weight", model.n_raw_features > 0)
+    model.raw_feature_weight = _share(config["raw_feature_weight"], "raw_feature_weight", model.n_raw_features > 0)
     n_groups = config.get("calibration_groups")
     if not (n_groups is None or (type(n_groups) is int and 0 < n_groups <= len(calibration_ids))):
         raise StorageError(f"calibration_groups must be how many groups calibrated, or null; got {n_groups!r:.60}")
@@ -352,9 +353,8 @@ def unpack(clf: Any, stored: Stored, encoder: Encoder, target: Target, model: An
     clf._agreement, clf._agreed = _agreement(config["agreement"]), None
     clf.examples_, clf._folds = Examples(), None
     clf._novelty = Novelty(directions=encoder.kind != "tabular")
-    if isinstance(model, WeightedAverage):
-        _unpack_references(clf, stored, model, device)
-        clf._folds = _folds(clf, stored, model, device)
+    _unpack_references(clf, stored, model, device)
+    clf._folds = _folds(clf, stored, model, device)
     if isinstance(encoder, HuggingFaceEncoder):  # checks that the library's network accepts its tokeniser's output
         with torch.no_grad():
             model.embed(tuple(part.to(device) for part in encoder.transform(["a"])))

@@ -22,7 +22,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from dwac import _checks as checks
-from dwac.conformal import ExpectedIntervals, IntervalCalibration
+from dwac.conformal import ExpectedIntervals
 from dwac.encoders import Encoder, TabularEncoder
 from dwac.errors import EPSILON, InputError, ShapeError
 from dwac.estimator.containers import native
@@ -37,7 +37,6 @@ from dwac.estimator.worth import Options, worth_of
 from dwac.explain import Explanations, NumberExplanation, explain_numbers
 from dwac.explain.many import ids_of
 from dwac.explain.numbers import in_groups, unreadable_number
-from dwac.nn import WeightedAverage, batches
 from dwac.reference import ReferenceSet, VoteDistribution
 
 Floats = NDArray[np.float64]
@@ -56,7 +55,6 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
     settings that are not listed are those of `DWACClassifier`.
 
     Args:
-        head: "dwac", or "linear": the same network with a linear output and squared error, for comparison.
         average: what `predict` returns of the votes: their "mean", or their "median".
 
     Attributes:
@@ -75,7 +73,6 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         self,
         encoder: Any = "auto",
         *,
-        head: str = "dwac",
         average: str = "mean",
         kernel: str = "gaussian",
         embedding_size: int | None = None,
@@ -103,7 +100,6 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         verbose: bool | str = "auto",
     ) -> None:
         self.encoder = encoder
-        self.head = head
         self.average = average
         self.kernel = kernel
         self.embedding_size = embedding_size
@@ -222,9 +218,6 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
 
     def _averages(self, h: torch.Tensor) -> Floats:
         """(n, T): what `predict` gives to rows with embeddings h (n, d)."""
-        if not isinstance(self.model_, WeightedAverage):
-            outputs = batches.votes(self.model_, h).cpu().numpy()
-            return np.asarray(outputs * self.target_.scale[1] + self.target_.scale[0])
         if self.average not in ("mean", "median"):  # set after fit
             raise InputError(f"average must be 'mean' or 'median'; got {self.average!r}")
         return self._average(self.references_.distribution(h))
@@ -307,11 +300,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
     def intervals_of(self, h: torch.Tensor, epsilon: float, *, within: Sequence[Hashable] | None = None) -> Floats:
         """(n, T, 2): the intervals of rows with embeddings h (n, d) that are already computed."""
         calibrations = self._calibration(by_group=within is not None)
-        if isinstance(self.model_, WeightedAverage):
-            return intervals(self.references_, h, calibrations, epsilon, self._folds, within)
-        middle = self._averages(h)
-        reach = [np.broadcast_to(part.score_at(epsilon, within), len(h)) for part in calibrations]  # type: ignore[union-attr]
-        return np.stack([middle - np.stack(reach, axis=1), middle + np.stack(reach, axis=1)], axis=2)
+        return intervals(self.references_, h, calibrations, epsilon, self._folds, within)
 
     def _calibration(self, *, by_group: bool = False) -> IntervalCalibrations:
         """The calibration of each number, against the references as they are now."""
@@ -319,10 +308,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         within = self._within.reindex(rows.ids).tolist() if by_group and self._within is not None else None
 
         def compute() -> IntervalCalibrations:
-            if isinstance(self.model_, WeightedAverage):
-                return calibrated(self.references_, rows, self._folds, within)
-            errors = np.abs(rows.exact - self._averages(rows.h))
-            return [IntervalCalibration(column, within) for column in errors.T]
+            return calibrated(self.references_, rows, self._folds, within)
 
         found: IntervalCalibrations = self._calibrated_with((by_group,), compute)
         return found
@@ -348,7 +334,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
 
         At most a share δ of rows like those of fit have a typicality of at most δ. A row that cannot be read has NaN.
         """
-        self.references_  # noqa: B018 - raises an error for a network without votes
+        check_is_fitted(self, "model_")
         self._calibration_rows.require()
         rows, h = self._heard(X)
         found = np.full(len(rows.reasons), np.nan)
@@ -396,7 +382,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         private: give rounded numbers only; no training id, record, distance or number. By default for a model that was
         saved without its training examples. See `dwac.explain.privacy`.
         """
-        references = self.references_  # an error for a network without votes
+        references = self.references_
         k, epsilon = checks.positive_int(k, "k"), checks.epsilon(epsilon)
         private = self.private_ if private is None else private
         rows, h = self._heard(X, private=private)

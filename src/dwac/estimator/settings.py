@@ -12,7 +12,7 @@ import torch
 
 from dwac import _checks as checks
 from dwac.encoders import Encoder
-from dwac.errors import HeadError, InputError
+from dwac.errors import InputError
 from dwac.kernels import get_kernel
 from dwac.nn.ranks import gpus_are_own
 from dwac.training.cross_fit import FEWEST
@@ -43,9 +43,6 @@ _RATES = ("learning_rate", "weight_decay", "penalty", "auxiliary_weight")
 
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Raise an error that names the first invalid setting."""
-    other = "softmax" if "nonconformity" in settings else "linear"
-    if settings["head"] not in ("dwac", other):
-        raise HeadError(f"unknown head {settings['head']!r}; choose 'dwac' or {other!r}")
     get_kernel(settings["kernel"])
     for name, choices in _CHOICES.items():
         if name in settings and not any(
@@ -54,8 +51,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             raise InputError(f"{name} must be {' or '.join(map(repr, choices))}; got {settings[name]!r}")
     for name in _WHOLE:
         if settings[name] is not None:  # in a batch of one there is nobody to vote
-            alone = name == "batch_size" and settings["head"] == "dwac"
-            checks.positive_int(settings[name], name, minimum=2 if alone else int(name != "patience"))
+            checks.positive_int(settings[name], name, minimum=2 if name == "batch_size" else int(name != "patience"))
     for name in _RATES:
         if settings.get(name) is not None:
             _check_rate(name, settings[name])
@@ -79,8 +75,6 @@ def _check_shards(settings: Mapping[str, Any]) -> None:
         raise InputError(
             f"with shards, {wrong[0]} must be left out; got {settings[wrong[0]]!r}; each shard has one network"
         )
-    if settings["head"] != "dwac":
-        raise InputError(f"shards need head='dwac', in which all rows vote; got {settings['head']!r}")
     sizes = {name: settings[name] for name in ("validation_size", "calibration_size") if settings[name] is not None}
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int | float | np.number) or not 0 <= size < 1:
@@ -107,8 +101,6 @@ def cross_fitted(settings: Mapping[str, Any], encoder: Encoder, n: int, columns:
     wrong = ""
     if encoder.kind != "tabular" or not table:
         wrong = f"a table with encoder='auto' or 'tabular'; got {settings['encoder']!r:.80} for {encoder.kind} data"
-    elif settings["head"] != "dwac":
-        wrong = f"head='dwac'; got {settings['head']!r}"
     elif given:
         wrong = f"no settings of other ways to train; got {given[0]}={settings[given[0]]!r}"
     elif n < FEWEST:

@@ -11,7 +11,7 @@ from dwac.conformal import LabelCalibration, MissControl
 from dwac.estimator.folds import Folds
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.targets import Target
-from dwac.nn import Model, SoftmaxTwin, WeightedAverage, batches
+from dwac.nn import WeightedAverage, batches
 
 Floats = NDArray[np.float64]
 
@@ -33,23 +33,15 @@ def label_probabilities(votes: Floats, target: Target) -> Floats:
     return np.asarray(np.clip(found, 0.0, 1.0))
 
 
-def calibrate(model: Model, rows: HeldOutRows, target: Target, folds: Folds | None) -> Calibrations:
+def calibrate(model: WeightedAverage, rows: HeldOutRows, target: Target, folds: Folds | None) -> Calibrations:
     """The calibration by rows with known labels; those of a cross-fitted model are judged by what left them out."""
     rows.require()
     if folds is None:
         votes = batches.votes(model, rows.h).cpu().numpy()
     else:
-        assert isinstance(model, WeightedAverage)
         votes = folds.judged(model.references, rows.h, rows.ids)
-    p = probabilities_of(model, votes, target)
+    p = label_probabilities(votes, target)
     numbers = None if folds is None else np.maximum(folds.numbers(rows.ids), 0)
     return Calibrations(
         LabelCalibration(p, rows.exact, folds=numbers), MissControl(p, rows.exact, certain=folds is None)
     )
-
-
-def probabilities_of(model: Model, votes: Floats, target: Target) -> Floats:
-    """(…, L): the same from what a model gives: votes for label sets, or the logits of a network without votes."""
-    if isinstance(model, SoftmaxTwin):
-        return np.asarray(1 / (1 + np.exp(-votes)))
-    return label_probabilities(votes, target)

@@ -33,7 +33,6 @@ from dwac.estimator.preparation import Parts, count, row_ids, row_weights, take
 from dwac.estimator.settings import device_of
 from dwac.estimator.shards import SHARE, TRAINING, Rows, Shards, as_stored, deal, require_rows
 from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED, Target, classes, numbers, several_labels
-from dwac.nn import WeightedAverage
 from dwac.nn.batches import batches_of
 from dwac.nn.ranks import shared
 from dwac.nn.shards import Member
@@ -147,11 +146,11 @@ class ShardedEstimator(DWACEstimator):
         forked = range(torch.cuda.device_count()) if device.type == "cuda" else []
         with few_threads(part.recipe.threads), torch.random.fork_rng(devices=forked):
             torch.manual_seed(seed)
-            task = self._task(own, codes, rows.exact, parts.training)
+            task = self._task(own, codes[parts.training])
             model = self._new_model(part, own, 1, task=task).to(device)
             options = {"raw_features": False, "look_alikes": False}  # which are for all networks together
             inputs = part.transform(rows.X)
-            history = self._train_parts(model, part, inputs, task.codes, weights, by_class, heard, seed, **options)
+            history = self._train_parts(model, part, inputs, codes, weights, by_class, heard, seed, **options)
         if history.attrs["ended"] == "interrupted":
             raise KeyboardInterrupt  # what it has learned so far depends on when that was
         history.insert(0, "shard", shard)
@@ -174,8 +173,8 @@ class ShardedEstimator(DWACEstimator):
             encoder, take(rows.X, parts.training), codes[parts.training], [each.encoder for each in trained], members
         )
         by_class = self._class_weights(target, codes[parts.training])
-        task, size = self._task(target, codes, rows.exact, parts.training), sum(size for _, size in whole.sizes)
-        model = cast(WeightedAverage, self._new_model(whole, target, 1, size, size, task=task))
+        task, size = self._task(target, codes[parts.training]), sum(size for _, size in whole.sizes)
+        model = self._new_model(whole, target, 1, size, size, task=task)
         model.backbone = Network(members, shared=whole.shared)
         with torch.no_grad():
             model.embedding.weight.copy_(torch.eye(size))  # what a scale is multiplied into

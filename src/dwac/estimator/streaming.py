@@ -28,7 +28,6 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from dwac import training
 from dwac._machine import memory
 from dwac.encoders import Encoder, TabularEncoder, choose
 from dwac.errors import IdError, InputError
@@ -138,7 +137,7 @@ class StreamingEstimator(ShardedEstimator):
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device.type == "cuda" else []):
             torch.manual_seed(seed)
             size = self.ensemble_size or encoder.recipe.networks_on(device)
-            task = self._task(target, codes, np.zeros((len(codes), 0)), np.arange(len(codes)))
+            task = self._task(target, codes)
             model = self._new_model(encoder, target, size, task=task).to(device)
             chosen = self._remembered(found, codes, draws, size * (self.embedding_size or 32))
             rows = found.calibration if len(found.calibration) else found.validation
@@ -155,7 +154,7 @@ class StreamingEstimator(ShardedEstimator):
             chosen, places = self._everybody(stream, parts, spool), np.arange(spool.n)
         inputs = tuple(part[torch.as_tensor(places)] for part in spool.tensors("x"))
         said.append(self._settle(self._encode(encoder, target, chosen, inputs), held[0], held[1], spool, by_class))
-        voters = len(model.references) if isinstance(model, WeightedAverage) else 0
+        voters = len(model.references)
         lines = tuple(line for line in (*parts.said, *said) if line)
         self.stream_ = StreamReport(stream.n, found.rows, len(found.sample), voters, spool.n * spool.row_bytes, lines)
         logger.info("%s", self.stream_)
@@ -176,10 +175,6 @@ class StreamingEstimator(ShardedEstimator):
             raise InputError(f"texts must be one column besides the target; got {stream.features}")
         if self.cross_fit is True:
             raise InputError("cross_fit=True needs all rows in memory; give X and y as a whole, or leave it at 'auto'")
-        if self._predicts_numbers and self.head != "dwac":
-            raise InputError(
-                f"head={self.head!r} needs all rows in memory; give X and y as a whole, or use head='dwac'"
-            )
         return encoder
 
     def _stream_target(self, found: Survey) -> Target:
@@ -288,7 +283,7 @@ class StreamingEstimator(ShardedEstimator):
 
     def _train_spooled(
         self,
-        model: training.Model,
+        model: WeightedAverage,
         encoder: Encoder,
         spool: Spool,
         validation: Encoded,
@@ -318,26 +313,23 @@ class StreamingEstimator(ShardedEstimator):
     def _settle(self, chosen: Encoded, validation: Encoded, calibration: Encoded, spool: Spool, by_class: Any) -> str:
         """Let those chosen vote, or few for all; hold out the others. What is to be said of it."""
         model, names = self.model_, _unique(chosen.chunk.ids)
-        votes, said = isinstance(model, WeightedAverage), ""
-        if isinstance(model, WeightedAverage):
-            exact = chosen.exact if self.target_.kind == NUMBERS else None
-            model.references = model.references.replaced(ids=names.tolist(), class_weights=by_class, targets=exact)
+        exact = chosen.exact if self.target_.kind == NUMBERS else None
+        model.references = model.references.replaced(ids=names.tolist(), class_weights=by_class, targets=exact)
         self._novelty, self._folds = self._new_novelty(chosen.inputs), None
-        held = validation if votes else _nobody(validation)
+        held = validation
         self._validation_rows = self._rows_of(held.inputs, held.codes, held.chunk.ids, held.exact)
         self.validation_ids_ = validation.chunk.ids
         rows = calibration if len(calibration.codes) else validation
         self._calibrate(self._rows_of(rows.inputs, rows.codes, _unique(rows.chunk.ids), rows.exact))
         if rows.chunk.within is not None:
             self._within = grouped(rows.chunk.within.tolist(), rows.chunk.ids, "within")
-        if isinstance(model, WeightedAverage):
-            said = self._represent_stream(model, spool)
-            places = names.get_indexer(model.references.index_of_ids)
-            X = chosen.chunk.X.iloc[places].reset_index(drop=True)
-            self._keep(names[places], X if isinstance(self.encoder_, TabularEncoder) else X.iloc[:, 0].tolist())
-            if self._novelty.known is not None:
-                self._novelty = replace(self._novelty, known=self._novelty.known.of(names[places]))
-            self._novelty = self._fitted_novelty()
+        said = self._represent_stream(model, spool)
+        places = names.get_indexer(model.references.index_of_ids)
+        X = chosen.chunk.X.iloc[places].reset_index(drop=True)
+        self._keep(names[places], X if isinstance(self.encoder_, TabularEncoder) else X.iloc[:, 0].tolist())
+        if self._novelty.known is not None:
+            self._novelty = replace(self._novelty, known=self._novelty.known.of(names[places]))
+        self._novelty = self._fitted_novelty()
         return said
 
     def _represent_stream(self, model: WeightedAverage, spool: Spool) -> str:
@@ -397,10 +389,6 @@ def _unique(ids: pd.Index[Any]) -> pd.Index[Any]:
     if not ids.is_unique:
         raise IdError(f"ids must be unique; {ids[ids.duplicated()].tolist()[0]!r} is repeated; choose another column")
     return ids
-
-
-def _nobody(rows: Encoded) -> Encoded:
-    return Encoded(rows.chunk.take(slice(0)), (), rows.codes[:0], rows.exact[:0])
 
 
 def _require_memory(rows: int, each: float) -> None:

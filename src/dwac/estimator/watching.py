@@ -27,9 +27,8 @@ from dwac.estimator.evaluation.labels import label_predictions_of
 from dwac.estimator.evaluation.numbers import number_predictions_of
 from dwac.estimator.readable import Sifted, unmasked
 from dwac.estimator.regressor import DWACRegressor
-from dwac.estimator.several import probabilities_of
+from dwac.estimator.several import label_probabilities
 from dwac.estimator.targets import CLASSES, LABELS, NUMBERS
-from dwac.nn import WeightedAverage
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -53,8 +52,7 @@ class Observed:
 def observe(clf: Model, X: Any, *, private: bool | None = None) -> Observed:
     """Pass the rows of X through the model once."""
     rows, h = clf._heard(X, private=private)
-    votes = isinstance(clf.model_, WeightedAverage)
-    return Observed(rows, h, clf._evidence_of(rows, h, novelty=votes, folds=True))
+    return Observed(rows, h, clf._evidence_of(rows, h, novelty=True, folds=True))
 
 
 def predictions_from(clf: Any, observed: Observed, *, private: bool) -> Any:
@@ -83,8 +81,6 @@ def calibration_scores(clf: Model) -> dict[str, Floats]:
     rows = clf._calibration_rows
     if len(rows.y) == 0:
         return {}
-    if not isinstance(clf.model_, WeightedAverage):
-        return votes_scores(clf, clf._counted(rows.h))
     return {NOVELTY: clf._calibration_novelty(), **votes_scores(clf, clf._judge_rows(clf.references_, rows.h))}
 
 
@@ -95,12 +91,10 @@ def calibration_folds(clf: Model) -> Ints | None:
 
 def votes_scores(clf: Model, votes: Floats) -> dict[str, Floats]:
     """How uncertain a prediction is and what is predicted, each as one number per row, from votes (…, K)."""
-    target, linear = clf.target_, not isinstance(clf.model_, WeightedAverage)
+    target = clf.target_
     if target.kind == LABELS:
-        p = probabilities_of(clf.model_, votes, target)
+        p = label_probabilities(votes, target)
         return {CERTAINTY: -np.maximum(p, 1 - p).mean(axis=-1), PREDICTION: p.sum(axis=-1)}
-    if target.kind == NUMBERS and linear:
-        return {PREDICTION: votes[..., 0].copy()}
     log_p = votes - np.logaddexp.reduce(votes, axis=-1, keepdims=True)
     if target.kind == CLASSES:
         predicted = votes.argmax(axis=-1).astype(np.float64)
@@ -115,7 +109,7 @@ def votes_scores(clf: Model, votes: Floats) -> dict[str, Floats]:
 
 def training_rows(clf: Model, most: int, seed: int) -> Any:
     """At most so many training rows, drawn at random, as a frame; None if the model does not have (all of) them."""
-    if not isinstance(clf.encoder_, TabularEncoder) or not isinstance(clf.model_, WeightedAverage) or clf._alone:
+    if not isinstance(clf.encoder_, TabularEncoder) or clf._alone:
         return None
     ids = (clf.references_.members or clf.references_).index_of_ids
     some = np.random.default_rng(seed).permutation(len(ids))[:most]
@@ -141,16 +135,14 @@ def calibration_groups(clf: Model) -> Ints:
 
 def version_of(clf: Model) -> tuple[Any, ...]:
     """Objects that are others after an edit or a recalibration; compare them by identity."""
-    voters = clf.references_.version if isinstance(clf.model_, WeightedAverage) else None
-    return clf.model_, voters, clf._calibration_rows
+    return clf.model_, clf.references_.version, clf._calibration_rows
 
 
 def fingerprint(clf: Model) -> str:
     """A digest of who votes for what, who calibrates, and what is predicted: the same after saving and loading."""
     found = hashlib.sha256()
     parts = [clf.target_.names, clf.calibration_ids_, [getattr(column, "name", "") for column in _columns(clf)]]
-    if isinstance(clf.model_, WeightedAverage):
-        parts += [clf.references_.index_of_ids, clf.references_.labels.cpu().numpy()]
+    parts += [clf.references_.index_of_ids, clf.references_.labels.cpu().numpy()]
     for part in parts:
         words = pd.Series(np.asarray(part, dtype=object), dtype=object).map(str)
         found.update(pd.util.hash_pandas_object(words, index=False).to_numpy().tobytes())

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from dwac import worth
@@ -62,7 +63,7 @@ def worth_of(
     show: bool | str = "auto",
 ) -> pd.DataFrame:
     """The table of `DWACClassifier.worth` and `DWACRegressor.worth`."""
-    model.references_  # noqa: B018 - an error for a network without votes
+    check_is_fitted(model, "model_")
     if model.private_:
         raise PrivacyError("a private model shows nothing of single training examples; ask the model it was saved from")
     return worth_by(model, _judges(model, X, y, ids), options, groups=groups, show=show)

@@ -26,7 +26,6 @@ from dwac.monitoring import gauges as measures
 from dwac.monitoring.gauges import Categories, Gauge, Numbers, Tally, VoterGroups
 from dwac.monitoring.martingale import PRIVATE_SHARES, SHARES
 from dwac.monitoring.players import COLUMN, MODEL, Watched, hashed, numbered
-from dwac.nn import WeightedAverage
 
 Floats = NDArray[np.float64]
 
@@ -131,11 +130,9 @@ class Sources:
         for column in self._columns:
             assert before is not None
             found.append(measures.column_gauge(before[column.name], column.name, column.kind, column.categories))
-        self._predicts, self._groups = predicted is not None, False
+        self._predicts = predicted is not None
         if predicted is not None:
             found.append(self._prediction_gauge(predicted))
-            self._groups = isinstance(clf.model_, WeightedAverage)
-        if self._groups:
             found.append(VoterGroups(self._group_names(), watching.calibration_groups(clf)))
         return found
 
@@ -206,7 +203,7 @@ class Sources:
         if self._predicts:
             codes = watching.votes_scores(self.clf, votes)[watching.PREDICTION]
             values.append(self._labels(codes) if self.clf.target_.kind == CLASSES else codes)
-        if self._groups:
+        if self._predicts:
             values.append(watching.nearest_groups(self.clf, torch.cat([each.h for each in seen])))
         return values
 

@@ -70,7 +70,7 @@ def write(
     """Write a report on a model, as measured on test examples X whose target y is known, to one HTML file.
 
     Args:
-        clf: a fitted classifier or regressor whose head is "dwac".
+        clf: a fitted classifier or regressor.
         X: test examples, new to the model.
         y: their labels, each one of the training classes; or their numbers, or several labels each, as in fit.
         path: the file to write; an existing file is replaced.

@@ -17,7 +17,6 @@ from dwac.report.seen import Estimator
 _KINDS = {"tabular": "rows of a table", "image": "images", "text": "texts", "huggingface": "texts", "module": "tensors"}
 _SILENT = {
     "encoder",
-    "head",
     "kernel",
     "checkpoint",
     "device",

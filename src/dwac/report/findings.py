@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from dwac import metrics
 from dwac.errors import EPSILON
@@ -58,7 +59,7 @@ class Findings:
         private: show only labels and rounded numbers; the default for a model saved without its training examples.
         more: other fields.
         """
-        clf.references_  # noqa: B018 - raises for a network without votes to report on
+        check_is_fitted(clf, "model_")
         X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
         predictions = predict(clf, X, private=private)
         outside = None if unlike is None else predict(clf, unlike, private=private)

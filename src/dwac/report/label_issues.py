@@ -66,7 +66,7 @@ def label_issues(
     were judged, `attrs["noise_rate"]` the estimated share of wrong ones, cautiously high.
 
     Args:
-        clf: a classifier; unless X is given, fitted and with the head "dwac".
+        clf: a classifier; unless X is given, fitted.
         X: examples whose labels y to judge out of fold, usually those of fit. `folds` classifiers with the settings of
             `clf` are trained, each on all folds but one: about four times the time of fit. The one that was not trained
             on a label decides how many are listed; the others help to say which. Without X, the training examples are
@@ -90,19 +90,17 @@ def label_issues(
     return found
 
 
-def votes_of_all(clf: DWACClassifier, X: Any, y: Any, folds: int) -> tuple[Floats, Floats | None]:
+def votes_of_all(clf: DWACClassifier, X: Any, y: Any, folds: int) -> tuple[Floats, Floats]:
     """(n, K): log class weights out of fold; and (n,): the mean probability of each label by the other classifiers.
 
-    These were trained on the label, unless it was a validation row. Its own vote does not count. A softmax has no votes
-    to leave out: None.
+    These were trained on the label, unless it was a validation row. Its own vote does not count.
     """
     codes, classes = encode_labels(y, count(X))
     votes, seen = np.empty((len(codes), len(classes))), np.zeros(len(codes))
     for inside, outside, other in fold_classifiers(clf, X, y, folds):
         votes[inside] = votes_for(classes, other, take(X, inside))
-        if clf.head == "dwac":
-            seen[outside] += _without_own_vote(other, X, outside, codes, classes) / (folds - 1)
-    return votes, seen.clip(0, 1) if clf.head == "dwac" else None
+        seen[outside] += _without_own_vote(other, X, outside, codes, classes) / (folds - 1)
+    return votes, seen.clip(0, 1)
 
 
 def _without_own_vote(other: DWACClassifier, X: Any, rows: Ints, codes: Ints, classes: NDArray[Any]) -> Floats:

@@ -18,7 +18,6 @@ from dwac.estimator.evaluation import predict
 from dwac.estimator.preparation import take
 from dwac.estimator.readable import Partial
 from dwac.estimator.targets import LABELS, NUMBERS
-from dwac.nn import WeightedAverage
 from dwac.reading import Estimator, Model
 from dwac.reference import ReferenceSet
 from dwac.scoring.request import Request
@@ -49,7 +48,7 @@ def _classes(clf: Estimator, request: Request) -> list[tuple[str, pa.DataType]]:
     columns = [("label", label), ("probability", _SHARE)]
     if len(clf.calibration_y_):
         columns += [("confidence", _SHARE), ("credibility", _SHARE)]
-        columns += [("typicality", _SHARE)] if _votes(clf) else []
+        columns.append(("typicality", _SHARE))
         columns += [("set", pa.list_(label))]
     return columns + ([(f"probability_{name}", _SHARE) for name in names] if request.probabilities else [])
 
@@ -59,7 +58,7 @@ def _labels(clf: Estimator, request: Request) -> list[tuple[str, pa.DataType]]:
     names, calibrated = clf.target_.names.tolist(), len(clf.calibration_y_) > 0
     held = pa.list_(type_of(names))
     columns = [("labels", held)]
-    columns += [("typicality", _SHARE)] if calibrated and _votes(clf) else []
+    columns += [("typicality", _SHARE)] if calibrated else []
     columns += [("set", held)] if calibrated else []
     for name in names:
         columns.append((f"probability_{name}", _SHARE))
@@ -74,12 +73,8 @@ def _numbers(clf: Estimator, request: Request) -> list[tuple[str, pa.DataType]]:
         found.append(f"prediction{behind}")
         found += [f"lower{behind}", f"upper{behind}"] if calibrated else []
         found += [f"quantile_{level:g}{behind}" for level in request.quantiles]
-    found += ["typicality"] if calibrated and _votes(clf) else []
+    found += ["typicality"] if calibrated else []
     return [(name, pa.float64()) for name in found]
-
-
-def _votes(clf: Estimator) -> bool:
-    return isinstance(clf.model_, WeightedAverage)
 
 
 def type_of(values: Iterable[Any]) -> pa.DataType:
@@ -139,7 +134,7 @@ def column(values: Any, kind: pa.DataType) -> pa.Array:
 def _voter_type(clf: Estimator, request: Request) -> pa.DataType:
     if clf.private_ if request.private is None else request.private:
         raise InputError("voters are training examples, which a private model does not show; leave voters out")
-    references = clf.references_  # an error for a network without votes
+    references = clf.references_
     target = clf.target_
     if target.kind == NUMBERS:
         vote = ("target", pa.float64() if target.single else pa.list_(pa.float64()))

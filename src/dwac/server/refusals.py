@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from starlette.responses import JSONResponse
 
-from dwac.errors import CalibrationError, DwacError, HeadError, InputError, PrivacyError
+from dwac.errors import CalibrationError, DwacError, InputError, PrivacyError
 
 CLOSE = {"connection": "close"}  # used if the rest of a body is not read
 
@@ -28,7 +28,7 @@ def refusal_of(error: BaseException) -> RefusalError:
     match error:
         case RefusalError():
             return error
-        case HeadError() | CalibrationError() | PrivacyError():
+        case CalibrationError() | PrivacyError():
             return RefusalError(409, "not_available", str(error))
         case InputError():
             return RefusalError(422, "invalid_input", str(error))

@@ -149,7 +149,7 @@ class Evaluation(Evaluated):
     coverage: float | None
     mean_set_size: float | None
     credibility: float | None  # mean
-    typicality: float | None  # mean; None also for a softmax
+    typicality: float | None  # mean
     unreadable: int
     unseen: int  # rows with labels unseen in training: wrong, in no prediction set, left out of the two errors
     by_class: pd.DataFrame  # one row per class: n, recall, precision, coverage, mean_set_size, credibility, typicality

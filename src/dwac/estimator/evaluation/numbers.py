@@ -12,7 +12,7 @@ import torch
 
 from dwac import metrics
 from dwac._checks import percent
-from dwac.errors import EPSILON, HeadError, ShapeError
+from dwac.errors import EPSILON, ShapeError
 from dwac.estimator.distribution import PredictedDistribution
 from dwac.estimator.evaluation.common import (
     LEVEL,
@@ -29,10 +29,7 @@ from dwac.estimator.readable import Reasons, readable
 from dwac.estimator.regressor import DWACRegressor
 from dwac.estimator.targets import read_numbers
 from dwac.explain import privacy
-from dwac.explain.numerals import Numerals, step_of
-from dwac.nn import WeightedAverage
-
-_USUAL, _STEPS = 3.3, 50  # the range of most numbers, in units of their spread; parts of it that are told apart
+from dwac.explain.numerals import Numerals
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,13 +78,11 @@ class NumberPredictions(Answers):
 
     @property
     def distribution(self) -> PredictedDistribution:
-        """The votes on each row; an error for a network without votes."""
+        """The votes on each row."""
         return PredictedDistribution(self.reg.references_.snapshot(), self.h, self.readable, single=False)
 
     def quantiles(self, levels: Sequence[float]) -> Floats:
         """(n, T, Q): quantiles of the votes."""
-        if not isinstance(self.reg.model_, WeightedAverage):
-            raise HeadError("quantiles are those of the votes, and a linear output has none; fit with head='dwac'")
         return self._rounded(self.distribution.quantiles(levels))
 
     def intervals(self, epsilon: float) -> Floats | None:
@@ -104,8 +99,6 @@ class NumberPredictions(Answers):
     @property
     def _steps(self) -> list[float]:
         """(T,): to which private numbers are rounded."""
-        if not isinstance(self.reg.model_, WeightedAverage):
-            return [step_of(_USUAL * spread, _STEPS, whole=False) for spread in self.reg.target_.scale[1]]
         targets = self.reg.references_.targets
         assert targets is not None
         return [Numerals(column).step for column in targets.cpu().numpy().T]
@@ -122,9 +115,8 @@ class NumberPredictions(Answers):
         return np.stack([privacy.numbers(found[:, t], step) for t, step in enumerate(self._steps)], axis=1)
 
     def crps(self, y: Floats) -> Floats:
-        """(n, T): the continuous ranked probability score; of a network without votes, the absolute error."""
-        votes = isinstance(self.reg.model_, WeightedAverage)
-        return self.distribution.crps(y) if votes else np.abs(self.values - y)
+        """(n, T): the continuous ranked probability score."""
+        return self.distribution.crps(y)
 
     def frame(self, epsilon: float = EPSILON, quantiles: Sequence[float] = ()) -> pd.DataFrame:
         """One row per example: prediction, lower and upper end of its interval at ε, typicality, quantiles if asked.
@@ -160,8 +152,7 @@ class NumberPredictions(Answers):
 def predict_numbers(reg: DWACRegressor, X: Any, *, private: bool) -> NumberPredictions:
     """The regressor's predictions for X; rows that cannot be read are flagged. private: round the numbers."""
     rows, h = reg._heard(X, private=private)
-    votes = isinstance(reg.model_, WeightedAverage)  # head may have been set since, for the next fit
-    novelty = reg._novelty_of(h, rows.inputs) if votes and len(reg.calibration_y_) and rows.inputs else None
+    novelty = reg._novelty_of(h, rows.inputs) if len(reg.calibration_y_) and rows.inputs else None
     found = number_predictions_of(reg, rows.reasons, h, novelty, private=private)
     return replace(found, unknown=reg._notes_of(rows))
 
@@ -171,8 +162,7 @@ def number_predictions_of(
 ) -> NumberPredictions:
     """The same from the embeddings (r, d) and the novelty (r,), or by fold (r, F), of the rows that can be read."""
     values, here = np.full((len(reasons), reg.target_.table.shape[1]), np.nan), readable(reasons)
-    votes = isinstance(reg.model_, WeightedAverage)
-    novel = np.full(len(reasons), np.nan) if votes and len(reg.calibration_y_) else None
+    novel = np.full(len(reasons), np.nan) if len(reg.calibration_y_) else None
     if here.any():
         values[here] = reg._averages(h)
         if novel is not None and novelty is not None:

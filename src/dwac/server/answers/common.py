@@ -19,7 +19,6 @@ from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.readable import Reasons
 from dwac.estimator.watching import observe, predictions_from
 from dwac.explain import privacy
-from dwac.nn import WeightedAverage
 from dwac.server.inputs import Reader
 from dwac.server.schemas import Schemas
 from dwac.server.watch import Watch
@@ -164,7 +163,6 @@ class Answers(ABC):
 
     def card(self) -> dict[str, Any]:
         """What is known about the model."""
-        votes = isinstance(self.model.model_, WeightedAverage)
         agreement = self.model.agreement_
         if agreement is not None:
             agreement = (privacy.agreement(agreement) if self.private else agreement)._asdict()
@@ -172,10 +170,9 @@ class Answers(ABC):
             **self._target(),
             "fingerprint": self.model.fingerprint_,
             "kind": self.model.encoder_.kind,
-            "head": self.model.head,
             "kernel": self.model.kernel,
-            "n_references": self.count(len(self.model.references_)) if votes else 0,
-            "n_examples": self.count(round(float(self.model.references_.sizes.sum()))) if votes else 0,
+            "n_references": self.count(len(self.model.references_)),
+            "n_examples": self.count(round(float(self.model.references_.sizes.sum()))),
             "agreement": agreement,
             "n_calibration": self.count(len(self.model.calibration_y_)),
             "columns": self.reader.columns(),

@@ -17,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 
 from dwac.kernels import squared_distances
-from dwac.nn import WeightedAverage
 from dwac.reference import ReferenceSet
 from dwac.server.answers import Model
 from dwac.server.refusals import RefusalError
@@ -109,7 +108,6 @@ def alone(clf: Model) -> Model:
 def _voting(clf: Model, references: ReferenceSet, descriptions: list[str | None] | None) -> Model:
     """A copy of a model with other voters, whose groups have these descriptions."""
     other, model = copy(clf), copy(clf.model_)
-    assert isinstance(model, WeightedAverage)
     model.references = references
     other.model_, other._described = model, (descriptions, references.groups)
     return other

@@ -97,9 +97,8 @@ class BaseCard(BaseModel):
         "dwac-fingerprint of every answer. Null if the model was not loaded from a folder."
     )
     kind: str = Field(description="tabular, image, text, huggingface or module")
-    head: str
     kernel: str
-    n_references: int = Field(description="Number of training examples that vote; 0 for a model without votes.")
+    n_references: int = Field(description="Number of training examples that vote.")
     n_examples: int = Field(description="Number of training examples that they vote for.")
     agreement: Agreement | None = Field(description="Null if all training examples vote.")
     n_calibration: int
