@@ -9,6 +9,6 @@ try:
 except ModuleNotFoundError as error:
     if error.name not in {"typer", "rich"}:
         raise
-    sys.exit(f"the reproduction needs {error.name}: pip install --editable '.[cli,report]'")
+    sys.exit(f"the reproduction needs {error.name}: pip install --editable '.[bench,cli,report]'")
 
 app(prog_name=PROGRAM)

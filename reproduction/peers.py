@@ -38,7 +38,7 @@ class Peer:
 def why_missing(peer: str) -> str | None:
     """Why a peer cannot run and what to do; None if it can."""
     if peer in BOOSTED and importlib.util.find_spec(peer) is None:
-        return f"the peer {peer} needs the package of that name: pip install 'dwac[bench]'"
+        return f"the peer {peer} needs the package of that name: pip install --editable '.[bench]'"
     return None
 
 
