@@ -23,8 +23,8 @@ def test_simulation_repeats_itself() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("source", [Source(60, 10, 0.0), Source(60, 3, 3.0), Source(200, 5, 0.0), Source(200, 10, 1.0)])
 def test_few_fits_fall_below_the_range(source: Source) -> None:
-    found = np.array([coverages(source, seed) for seed in range(100)])
+    found = np.array([coverages(source, seed) for seed in range(350)])
     low = np.array([coverage_range(epsilon, source.n, crossed=True)[0] for epsilon in EPSILONS])
     assert (found.mean(axis=0) > 1 - np.array(EPSILONS) - 0.01).all()
-    # 5 of 100 are expected, more than 12 in one of a thousand simulations.
-    assert ((found < low).sum(axis=0) <= 12).all()
+    # 17.5 of 350 are expected, more than 42 once in ten million simulations.
+    assert ((found < low).sum(axis=0) <= 42).all()

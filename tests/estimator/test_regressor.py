@@ -136,9 +136,9 @@ def test_intervals_cover_as_often_as_promised(split, heavy) -> None:
 
 def test_cross_fitted_intervals_hold_most_numbers_and_say_what_is_certain(crossed) -> None:
     X, y = line(400, seed=6)
-    found = crossed.predict_interval(X, 0.1)
-    assert 0.84 <= ((found[:, 0] <= y) & (y <= found[:, 1])).mean() <= 0.97
-    assert 0.7 < crossed.expected_intervals(0.1).guarantee < 0.8
+    found, guarantee = crossed.predict_interval(X, 0.1), crossed.expected_intervals(0.1).guarantee
+    assert 0.7 < guarantee < 0.8
+    assert 0.7 < ((found[:, 0] <= y) & (y <= found[:, 1])).mean() < 1  # .9 is expected, give or take .033
     wide, narrow = found[X["x"] > 2.5], found[X["x"] < 0.5]
     assert np.mean(wide[:, 1] - wide[:, 0]) > 1.5 * np.mean(narrow[:, 1] - narrow[:, 0])
 
@@ -179,11 +179,21 @@ def test_cross_fitted_intervals_can_leave_the_range_of_training_numbers() -> Non
 
 
 @pytest.mark.slow
+def test_cross_fitted_intervals_hold_nine_of_ten_numbers_on_average() -> None:
+    covered = []
+    for seed in range(12):
+        X, y = line(400, seed=100 + seed)
+        found = DWACRegressor(random_state=0, device="cpu").fit(*line(seed=seed)).predict_interval(X, 0.1)
+        covered.append(((found[:, 0] <= y) & (y <= found[:, 1])).mean())
+    assert 0.84 <= np.mean(covered) <= 0.97  # 6 deviations of the mean below .9
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "epsilon", "kinds"), [(21, 0.05, 1), (63, 0.05, 3), (100, 0.01, 1)])
 def test_cross_fitted_intervals_cover_as_asked_however_few_rows_may_be_missed(n, epsilon, kinds) -> None:
     rng = np.random.default_rng(0)
-    covered = [cross_fitted_coverage(rng, n, epsilon, kinds)[2].mean() for _ in range(100)]
-    assert np.mean(covered) > 1 - epsilon - 3 * np.std(covered) / 10
+    covered = [cross_fitted_coverage(rng, n, epsilon, kinds)[2].mean() for _ in range(320)]
+    assert np.mean(covered) > 1 - epsilon - 0.3 * np.std(covered)  # 5.4 deviations of the mean
 
 
 def test_groups_need_groups_in_fit(split) -> None:
