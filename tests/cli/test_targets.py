@@ -424,7 +424,7 @@ def test_report_is_written_for_every_target(kind: str, tmp_path: Path, request: 
     folder = request.getfixturevalue(kind)
     run("report", folder / "model", folder / "new.csv", "-o", tmp_path / "r.html", "--cases", "1", "-k", "2")
     page = (tmp_path / "r.html").read_text()
-    expected = {"numbers": "Trust: quantiles", "labels": "decisions and sets with", "ordered": "in an order"}
+    expected = {"numbers": "Trust: quantiles", "labels": "Micro F1", "ordered": "in an order"}
     assert expected[kind] in page
     assert ("training labels to check" in page) == (kind == "ordered")
     if kind != "ordered":

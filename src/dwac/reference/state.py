@@ -25,7 +25,7 @@ _SMALL, _MOST_TOGETHER = 2**17, 1024  # where references are few, more queries t
 # Up to so many numbers in the embeddings, distances are computed one by one in float64: no query depends on the others,
 # so none is padded, and one query takes a tenth of the time. Above, products take less time for many queries.
 _FEW = 2**14
-_MATRIX = 2**20  # differences held at once
+_MATRIX = 2**17  # differences held at once
 
 
 class LookAlikes(NamedTuple):
