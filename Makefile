@@ -7,7 +7,8 @@
 # make test-lowest: most tests with the lowest versions that pyproject.toml allows.   make build: wheel and sdist, checked.
 PYTHON ?= python3
 BIN := .venv/bin
-JOBS := $(shell $(PYTHON) -c "import os; print(os.cpu_count() or 1)")
+# One more than there are cores: many tests wait for other processes.
+JOBS := $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
 MINUTES ?= 10
 # Compiled modules are kept, whatever the environment says: compiling them again takes every new process 6 seconds.
