@@ -754,12 +754,10 @@ def test_a_call_that_does_not_come_back_does_not_hold_up_the_end(
 
 
 def test_an_endless_head_is_cut_off(client: Client) -> None:
-    sock = client.raw(HEAD)
-    with suppress(OSError):
-        for _ in range(10_000):
-            sock.sendall(b"x-long: " + b"x" * 1000 + b"\r\n")
-        pytest.fail("10 MB of headers were taken")
-    sock.close()
+    with client.raw(HEAD) as sock, suppress(OSError):
+        for _ in range(200):  # far more than the buffers of the system hold
+            sock.sendall((b"x-long: " + b"x" * 1000 + b"\r\n") * 1000)
+        pytest.fail("200 MB of headers were taken")
     assert client.get("/v1/health/live").status == 200
 
 
