@@ -59,7 +59,7 @@ class Scale:
         return Scales([self]).apply(x[:, None])[:, 0]
 
     def beyond_others(self, x: Floats, groups: NDArray[np.int64]) -> Floats:
-        """(n,): the same for the training values x themselves, each against the range of those of other groups (n,)."""
+        """(n,): how far training values x are outside the range of other groups (n,), as in `Scales.beyond`."""
         if self.form not in ("quantile", "robust"):
             return np.zeros(len(x))
         known, lows = ~np.isnan(x), np.full(groups.max() + 1, np.inf)
@@ -113,12 +113,11 @@ class Scales:
         self._steps = np.array([scales[i].step for i in self._robust])
         linear = [scales[i] for i in self._linear]
         self._starts = np.array([scale.values[0] for scale in linear])
-        ends = [scale.values[1] - scale.values[0] * (scale.form == "binary") for scale in linear]
-        self._lengths = np.array([end or 1.0 for end in ends])
+        lengths = [scale.values[1] - scale.values[0] * (scale.form == "binary") for scale in linear]
+        self._lengths = np.array([length or 1.0 for length in lengths])
         # Of a linear scale z itself keeps growing: no number is beyond an infinite range.
-        grows = [scale.form in ("quantile", "robust") for scale in scales]
-        self._low = np.array([s.values[0] if ends else -np.inf for s, ends in zip(scales, grows, strict=True)])
-        self._high = np.array([s.values[-1] if ends else np.inf for s, ends in zip(scales, grows, strict=True)])
+        ranges = [s.values if s.form in ("quantile", "robust") else [-np.inf, np.inf] for s in scales]
+        self._low, self._high = (np.array([values[end] for values in ranges]) for end in (0, -1))
 
     def apply(self, x: Floats) -> Floats:
         """z of x, both (n, p)."""

@@ -742,7 +742,7 @@ class _Plan:
             return None
         if X.shape[1] != len(self.columns) or not len(X):
             return None
-        parts = X[:, self._used].astype(np.float64)
+        parts = np.asarray(X)[:, self._used].astype(np.float64)
         truth = parts[:, self._booleans]
         if np.isinf(parts).any() or not (np.isnan(truth) | (truth == 0) | (truth == 1)).all():
             return None

@@ -457,7 +457,7 @@ class Examples(Mapping[Any, dict[Any, Any]]):
         for part, (index, _, _) in enumerate(self._parts):
             try:
                 row = index.get_loc(name)
-            except (KeyError, TypeError):
+            except (KeyError, TypeError, pd.errors.InvalidIndexError):
                 continue
             return self._record(part, cast(int, row))  # ids are unique
         raise KeyError(name)
