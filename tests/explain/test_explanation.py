@@ -323,6 +323,13 @@ def test_html_is_well_formed_escaped_and_offline() -> None:
     assert opened == []
 
 
+def test_html_has_no_control_characters_and_none_that_reverse_the_reading_order() -> None:
+    refs = ReferenceSet([[0.0], [1.0]], [0, 1], ids=["a\u202eb", "c\x00d"])
+    text = explain(refs, [[0.1]])[0].to_html()
+    assert not {"\u202e", "\x00"} & set(text)
+    assert {"a\ufffdb", "c\ufffdd"} <= set(re.findall(r"<td>(.*?)</td>", text))
+
+
 def test_words_say_the_numbers() -> None:
     refs = ReferenceSet([[0.0], [0.5], [2.0]], [0, 0, 1])
     e = explain(refs, [[0.1]], calibration=Calibration(np.linspace(-1, 1, 9)))[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,20 +11,22 @@ from typing import Any
 
 import pandas as pd
 
+from dwac.drawing.pages import render
 from dwac.drawing.records import kind_of, plain, titled
 from dwac.drawing.records import written as short
 from dwac.explain import privacy
 from dwac.explain.numerals import coverage
 from dwac.explain.rendering import (
-    STYLE,
+    Row,
+    Table,
     about,
-    attention,
-    cell,
+    cell_of,
     distance,
+    example_values,
     line_width,
     more_columns,
     percent,
-    shown,
+    rows_of,
     table_lines,
     wrapped,
 )
@@ -327,42 +328,30 @@ class VoteExplanation:
         columns, own = self._arranged(frame)
         mine = self._example_row(columns[:own], columns[own:]) if example and own < len(columns) else frame.iloc[:0]
         beside = len(mine) > 0 and kind_of(self.record) == "table"
-        words = "" if not example or beside else attention(self.attention) if self.attention else shown(self.record)
-        words += "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self._printed(again=example))
         apart = columns[own:] if len(columns) - own > _BESIDE else []
         columns = columns[:own] if apart else columns
-        body = self._rows_html(mine[columns], ' class="dwac-example"') if beside and not apart else ""
-        tables = _table_html("", columns, body + self._rows_html(frame[columns], ""))
+        own_row = rows_of(mine[columns], "dwac-example", private=self.private) if beside and not apart else []
+        tables = [Table(columns, own_row + rows_of(frame[columns], private=self.private))]
         for start in range(0, len(frame), _ABREAST) if apart else ():
-            tables += self._records_html(frame.iloc[start : start + _ABREAST], mine if beside else mine[:0], apart)
-        return f'<div class="dwac-explanation">{STYLE}{words}{"" if self.unreadable else tables}</div>'
+            tables.append(self._records(frame.iloc[start : start + _ABREAST], mine if beside else mine[:0], apart))
+        return render(
+            "explain/templates/explanation.html",
+            sentences=self._printed(again=example),
+            tables=[] if self.unreadable else tables,
+            **example_values(*((self.record, self.attention) if example and not beside else (None, None))),
+        )
 
-    def _records_html(self, frame: pd.DataFrame, mine: pd.DataFrame, columns: Sequence[Any]) -> str:
+    def _records(self, frame: pd.DataFrame, mine: pd.DataFrame, columns: Sequence[Any]) -> Table:
         """The records of a few voters side by side, a line per column: many columns do not fit beside each other."""
         who = next(name for name in ("most alike", "id", *frame.columns) if name in frame)
         cells = pd.concat([mine[columns].astype(object), frame[columns].astype(object)])
-        body = "".join(
-            f'<tr><th scope="row">{html.escape(str(name))}</th>'
-            f"{''.join(cell('', value, self.private) for value in cells[name])}</tr>"
-            for name in columns
-        )
-        kind = f' class="dwac-records{" dwac-example" * len(mine)}"'
-        return _table_html(kind, ["", *[EXAMPLE] * len(mine), *frame[who]], body)
-
-    def _rows_html(self, frame: pd.DataFrame, kind: str) -> str:
-        names = [str(name) for name in frame.columns]
-        return "".join(
-            f"<tr{kind}>{''.join(cell(n, v, self.private) for n, v in zip(names, row, strict=True))}</tr>"
-            for row in frame.itertuples(index=False, name=None)
-        )
+        rows = [
+            Row([cell_of("", value, private=self.private) for value in cells[name]], name=str(name)) for name in columns
+        ]
+        return Table(["", *[EXAMPLE] * len(mine), *frame[who]], rows, "dwac-records" + " dwac-example" * len(mine))
 
     def _repr_html_(self) -> str:
         return self.to_html()
-
-
-def _table_html(kind: str, names: Sequence[Any], body: str) -> str:
-    head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' for name in names)
-    return f'<div class="dwac-wide"><table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def set_sentences(labels: Sequence[Any] | None, epsilon: float) -> list[str]:

@@ -6,7 +6,6 @@ print(explanations["sad"])
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -17,13 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from dwac import _checks as checks
 from dwac.conformal import LabelPrediction
+from dwac.drawing.pages import render
 from dwac.drawing.records import plain
 from dwac.errors import EPSILON, ShapeError
 from dwac.explain import privacy
 from dwac.explain.base import set_sentences, typicality_sentences, unknown_sentences, unread_sentences
 from dwac.explain.explainer import check_records, explanation, neighbors, unreadable
 from dwac.explain.explanation import Explanation
-from dwac.explain.rendering import STYLE, attention, line_width, percent, shown, wrapped
+from dwac.explain.rendering import example_values, line_width, percent, wrapped
 from dwac.explain.voters import Source
 from dwac.explain.votes import LabelVotes, Votes
 from dwac.metrics import Agreement
@@ -175,15 +175,13 @@ class LabelExplanations(Mapping[Any, Explanation]):
 
     def to_html(self) -> str:
         """A self-contained HTML fragment: the example, and each label's explanation to unfold; every value escaped."""
-        words = attention(self.attention) if self.attention else shown(self.record)
-        words += "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self.sentences())
-        parts = "" if self.unreadable else "".join(map(self._unfolding, self))
-        return f'<div class="dwac-explanation">{STYLE}{words}{parts}</div>'
-
-    def _unfolding(self, label: Any) -> str:
-        title = html.escape(f"{label}: {self._probability(label)}")
-        is_open = " open" if label in self._shown else ""
-        return f"<details{is_open}><summary>{title}</summary>{self[label].to_html(example=False)}</details>"
+        shown = [] if self.unreadable else self
+        labels = [
+            (f"{label}: {self._probability(label)}", label in self._shown, self[label].to_html(example=False))
+            for label in shown
+        ]
+        example = example_values(self.record, self.attention)
+        return render("explain/templates/labels.html", sentences=self.sentences(), labels=labels, **example)
 
     def _repr_html_(self) -> str:
         return self.to_html()

@@ -8,16 +8,16 @@ found.to_frame()              # the table as a DataFrame, with the index of X
 
 from __future__ import annotations
 
-import html
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, SupportsIndex, TypeVar, overload
 
 import pandas as pd
 
+from dwac.drawing.pages import render
 from dwac.drawing.records import written
 from dwac.errors import ShapeError
 from dwac.explain import privacy
-from dwac.explain.rendering import STYLE, cell, line_width, more_columns, percent, table_lines
+from dwac.explain.rendering import Table, line_width, more_columns, percent, rows_of, table_lines
 
 E = TypeVar("E")
 
@@ -104,17 +104,9 @@ class Explanations(list[E]):
 
     def _repr_html_(self) -> str:
         """The same for notebooks; every value is escaped."""
-        if not self:
-            return "<p>no explanations</p>"
-        frame = self._shown()
-        head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' for name in frame.columns)
-        body = "".join(
-            f"<tr>{''.join(cell(str(n), v, False) for n, v in zip(frame.columns, row, strict=True))}</tr>"
-            for row in frame.itertuples(index=False, name=None)
-        )
-        table = f'<div class="dwac-wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-        note = f"<p><small>{html.escape(f'{self._title()}; {self._more()}')}</small></p>"
-        return f'<div class="dwac-explanation">{STYLE}{table}{note}</div>'
+        frame = self._shown() if self else pd.DataFrame()
+        note = f"{self._title()}; {self._more()}"
+        return render("explain/templates/many.html", shown=Table(list(frame.columns), rows_of(frame)), note=note)
 
 
 def _text(name: str, value: Any, each: Any) -> str:

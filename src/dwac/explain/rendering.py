@@ -1,15 +1,13 @@
-"""The HTML and text fragments that make up an explanation; in HTML, every value is escaped."""
+"""What explanations are printed and shown with: lines of text, and the cells and rows of pages."""
 
 from __future__ import annotations
 
-import html
 import shutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from numbers import Real
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -110,47 +108,59 @@ def more_columns(names: Sequence[Any], width: int) -> list[str]:
     return [textwrap.shorten(said, width, placeholder=" …")]
 
 
-# HTML
+# Pages
 
 
-STYLE = f"<style>{Path(__file__).with_name('style.css').read_text(encoding='utf-8')}</style>"
+class Cell(NamedTuple):
+    """A value on a page: a text, a picture (a data URL), or a text beside a bar for a share of the vote."""
+
+    text: str
+    picture: str = ""
+    share: float | None = None
+    is_long: bool = False
 
 
-def attention(words: Sequence[tuple[str, float]]) -> str:
-    """The words of a text, each shaded by the network's attention to it."""
-    most = max(weight for _, weight in words) or 1.0
-    marked = (
-        f'<span style="background:rgba(255,165,0,{weight / most:.2f})" title="{weight:.3f}">{html.escape(word)}</span>'
-        for word, weight in words
-    )
-    return f"<p>{' '.join(marked)}</p>"
+class Row(NamedTuple):
+    """A row of a table: its cells, its class, and its name if it begins with one."""
+
+    cells: list[Cell]
+    kind: str = ""
+    name: str | None = None
 
 
-def shown(record: Any) -> str:
-    """The explained example, shown above the sentences."""
-    if not record:
-        return ""
-    parts = record.items() if isinstance(record, Mapping) else [("", record)]
-    return "<p>" + ", ".join((f"{html.escape(str(name))} " if name else "") + _value(v) for name, v in parts) + "</p>"
+class Table(NamedTuple):
+    """A table on a page: the names of its columns, its rows, and its class."""
+
+    head: Sequence[Any]
+    rows: list[Row]
+    kind: str = ""
 
 
-_TEXT = ' class="dwac-text"'
-
-
-def _value(value: Any) -> str:
+def cell_of(name: str, value: Any, *, private: bool = False) -> Cell:
+    """A value of a column as a cell; a share is a percentage, with a bar."""
     if is_png(value):
-        return f'<img src="{data_url(value)}" alt="the image" height="64" style="image-rendering:pixelated">'
-    return html.escape(written(value, most=sys.maxsize))
-
-
-def cell(name: str, value: Any, private: bool) -> str:
-    """A cell of the table of voters; a share is a percentage, with a bar."""
+        return Cell("", picture=data_url(value))
     if name == "distance" and isinstance(value, float):
-        return f"<td>{distance(value)}</td>"
-    if name != "share" or isinstance(value, str):
-        return f"<td{_TEXT if isinstance(value, str) and len(value) > _LONGEST else ''}>{_value(value)}</td>"
-    text = html.escape(privacy.percent(value) if private else percent(value))
-    return f'<td><meter value="{value:.6f}" aria-label="share of the vote"></meter>{text}</td>'
+        return Cell(distance(value))
+    if name == "share" and not isinstance(value, str):
+        return Cell(privacy.percent(value) if private else percent(value), share=value)
+    return Cell(written(value, most=sys.maxsize), is_long=isinstance(value, str) and len(value) > _LONGEST)
+
+
+def rows_of(frame: pd.DataFrame, kind: str = "", *, private: bool = False) -> list[Row]:
+    """The rows of a frame."""
+    names = [str(name) for name in frame.columns]
+    return [
+        Row([cell_of(name, value, private=private) for name, value in zip(names, values, strict=True)], kind)
+        for values in frame.itertuples(index=False, name=None)
+    ]
+
+
+def example_values(record: Any, attention: Any) -> dict[str, Any]:
+    """The explained example for a page: the words of a text with the attention to each, or the values of a record."""
+    items = record.items() if isinstance(record, Mapping) else [("", record)]
+    shown = [(name, cell_of("", value)) for name, value in items] if record and not attention else None
+    return {"words": attention, "record": shown}
 
 
 def about(n: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import secrets
 import socket
 import threading
@@ -13,6 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from dwac.drawing.pages import render
 from dwac.errors import DwacError
 from dwac.server.app import create_app
 from dwac.server.explorer.api import router
@@ -48,8 +48,7 @@ class Page:
         return f"Page({self.url!r})"
 
     def _repr_html_(self) -> str:
-        link = html.escape(self.url)
-        return f'<p>Explorer: <a href="{link}" target="_blank" rel="noopener">{link}</a> (stop it with stop())</p>'
+        return render("server/explorer/link.html", url=self.url)
 
 
 def open_page(explorer: Explorer, *, port: int = 0, show: bool = True) -> Page:
