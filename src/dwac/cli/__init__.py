@@ -1,4 +1,4 @@
-"""The `dwac` command: options in commands/, the work of each command in a file here. Internal: use the command.
+"""The `dwac` command: one file per command, its options and its work together. Internal: use the command.
 
 Needs the extra `dwac[cli]`.
 """

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
@@ -18,8 +17,8 @@ import typer.main
 import dwac
 from dwac.errors import DwacError, ProcessError
 
-# Each is imported when it is asked for: the library takes seconds, a list of commands must not. Those with a file in
-# commands/ refuse wrong options before it is imported.
+# Each has a file of its name, which is imported when the command runs, and the library only when its work begins: that
+# takes seconds, and a list of commands or a wrong option must not.
 COMMANDS = {
     "demo": "Train on handwritten digits except one, and see how the model treats the digit it has never seen.",
     "train": "Train a model on your data.",
@@ -166,8 +165,7 @@ def options(
 @cache
 def command(name: str) -> Any:
     """The command of this name, imported."""
-    quick = find_spec(f"dwac.cli.commands.{name}") is not None
-    found = getattr(import_module(f"dwac.cli.commands.{name}" if quick else f"dwac.cli.{name}"), name)
+    function = getattr(import_module(f"dwac.cli.{name}"), name)
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name)(found)
+    alone.command(name)(function)
     return typer.main.get_command(alone)

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import torch
 import typer
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
-from dwac import conformal, metrics, training
-from dwac.conformal import ConformalPrediction
-from dwac.encoders import backbone
-from dwac.estimator.classifier import DWACClassifier
-from dwac.nn import SoftmaxTwin, batches
-from dwac.training.progress import progress_bar
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+
+    from dwac.conformal import ConformalPrediction
+    from dwac.estimator.classifier import DWACClassifier
+    from dwac.nn import SoftmaxTwin
 
 EPOCHS: int | None = None  # as the image encoder recommends
 EPSILONS = (0.05, 0.1)
@@ -59,6 +56,10 @@ def demo(
 
 def load(held_out: int, seed: int) -> Digits:
     """All digits except one: four fifths for training, one fifth for testing."""
+    import numpy as np
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
     bunch = load_digits()
     inside = np.flatnonzero(bunch.target != held_out)
     training, test = train_test_split(inside, test_size=0.2, stratify=bunch.target[inside], random_state=seed)
@@ -67,6 +68,8 @@ def load(held_out: int, seed: int) -> Digits:
 
 def fit(data: Digits, seed: int, console: Console) -> DWACClassifier:
     """Train a DWAC; ids are row numbers in the digits file."""
+    from dwac.estimator.classifier import DWACClassifier
+
     start = time.perf_counter()
     clf = DWACClassifier(epochs=EPOCHS, random_state=seed)
     clf.fit(data.images[data.training], data.digits[data.training], ids=data.training.tolist())
@@ -81,6 +84,14 @@ def fit(data: Digits, seed: int, console: Console) -> DWACClassifier:
 
 def fit_twin(clf: DWACClassifier, data: Digits, seed: int, console: Console) -> SoftmaxTwin:
     """Train the same network with a softmax instead of the vote, on the same rows."""
+    import numpy as np
+    import torch
+
+    from dwac import training
+    from dwac.encoders import backbone
+    from dwac.nn import SoftmaxTwin
+    from dwac.training.progress import progress_bar
+
     start, encoder, device = time.perf_counter(), clf.encoder_, clf.model_.device
     names = ("epochs", "batch_size", "learning_rate", "weight_decay", "patience", "beta2")
     settings = {name: getattr(encoder.recipe, name) for name in names} | ({"epochs": EPOCHS} if EPOCHS else {})
@@ -102,17 +113,27 @@ def fit_twin(clf: DWACClassifier, data: Digits, seed: int, console: Console) -> 
 
 def _encoded(clf: DWACClassifier, data: Digits, rows: NDArray[np.int64]) -> tuple[Any, torch.Tensor]:
     """The inputs and the labels, as codes, of rows of the digits file."""
+    import numpy as np
+    import torch
+
     codes = np.searchsorted(clf.classes_, data.digits[rows])
     return clf.encoder_.transform(data.images[rows]), torch.as_tensor(codes)
 
 
 def twin_scores(clf: DWACClassifier, twin: SoftmaxTwin, images: NDArray[Any]) -> NDArray[np.float64]:
     """(n, K): -P(y=k given x) by the softmax."""
+    from dwac import conformal
+    from dwac.nn import batches
+
     return conformal.nonconformity(batches.log_class_weights(twin, clf.encoder_.transform(images)), "probability")
 
 
 def show_results(clf: DWACClassifier, twin: SoftmaxTwin, data: Digits, console: Console) -> None:
     """Accuracy and calibration; coverage and set sizes; typicality of test digits and of the digit left out."""
+    import numpy as np
+
+    from dwac import conformal, metrics
+
     x, strange = data.images[data.test], data.images[data.outside]
     codes = np.searchsorted(clf.classes_, data.digits[data.test])
     quality = Table("model", "accuracy", "calibration error", title="Accuracy and calibration on test digits")
@@ -145,10 +166,14 @@ def show_results(clf: DWACClassifier, twin: SoftmaxTwin, data: Digits, console: 
 
 
 def _trust_cells(inside: Any, outside: Any) -> tuple[str, ...]:
+    from dwac import metrics
+
     return f"{inside.mean():.3f}", f"{outside.mean():.3f}", f"{metrics.ood_scores(inside, outside).auroc:.3f}"
 
 
 def _set_cells(codes: NDArray[np.int64], prediction: ConformalPrediction, epsilon: float) -> tuple[str, ...]:
+    from dwac import metrics
+
     chosen = prediction.label_sets(epsilon)
     sizes = metrics.set_sizes(chosen)
     return f"{metrics.coverage(codes, chosen):.3f}", f"{sizes.mean:.2f}", f"{sizes.empty:.3f}"

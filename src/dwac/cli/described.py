@@ -1,4 +1,4 @@
-"""What `dwac train` says of the data, of the training and of the model."""
+"""What `dwac train` says of the data, of the training and of the model, whether the data is one file or a dataset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dwac.encoders import TabularEncoder
 from dwac.encoders.tabular import Column
 from dwac.estimator.evaluation import Evaluated
 from dwac.estimator.targets import CLASSES, LABELS, ORDERED
-from dwac.reading import Estimator, Rows, looks_like_text
+from dwac.reading import Estimator, Rows, Streamed, looks_like_text
 from dwac.storage import fingerprint
 
 _KINDS = {"numeric": "numbers", "categorical": "categories", "boolean": "true or false", "datetime": "dates"}
@@ -80,28 +80,27 @@ def _column_notes(columns: list[Column], rows: Rows) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def left_aside(rows: Rows, unused: Mapping[str, str]) -> dict[str, str]:
-    """Every column that is not learned from, and why."""
-    return {**rows.aside, **unused}
-
-
-def kinds_rows(kinds: Mapping[str, list[str]], aside: Mapping[str, str]) -> list[tuple[str, str]]:
+def _kinds_rows(kinds: Mapping[str, list[str]], aside: Mapping[str, str]) -> list[tuple[str, str]]:
     """(kind, columns) for a table: all of them, and why some are not used."""
     reasons: dict[str, list[str]] = {}
     for column, why in aside.items():
         reasons.setdefault(why, []).append(column)
-    said = [f"{', '.join(columns)} ({why})" for why, columns in reasons.items()]
-    unused = [(_UNUSED if place == 0 else "", text) for place, text in enumerate(said)]
+    lines = [f"{', '.join(columns)} ({why})" for why, columns in reasons.items()]
+    unused = [(_UNUSED if place == 0 else "", line) for place, line in enumerate(lines)]
     return [*((kind, ", ".join(columns)) for kind, columns in kinds.items()), *unused]
 
 
 def show_rows(
-    rows: Rows, name: str, kinds: Mapping[str, list[str]], aside: Mapping[str, str], console: Console
+    rows: Rows,
+    name: str,
+    kinds: Mapping[str, list[str]],
+    aside: Mapping[str, str],
+    console: Console,
+    dataset: Streamed | None = None,
 ) -> None:
-    """Print how the data was understood."""
+    """Print how the data was understood. dataset: the one that the rows are a sample of."""
     facts = Table.grid(padding=(0, 2))
-    what = {"tabular": "rows", "image": "images", "text": "texts"}[rows.kind]
-    facts.add_row("data", f"{name}: {len(rows):,} {what}")
+    facts.add_row("data", f"{name}: {_size(rows, dataset)}")
     if rows.columns.text is not None:
         facts.add_row("text", rows.columns.text)
     if rows.columns.targets:
@@ -109,15 +108,27 @@ def show_rows(
     facts.add_row("task", tasks.line(rows))
     if rows.columns.id is not None:
         facts.add_row("ids", rows.columns.id or "the first column, which has no name")
-    for row in kinds_rows(kinds, aside):
+    for row in _kinds_rows(kinds, aside):
         facts.add_row(*row)
-    facts.add_row(*tasks.described(rows))
+    what, text = tasks.described(rows)
+    sampled = dataset is not None and len(rows) < dataset.stream.n
+    facts.add_row(what, f"{text}, in {len(rows):,} rows drawn at random" if sampled else text)
     console.print(facts, highlight=False, markup=False)
+    if dataset is not None:
+        return
     unique = [column for column, why in aside.items() if why == "different in every row"]
     for column in [*kinds.get("categories", []), *unique]:
         if looks_like_text(rows.X[column]):
             hint = f"note: {column!r} looks like text; --text {column} would predict from this column alone"
             console.print(hint, style="yellow", highlight=False, markup=False, soft_wrap=True)
+
+
+def _size(rows: Rows, dataset: Streamed | None) -> str:
+    """How much data there is, in words."""
+    if dataset is None:
+        return f"{len(rows):,} {({'tabular': 'rows', 'image': 'images', 'text': 'texts'})[rows.kind]}"
+    files = len(getattr(dataset.stream.data, "files", [])) or 1
+    return f"{dataset.stream.n:,} rows in {files:,} file{'s' * (files > 1)}, read in batches"
 
 
 def show_warnings(rows: Rows) -> None:
@@ -145,8 +156,20 @@ def show_warnings(rows: Rows) -> None:
     print_notes(notes)
 
 
+def show_stream(clf: Estimator, console: Console) -> None:
+    """Print what is exact and what is not after training in batches, and how good the model is on validation rows."""
+    if hasattr(clf, "stream_"):
+        for line in clf.stream_.lines:
+            console.print(f"note: {line}", highlight=False, soft_wrap=True)
+    history = clf.history_
+    if "validation_accuracy" in history:
+        best = int(history["validation_loss"].to_numpy().argmin())
+        accuracy = float(history["validation_accuracy"].to_numpy()[best])
+        console.print(f"accuracy on validation rows: {accuracy:.3f}", highlight=False)
+
+
 def show_training(
-    clf: Estimator, seconds: float, test: Evaluated | None, validation: Rows, output: Path, console: Console
+    clf: Estimator, seconds: float, test: Evaluated | None, validation: Rows | None, output: Path, console: Console
 ) -> None:
     """Print how training went and how good the model is."""
     console.print(f"trained {_how(clf, seconds)}", highlight=False, soft_wrap=True)
@@ -158,7 +181,7 @@ def show_training(
         console.print(*evaluation_tables(test, f"On {test.n:,} held-out rows"))
         if test.n < _FEW_JUDGES:
             print_notes([f"{_rows(test.n)} held out {_is(test.n)} too few to judge by; hold out more if you can"])
-    elif len(validation):
+    elif validation is not None and len(validation):
         how_good = tasks.score(clf, validation.X, validation.y).rpartition(" ")
         console.print(
             f"{how_good[0]} on validation rows: {how_good[2]}; for a fair estimate, hold out rows with --test-size 0.2",
@@ -207,9 +230,10 @@ def summary(
     seconds: float,
     test: Evaluated | None,
     output: Path,
+    dataset: Streamed | None,
 ) -> dict[str, Any]:
     """The same as JSON."""
-    return {
+    facts = {
         "model": str(output),
         "fingerprint": fingerprint(output),
         "kind": rows.kind,
@@ -233,3 +257,22 @@ def summary(
         **tasks.expected_facts(clf, 0.05),
         "test": None if test is None else test.to_dict(),
     }
+    return facts if dataset is None else facts | _stream_facts(dataset, clf)
+
+
+def _stream_facts(dataset: Streamed, clf: Estimator) -> dict[str, Any]:
+    """What a training in batches adds to its summary."""
+    report = getattr(clf, "stream_", None)
+    facts: dict[str, Any] = {
+        "rows": dataset.stream.n,
+        "described_rows": len(dataset.rows),
+        "streamed": report is not None,
+    }
+    if report is not None:
+        facts["stream"] = {
+            "training": report.training,
+            "sampled": report.sampled,
+            "spooled_bytes": report.spooled_bytes,
+            "notes": list(report.lines),
+        }
+    return facts

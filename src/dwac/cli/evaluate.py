@@ -2,47 +2,59 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import pandas as pd
 from rich.console import Console
 
-from dwac._checks import warn
-from dwac.cli import unreadable
-from dwac.cli.options import told
+from dwac.cli import options, unreadable
 from dwac.cli.output import at_work, evaluation_tables, print_json, print_notes
-from dwac.estimator.evaluation import evaluate as evaluate_rows
-from dwac.estimator.evaluation import predict
-from dwac.reading import Model, Rows, load, read
-from dwac.report.seen import seen
+from dwac.errors import EPSILON
+
+if TYPE_CHECKING:
+    from dwac.reading import Model, Rows
 
 
 def evaluate(
-    *,
-    model: Path,
-    data: str,
-    target: list[str] | None,
-    epsilon: float,
-    text: str | None,
-    unknown: str | None,
-    device: str,
-    expect: str | None,
-    form: str | None,
-    encoding: str,
-    unlabelled: str,
-    separator: str | None,
-    decimal: str | None,
-    day_first: bool | None,
-    sheet: str | None,
-    json: bool,
-    strict: bool,
+    model: options.Model,
+    data: options.Data,
+    target: options.Target = None,
+    epsilon: options.Epsilon = EPSILON,
+    text: options.Text = None,
+    unknown: options.Unknown = None,
+    device: options.Device = "auto",
+    expect: options.Expect = None,
+    form: options.Format = None,
+    encoding: options.Encoding = "utf-8",
+    unlabelled: options.Unlabelled = "refuse",
+    separator: options.Separator = None,
+    decimal: options.Decimal = None,
+    day_first: options.DayFirst = None,
+    sheet: options.Sheet = None,
+    json: options.Json = False,
+    strict: options.Strict = False,
 ) -> None:
-    """The work of `dwac evaluate`; for its options see `dwac.cli.commands.evaluate`."""
+    """Measure a model on rows whose target is known: errors, calibration, coverage of sets or intervals, typicality.
+
+    Classes: accuracy, log loss, calibration, coverage and size of prediction sets; ordered labels: also how far off.
+    Numbers: RMSE, MAE, CRPS, coverage and width of intervals. Several labels: F1, Hamming loss, subset accuracy, wrong
+    and open decisions, and the share of labels that sets miss.
+
+    Use rows that the model was not trained on. The target column is the one used in training, unless --target names
+    another. Rows that cannot be read are counted and left out; the exit code is then 3. A row whose label did not occur
+    in training counts as an error.
+
+    Example:
+
+    dwac evaluate model/ test.csv
+    """
+    options.check_rows(model, form, data)
+    from dwac.estimator.evaluation import evaluate as evaluate_rows
+    from dwac.estimator.evaluation import predict
+    from dwac.reading import load, read
+
     loaded = load(model, device=device, expect=expect, unknown=unknown)
-    written: dict[str, Any] = {"told": told(separator, decimal, day_first), "sheet": sheet, "unlabelled": unlabelled}
-    written |= {"form": form, "encoding": encoding}
-    rows = read(data, like=loaded, target=target, text=text, labelled=True, **written)
+    written = options.writing_of(form, encoding, separator, decimal, day_first, sheet)
+    rows = read(data, like=loaded, target=target, text=text, labelled=True, unlabelled=unlabelled, **written)
     print_notes(rows.notes)
     with at_work(f"evaluating {len(rows):,} rows"):
         with unreadable.located(rows):
@@ -64,8 +76,11 @@ def evaluate(
 
 def _warn_of_voters(model: Model, rows: Rows) -> None:
     """Warn if rows were used in training: each of them finds itself among the voters."""
+    import pandas as pd
+
+    from dwac._checks import warn
+    from dwac.report.seen import seen
+
     n = int(seen(model.clf, pd.Index(rows.ids, tupleize_cols=False), model.clf.embed(rows.X)).sum())
     if n:
-        warn(
-            f"{n:,} of the {len(rows):,} rows were used in training; results on them are too optimistic",
-        )
+        warn(f"{n:,} of the {len(rows):,} rows were used in training; results on them are too optimistic")

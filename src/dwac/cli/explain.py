@@ -5,24 +5,20 @@ from __future__ import annotations
 import html as escaping
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dwac.cli import unreadable
-from dwac.cli.options import told
-from dwac.cli.output import number, print_json, print_notes, progress_printed, write
-from dwac.drawing.records import compared, kind_of, written
-from dwac.errors import IdError, InputError
-from dwac.estimator.evaluation import amount
-from dwac.estimator.readable import Partial
-from dwac.explain import Explanation, Neighbor, privacy
-from dwac.explain.rendering import percent
-from dwac.reading import Estimator, Rows, load, read
-from dwac.training.progress import rows_bar
+from dwac.cli import options, unreadable
+from dwac.cli.output import number, print_json, print_notes, print_written, progress_printed, write
+from dwac.errors import EPSILON, IdError, InputError
+
+if TYPE_CHECKING:
+    from dwac.explain import Explanation, Neighbor
+    from dwac.reading import Estimator, Rows
 
 AT_ONCE = 200  # rows that are explained at once
 _DIFFERENCES = 6  # shown per cell
@@ -31,64 +27,94 @@ _LETTERS = 24  # shown per value in such a cell
 
 
 def explain(
-    *,
-    model: Path,
-    data: str,
-    row: list[int] | None,
-    name: list[str] | None,
-    k: int,
-    private: bool,
-    page: Path | None,
-    epsilon: float,
-    text: str | None,
-    ids: str | None,
-    unknown: str | None,
-    device: str,
-    expect: str | None,
-    form: str | None,
-    encoding: str,
-    separator: str | None,
-    decimal: str | None,
-    day_first: bool | None,
-    sheet: str | None,
-    json: bool,
-    strict: bool,
+    model: options.Model,
+    data: options.Data,
+    row: Annotated[
+        list[int] | None,
+        typer.Option("--row", "-r", help="Row number, counted from 0; may be repeated. Default: all rows."),
+    ] = None,
+    name: Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Id of a row; may be repeated.")] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of training examples, or groups, to show per row.")] = 5,
+    private: options.Private = False,
+    page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page instead.")] = None,
+    epsilon: options.Epsilon = EPSILON,
+    text: options.Text = None,
+    ids: Annotated[
+        str | None, typer.Option("--id-column", metavar="COLUMN", help="The column with the row ids.")
+    ] = None,
+    unknown: options.Unknown = None,
+    device: options.Device = "auto",
+    expect: options.Expect = None,
+    form: options.Format = None,
+    encoding: options.Encoding = "utf-8",
+    separator: options.Separator = None,
+    decimal: options.Decimal = None,
+    day_first: options.DayFirst = None,
+    sheet: options.Sheet = None,
+    json: options.Json = False,
+    strict: options.Strict = False,
 ) -> None:
-    """The work of `dwac explain`; for its options see `dwac.cli.commands.explain`."""
+    """Show why rows get their predictions: the training examples with the largest votes, and how few of them decide.
+
+    Where no few examples explain a prediction, groups of examples that vote alike are shown instead: what sets each
+    apart, its exact share of the vote, and the member that is most like the row.
+
+    Rows that cannot be read are marked as such; the exit code is then 3.
+
+    Examples:
+
+    dwac explain model/ new.csv --row 3
+
+    dwac explain model/ new.csv --id ann -k 10 --html why.html
+
+    echo "a fine film" | dwac explain model/ - --json
+    """
+    options.check_rows(model, form, data)
+    from dwac.reading import load, read
+
     loaded = load(model, device=device, expect=expect, unknown=unknown)
-    so = told(separator, decimal, day_first)
-    rows = read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding, told=so, sheet=sheet)
+    written = options.writing_of(form, encoding, separator, decimal, day_first, sheet)
+    rows = read(data, like=loaded, text=text, ids=ids, **written)
     print_notes(rows.notes)
-    rows = _chosen(rows, row, name)
+    rows = _choose(rows, row, name)
     with progress_printed():
-        found = _explained(loaded.clf, rows, k, private=True if private else None, epsilon=epsilon)
-    bad = unreadable.by_row([getattr(explanation, "unreadable", None) for explanation in found])
+        explanations = _explain_rows(loaded.clf, rows, k, private=True if private else None, epsilon=epsilon)
+    bad = unreadable.by_row([getattr(explanation, "unreadable", None) for explanation in explanations])
     unreadable.report(bad, rows, strict=strict, fate="have no explanation")
     if page is not None:
-        write(page, as_page(found, rows, data).encode())
-        Console(stderr=True).print(f"written: {page}", highlight=False, soft_wrap=True)
+        write(page, as_page(explanations, rows, data).encode())
+        print_written(f"{page}")
     elif json:
-        for explanation in found:
+        for explanation in explanations:
             print_json(explanation.to_dict())
     else:
-        for explanation, id_, place in zip(found, rows.ids, range(len(rows)), strict=True):
+        for explanation, id_, place in zip(explanations, rows.ids, range(len(rows)), strict=True):
             show(explanation, f"{id_}  ({rows.where(place)})", Console())
     unreadable.end(bad)
 
 
-def _explained(clf: Estimator, rows: Rows, k: int, **settings: Any) -> list[Any]:
-    """An explanation per row; many rows a part at a time, so that it can be said how far it is."""
-    found: list[Any] = []
+def _explain_rows(clf: Estimator, rows: Rows, k: int, **settings: Any) -> list[Any]:
+    """An explanation per row; many rows a part at a time, to show progress."""
+    import numpy as np
+
+    from dwac.estimator.readable import Partial
+    from dwac.training.progress import rows_bar
+
+    explanations: list[Any] = []
     with rows_bar("explaining", len(rows), show="auto" if len(rows) > AT_ONCE else False) as done:
         for start in range(0, len(rows), AT_ONCE):
             part = rows.take(np.arange(start, min(start + AT_ONCE, len(rows))))
             with unreadable.located(part):
-                found += clf.explain(Partial(part.X, {}), k, **settings)  # a row that cannot be read stops no other
+                # A row that cannot be read stops no other.
+                explanations += clf.explain(Partial(part.X, {}), k, **settings)
             done(start + len(part))
-    return found
+    return explanations
 
 
-def _chosen(rows: Rows, numbers: list[int] | None, names: list[str] | None) -> Rows:
+def _choose(rows: Rows, numbers: list[int] | None, names: list[str] | None) -> Rows:
+    """The rows of these numbers and ids; all of them if none is named."""
+    import numpy as np
+
     if not numbers and not names:
         return rows
     for wanted in numbers or []:
@@ -131,6 +157,8 @@ def show(explanation: Any, title: str, console: Console) -> None:
 
 def _votes(explanation: Any) -> Table:
     """Who voted: one by one, by group, or, of a private prediction of a number, in ranges."""
+    from dwac.explain import Explanation, privacy
+
     if explanation.private and not isinstance(explanation, Explanation):
         frame = explanation.to_frame()
         table = Table(*map(str, frame.columns))
@@ -142,6 +170,8 @@ def _votes(explanation: Any) -> Table:
 
 def _label(value: Any) -> str:
     """What a voter votes for, or the mean and range of a group: a label, a number, or several numbers."""
+    from dwac.estimator.evaluation import amount
+
     if hasattr(value, "mean") and hasattr(value, "low"):
         return (
             amount(value.mean)
@@ -155,6 +185,9 @@ def _label(value: Any) -> str:
 
 def _neighbors(explanation: Explanation) -> Table:
     """The nearest examples, one by one, and how each differs from the row."""
+    from dwac.drawing.records import kind_of
+    from dwac.explain import Explanation
+
     kind, voters = kind_of(explanation.record), explanation.neighbors
     with_records = any(voter.record is not None for voter in voters)
     represents = not explanation.private and any(voter.size > 1 for voter in voters)
@@ -171,6 +204,9 @@ def _neighbors(explanation: Explanation) -> Table:
 
 
 def _cells(neighbor: Neighbor, private: bool) -> list[str]:
+    from dwac.explain import privacy
+    from dwac.explain.rendering import percent
+
     if private:
         return [_label(neighbor.label), privacy.percent(neighbor.share)]
     return [str(neighbor.id), _label(neighbor.label), percent(neighbor.share), number(neighbor.distance)]
@@ -178,6 +214,9 @@ def _cells(neighbor: Neighbor, private: bool) -> list[str]:
 
 def _groups(explanation: Explanation) -> Table:
     """The heaviest groups: what sets each apart, and the member most like the row."""
+    from dwac.explain import Explanation
+    from dwac.explain.rendering import percent
+
     what = "label" if isinstance(explanation, Explanation) else "mean (range)"
     table = Table("share", what, "examples", "group")
     table.columns[0].justify = table.columns[2].justify = "right"
@@ -193,6 +232,8 @@ def _groups(explanation: Explanation) -> Table:
 
 def _details(explanation: Explanation, voters: Sequence[Neighbor], most: int) -> list[str]:
     """What to compare, per voter: the columns that differ, at most so many, or the example itself."""
+    from dwac.drawing.records import compared, kind_of
+
     records = [voter.record for voter in voters]
     if kind_of(explanation.record) != "table":
         return [_brief(record) for record in records]
@@ -206,6 +247,8 @@ def _details(explanation: Explanation, voters: Sequence[Neighbor], most: int) ->
 
 
 def _brief(record: Any) -> str:
+    from dwac.drawing.records import written
+
     if not isinstance(record, Mapping):
         return "–" if record is None else written(record)
     return written(record.get("path") or next(iter(record.values())))

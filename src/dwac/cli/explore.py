@@ -5,65 +5,81 @@ from __future__ import annotations
 import secrets
 import webbrowser
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from dwac.cli import unreadable
-from dwac.cli.listening import is_loopback, listen, read_token, url_of
-from dwac.cli.options import told
+from dwac.cli import options, unreadable
+from dwac.cli.listening import is_loopback, listen, needs_server, read_token, url_of
 from dwac.cli.output import print_notes
-from dwac.errors import InputError
-from dwac.reading import Model, Rows, load, read
+from dwac.errors import EPSILON, InputError
+
+if TYPE_CHECKING:
+    from dwac.reading import Model, Rows
 
 
 def explore(
-    *,
-    model: Path,
-    data: str | None,
-    compare: Path | None,
-    private: bool,
-    epsilon: float,
-    target: list[str] | None,
-    text: str | None,
-    ids: str | None,
-    host: str,
-    port: int,
-    token_file: Path | None,
-    browser: bool,
-    most: int,
-    device: str,
-    expect: str | None,
-    form: str | None,
-    encoding: str,
-    separator: str | None,
-    decimal: str | None,
-    day_first: bool | None,
-    sheet: str | None,
-    strict: bool,
+    model: options.Model,
+    data: Annotated[
+        str | None, typer.Argument(metavar="[DATA]", help="Rows to explore; by default the training examples.")
+    ] = None,
+    compare: Annotated[
+        Path | None, typer.Option(metavar="MODEL", help="A second model: show where the two disagree on the data.")
+    ] = None,
+    private: options.Private = False,
+    epsilon: options.Epsilon = EPSILON,
+    target: options.Target = None,
+    text: options.Text = None,
+    ids: options.Id = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 0,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File whose first line is the token of the page; or set DWAC_TOKEN. Default: a new one."),
+    ] = None,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    most: Annotated[
+        int, typer.Option(min=1, help="Maximum number of training examples shown if no data is given.")
+    ] = 20_000,
+    device: options.Device = "auto",
+    expect: options.Expect = None,
+    form: options.Format = None,
+    encoding: options.Encoding = "utf-8",
+    separator: options.Separator = None,
+    decimal: options.Decimal = None,
+    day_first: options.DayFirst = None,
+    sheet: options.Sheet = None,
+    strict: options.Strict = False,
 ) -> None:
-    """The work of `dwac explore`; for its options see `dwac.cli.commands.explore`."""
-    try:
+    """Explore predictions in your browser: a map, the votes, and what would change without them. Runs until Ctrl-C.
+
+    Examples:
+
+    dwac explore model/ new.csv
+
+    dwac explore model/ new.csv --compare other-model/
+    """
+    options.check_rows(model, form, data)
+    with needs_server("explore"):
         from dwac.server.explorer import Explorer, explorer_app
         from dwac.server.explorer.page import address
         from dwac.server.gate import LOOPBACK
         from dwac.server.run import serve
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "dwac":
-            raise
-        raise InputError(f"dwac explore needs {error.name}: pip install 'dwac[server]'") from None
+    from dwac.reading import load
+
     if compare is not None and data is None:
         raise InputError("--compare needs data to compare the models on: dwac explore MODEL DATA --compare OTHER")
-    given: dict[str, Any] = {"target": target, "text": text, "ids": ids, "form": form, "encoding": encoding}
-    given |= {"told": told(separator, decimal, day_first), "sheet": sheet}
+    given = options.writing_of(form, encoding, separator, decimal, day_first, sheet)
+    given |= {"target": target, "text": text, "ids": ids}
     loaded = load(model, device=device, expect=expect)
-    rows = None if data is None else _rows(data, loaded, given)
+    rows = None if data is None else _read_rows(data, loaded, given)
     print_notes(() if rows is None else rows.notes)
     rival = None
     if compare is not None and data is not None:
         other = load(compare, device=device)
-        rival = (other.clf, _rows(data, other, given).X, compare.resolve().name)
+        rival = (other.clf, _read_rows(data, other, given).X, compare.resolve().name)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("predicting")
@@ -94,8 +110,10 @@ def explore(
     serve(app, [listener], on_start=announce)
 
 
-def _rows(data: str, model: Model, given: dict[str, Any]) -> Rows:
+def _read_rows(data: str, model: Model, given: dict[str, Any]) -> Rows:
     """The rows, with their labels if the data has them."""
+    from dwac.reading import read
+
     if given["target"] is not None or data == "-":  # a pipe can be read only once
         return read(data, like=model, labelled=given["target"] is not None, **given)
     try:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pandas as pd
+import typer
 from rich.console import Console
 
-from dwac.cli.output import print_json, refuse_occupied, written_line
-from dwac.errors import IdError
-from dwac.reading import Estimator, Model, load
-from dwac.storage import fingerprint
+from dwac.cli import options
+from dwac.cli.output import print_json, print_lines, written_line
+from dwac.errors import IdError, InputError
+
+if TYPE_CHECKING:
+    from dwac.reading import Estimator
 
 _SEEN = "the networks saw these rows and are as they were: only votes, calibration and records are gone"
 _COUNTED = (
@@ -23,19 +25,54 @@ _COUNTED = (
 
 
 def forget(
-    *,
-    model: Path,
-    ids: list[str] | None,
-    output: Path,
-    exact: bool,
-    certificate: Path | None,
-    overwrite: bool,
-    device: str,
-    expect: str | None,
-    json: bool,
+    model: options.Model,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID…", help="The ids of the rows to forget.")] = None,
+    output: options.EditedFolder = None,
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact",
+            help="Train again the networks that saw these rows, or rows forgotten before without --exact: the model is "
+            "then the one that training without them gives. For models trained with --shards.",
+        ),
+    ] = False,
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --exact: write the certificate of the deletion, as JSON.")
+    ] = None,
+    overwrite: options.Overwrite = False,
+    device: options.Device = "auto",
+    expect: options.Expect = None,
+    json: options.Json = False,
 ) -> None:
-    """The work of `dwac forget`; for its options see `dwac.cli.commands.forget`."""
-    refuse_occupied(output, overwrite=overwrite)
+    """Forget training rows: remove their votes and records, or with --exact every trace of them.
+
+    Removing votes and records takes no training: the networks, which saw the rows, stay as they are. With --exact,
+    those that saw them are trained again, and a certificate says from what. MODEL stays as it is: delete it, and its
+    copies, yourself.
+
+    For people who ask that their data be deleted. To clean wrong labels use dwac silence: rows that are chosen by their
+    outcome must not leave calibration, or prediction sets promise too much.
+
+    Examples:
+
+    dwac forget model/ customer-7 -o model-2/
+
+    dwac train people.csv -t income --id name --shards 4 -o model/
+
+    dwac forget model/ ann ben -o model-2/ --exact --certificate deletion.json
+    """
+    options.check_model(model)
+    if output is None:
+        raise InputError("forget writes a new model folder; say where: -o FOLDER")
+    if certificate is not None and not exact:
+        raise InputError("--certificate is for --exact: where networks stay as they are, there is nothing to certify")
+    if not ids and not exact:
+        raise InputError("forget needs at least one id; with --exact none, to make up for rows forgotten without it")
+    options.refuse_occupied(output, overwrite=overwrite)
+    if certificate is not None:
+        options.check_file(certificate, "--certificate", made=output)
+    from dwac.reading import Model, load
+
     loaded, start = load(model, device=device, expect=expect), time.perf_counter()
     names = names_of(loaded.clf, ids or [], "forgotten")
     remains = _remains(loaded.clf, names)
@@ -47,12 +84,11 @@ def forget(
     )
     if certificate is not None:
         loaded.clf.deletions_[-1].save(certificate)
-    found = facts(loaded.clf, len(names), exact, time.perf_counter() - start, written)
+    facts = _facts(loaded.clf, len(names), exact, time.perf_counter() - start, written)
     if json:
-        print_json(found)
-        return
-    for line in lines(found, certificate, remains):
-        Console().print(line, highlight=False, markup=False, soft_wrap=True)
+        print_json(facts)
+    else:
+        print_lines(_lines(facts, certificate, remains))
 
 
 def names_of(clf: Estimator, ids: list[str], done: str) -> list[Any]:
@@ -64,9 +100,11 @@ def names_of(clf: Estimator, ids: list[str], done: str) -> list[Any]:
     return list(dict.fromkeys(known[name] for name in ids))
 
 
-def facts(clf: Estimator, n: int, exact: bool, seconds: float, written: Path) -> dict[str, Any]:
+def _facts(clf: Estimator, n: int, exact: bool, seconds: float, written: Path) -> dict[str, Any]:
     """What was done, for programs."""
-    found = {
+    from dwac.storage import fingerprint
+
+    facts = {
         "model": str(written),
         "fingerprint": fingerprint(written),
         "forgotten": n,
@@ -75,9 +113,9 @@ def facts(clf: Estimator, n: int, exact: bool, seconds: float, written: Path) ->
         "seconds": seconds,
     }
     if not exact:
-        return found | {"shards": clf.shards}
+        return facts | {"shards": clf.shards}
     made = clf.deletions_[-1]  # which is for rows, too, that were forgotten before without --exact
-    return found | {"forgotten": len(made.ids), "certificate": made.to_dict()}
+    return facts | {"forgotten": len(made.ids), "certificate": made.to_dict()}
 
 
 def _remains(clf: Estimator, names: list[Any]) -> str:
@@ -86,23 +124,25 @@ def _remains(clf: Estimator, names: list[Any]) -> str:
         return f"{_SEEN}; a model trained with --shards can forget them with --exact"
     if clf._shards.rows is None or clf.references_.weighted:
         return f"{_SEEN}; only a model with all its rows and voters, as dwac train wrote it, can forget with --exact"
+    import pandas as pd
+
     if not clf._shards.rows.seen_by(pd.Index(names, tupleize_cols=False)):
         return "no network saw these rows: only calibration heeded them, and it follows"
     return f"{_SEEN}; dwac forget MODEL can forget them with --exact"
 
 
-def lines(found: dict[str, Any], certificate: Path | None, remains: str) -> list[str]:
+def _lines(facts: dict[str, Any], certificate: Path | None, remains: str) -> list[str]:
     """The same for people; remains: what is said of networks that are not trained again."""
-    rows = f"{found['forgotten']:,} row{'s' * (found['forgotten'] != 1)}"
-    said = [f"forgotten in {found['seconds']:.1f} s: {rows}; {found['voters']:,} vote"]
-    if found["exact"]:
-        made = found["certificate"]
+    rows = f"{facts['forgotten']:,} row{'s' * (facts['forgotten'] != 1)}"
+    lines = [f"forgotten in {facts['seconds']:.1f} s: {rows}; {facts['voters']:,} vote"]
+    if facts["exact"]:
+        made = facts["certificate"]
         trained = [str(each["shard"]) for each in made["retrained"]]
         which = f"trained again: {', '.join(trained)}" if trained else "none had seen them"
-        said += [
+        lines += [
             f"of {made['shards']} networks, {which}; the model is the one that training without the rows gives",
             f"SHA-256 of the model: {made['after']}",
         ]
     else:
-        said += [remains, _COUNTED]
-    return [*said, *([f"certificate: {certificate}"] if certificate else []), written_line(found["model"])]
+        lines += [remains, _COUNTED]
+    return [*lines, *([f"certificate: {certificate}"] if certificate else []), written_line(facts["model"])]

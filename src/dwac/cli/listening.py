@@ -5,9 +5,22 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from dwac.errors import InputError
+
+
+@contextmanager
+def needs_server(command: str) -> Iterator[None]:
+    """Name the extra that a command needs, if what is imported inside is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "dwac":
+            raise
+        raise InputError(f"dwac {command} needs {error.name}: pip install 'dwac[server]'") from None
 
 
 def read_token(path: Path | None) -> str | None:

@@ -3,47 +3,71 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from dwac.cli import unreadable
-from dwac.cli.options import told
+from dwac.cli import options, unreadable
 from dwac.cli.output import print_json, print_notes
 from dwac.errors import InputError, StorageError
-from dwac.monitoring import Change, Monitor, State
-from dwac.reading import load, read
+
+if TYPE_CHECKING:
+    from dwac.monitoring import Change, Monitor, State
 
 ALARM = 4  # the exit code
 
 
 def monitor(
-    *,
-    model: Path,
-    data: str,
-    output: Path | None,
-    ignore: list[str] | None,
-    false_alarms: float | None,
-    restart: bool,
-    text: str | None,
-    ids: str | None,
-    device: str,
-    expect: str | None,
-    form: str | None,
-    encoding: str,
-    separator: str | None,
-    decimal: str | None,
-    day_first: bool | None,
-    sheet: str | None,
-    json: bool,
-    strict: bool,
+    model: options.Model,
+    data: options.Data,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Keep the state in this .json file, and go on from it."),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column to leave out, such as a date that always grows; repeatable."),
+    ] = None,
+    false_alarms: Annotated[
+        float | None, typer.Option(metavar="P", help="Probability of a false alarm, ever; by default 0.01.")
+    ] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Forget the state in FILE and begin anew.")] = False,
+    text: options.Text = None,
+    ids: options.Id = None,
+    device: options.Device = "auto",
+    expect: options.Expect = None,
+    form: options.Format = None,
+    encoding: options.Encoding = "utf-8",
+    separator: options.Separator = None,
+    decimal: options.Decimal = None,
+    day_first: options.DayFirst = None,
+    sheet: options.Sheet = None,
+    json: options.Json = False,
+    strict: options.Strict = False,
 ) -> None:
-    """The work of `dwac monitor`; for its options see `dwac.cli.commands.monitor`."""
+    """Tell whether new rows are still like those of calibration, and which columns and groups moved if not.
+
+    Rows are taken in the order of the file; no labels are needed. With -o, the next call goes on where this one ended:
+    give each day's rows once. The alarm is valid at any time: if nothing changes, it is raised with a probability of at
+    most 1 %, however many days pass and however often one looks.
+
+    Exit codes: 0 no alarm, 4 alarm (also an earlier one that FILE remembers), 3 no alarm but rows that cannot be read,
+    1 errors.
+
+    Examples:
+
+    dwac monitor model/ monday.csv -o monitor.json
+
+    dwac monitor model/ tuesday.csv -o monitor.json --json
+    """
+    options.check_rows(model, form, data)
+    from dwac.reading import load, read
+
     loaded = load(model, device=device, expect=expect)
     watch = _monitor(loaded.clf, output, list(ignore or ()), false_alarms, restart=restart)
-    written_so = told(separator, decimal, day_first)
-    rows = read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding, told=written_so, sheet=sheet)
+    written = options.writing_of(form, encoding, separator, decimal, day_first, sheet)
+    rows = read(data, like=loaded, text=text, ids=ids, **written)
     print_notes(rows.notes)
     earlier = watch.state.unreadable
     with unreadable.located(rows):
@@ -67,6 +91,8 @@ def monitor(
 
 def _monitor(clf: Any, path: Path | None, ignore: list[str], false_alarms: float | None, *, restart: bool) -> Monitor:
     """A new monitor, or the one in the file; an error if that was begun with other options."""
+    from dwac.monitoring import Monitor
+
     columns = {str(name): name for name in getattr(clf, "feature_names_in_", ())}
     given: dict[str, Any] = {} if false_alarms is None else {"false_alarms": false_alarms}
     if path is None or restart or not path.exists():

@@ -1,107 +1,49 @@
-"""Arguments and options that several commands share, so that one name means one thing everywhere."""
+"""What commands share before the library is imported, which takes seconds: options, and what they refuse at once.
+
+One name means one thing in every command. A wrong option, a file that is not there or a folder that is occupied is
+reported in a fraction of a second.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
-from dwac.cli.early import FORMATS, UNLABELLED
+from dwac.errors import InputError, StorageError
 
-if TYPE_CHECKING:
-    from dwac.reading import Notation
+# Names that the library has, too; a test compares them.
+FORMATS = ("csv", "tsv", "jsonl", "parquet", "excel", "text", "image")
+SCORED_FORMATS = ("parquet", "csv", "tsv", "jsonl")
+ENGINES = ("local", "ray", "dask", "spark")
+KINDS = ("numbers", "categories", "dates", "booleans")
+TASKS = ("classes", "ordered", "labels", "numbers")
+UNLABELLED = ("refuse", "drop")
+UNKNOWN = ("atypical", "missing", "refuse")
+METHODS = ("shapley", "banzhaf", "leave_one_out")
+UTILITIES = ("probability", "log_probability", "accuracy")
+MANIFEST = "model.json"
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, written by `dwac train`.")]
-DataArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA",
-        help="A CSV, TSV, JSON Lines, Parquet or Excel file (also .gz, .zst, .zip), an image, a folder of images, a "
-        "text file with one text per line, or - for standard input.",
-    ),
-]
-TargetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--target", "-t", metavar="COLUMN", help="The column with the target; repeat it for several labels or numbers."
-    ),
-]
-TextOption = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="The column that holds the text to predict from.")
-]
-IdOption = Annotated[
-    str | None, typer.Option("--id", "--id-column", metavar="COLUMN", help="The column that holds the row ids.")
-]
-FormatOption = Annotated[
-    str | None, typer.Option("--format", help=f"{', '.join(FORMATS)}; by default from the file name.")
-]
-EncodingOption = Annotated[str, typer.Option(help="Encoding of text files: utf-8, latin-1, utf-16, …")]
-QuantilesOption = Annotated[
-    str | None, typer.Option(metavar="0.1,0.5,…", help="Of a model of numbers: also these quantiles of the votes.")
-]
-PrivateOption = Annotated[
-    bool, typer.Option("--private", help="Round to whole per cent; always on for private models.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON instead of tables.")]
-StrictOption = Annotated[
-    bool,
-    typer.Option("--strict", help="Stop if any row cannot be read, instead of reporting it and going on."),
-]
-ExpectOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FINGERPRINT", help="Refuse MODEL unless it has this fingerprint, which dwac train printed for it."
-    ),
-]
-DeviceOption = Annotated[str, typer.Option(help="auto (a GPU if available), cpu, cuda, …")]
+_WRITTEN = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+_WRITTEN |= {".parquet": "parquet"}
 
 
-ProbabilitiesOption = Annotated[bool, typer.Option("--probabilities", help="Also the probability of each class.")]
-SeparatorOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="CHARACTER", help="Between the fields of CSV: ; or , or tab. By default as in training, or judged."
-    ),
-]
-DecimalOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar=".|,", help="Before decimals in CSV, Excel or JSON texts. By default as in training, or judged."
-    ),
-]
-DayFirstOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--day-first/--month-first",
-        help="What 01/02/2020 means. By default as in training, or judged from the other dates.",
-        show_default=False,
-    ),
-]
-SheetOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The sheet of an Excel workbook; by default the first.")
-]
+def one_of(names: Sequence[str]) -> Callable[[str | None], str | None]:
+    """A callback that refuses a value that is not one of the names; None is no value."""
 
-
-def _unlabelled(value: str) -> str:
-    if value in UNLABELLED:
+    def check(value: str | None) -> str | None:
+        if value is not None and value not in names:
+            raise typer.BadParameter(f"must be {_either(names)}; got {value!r}")
         return value
-    raise typer.BadParameter(f"must be {' or '.join(UNLABELLED)}; got {value!r}")
+
+    return check
 
 
-UnlabelledOption = Annotated[
-    str,
-    typer.Option(
-        metavar="|".join(UNLABELLED), callback=_unlabelled, help="What to do with rows whose target is empty."
-    ),
-]
-
-
-def told(separator: str | None, decimal: str | None, day_first: bool | None) -> Notation:
-    """What was said of how a table is written."""
-    from dwac.reading import notation
-
-    return notation(separator, decimal, day_first)
+def _either(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def _epsilon(value: float) -> float:
@@ -110,26 +52,214 @@ def _epsilon(value: float) -> float:
     raise typer.BadParameter(f"must lie in (0, 1); got {value}; 0.05 gives sets with an error rate of at most 5 %")
 
 
-def _unknown(value: str | None) -> str | None:
-    if value in (None, "atypical", "missing", "refuse"):
-        return value
-    raise typer.BadParameter(f"must be atypical, missing or refuse; got {value!r}")
+# Which model and which rows
 
-
-UnknownOption = Annotated[
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, written by `dwac train`.")]
+Data = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA",
+        help="A CSV, TSV, JSON Lines, Parquet or Excel file (also .gz, .zst, .zip), an image, a folder of images, a "
+        "text file with one text per line, or - for standard input.",
+    ),
+]
+Expect = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FINGERPRINT", help="Refuse MODEL unless it has this fingerprint, which dwac train printed for it."
+    ),
+]
+Device = Annotated[str, typer.Option(help="auto (a GPU if available), cpu, cuda, …")]
+Target = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target", "-t", metavar="COLUMN", help="The column with the target; repeat it for several labels or numbers."
+    ),
+]
+Text = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column that holds the text to predict from.")]
+Id = Annotated[
+    str | None, typer.Option("--id", "--id-column", metavar="COLUMN", help="The column that holds the row ids.")
+]
+Unlabelled = Annotated[
+    str,
+    typer.Option(
+        metavar="|".join(UNLABELLED), callback=one_of(UNLABELLED), help="What to do with rows whose target is empty."
+    ),
+]
+Unknown = Annotated[
     str | None,
     typer.Option(
         "--unknown",
-        metavar="atypical|missing|refuse",
-        callback=_unknown,
+        metavar="|".join(UNKNOWN),
+        callback=one_of(UNKNOWN),
         show_default=False,
         help="Categories that training never had: read them as missing and lower the typicality (atypical), read them "
         "as missing, or refuse to read the row. By default as the model was trained; a new one: atypical.",
     ),
 ]
-EpsilonOption = Annotated[
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Stop if any row cannot be read, instead of reporting it and going on."),
+]
+
+# How tables are written
+
+Format = Annotated[str | None, typer.Option("--format", help=f"{', '.join(FORMATS)}; by default from the file name.")]
+Encoding = Annotated[str, typer.Option(help="Encoding of text files: utf-8, latin-1, utf-16, …")]
+Separator = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CHARACTER", help="Between the fields of CSV: ; or , or tab. By default as in training, or judged."
+    ),
+]
+Decimal = Annotated[
+    str | None,
+    typer.Option(
+        metavar=".|,", help="Before decimals in CSV, Excel or JSON texts. By default as in training, or judged."
+    ),
+]
+DayFirst = Annotated[
+    bool | None,
+    typer.Option(
+        "--day-first/--month-first",
+        help="What 01/02/2020 means. By default as in training, or judged from the other dates.",
+        show_default=False,
+    ),
+]
+Sheet = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The sheet of an Excel workbook; by default the first.")
+]
+
+# What is answered, and how it is written
+
+Epsilon = Annotated[
     float,
     typer.Option(
         "--epsilon", "-e", callback=_epsilon, help="Error rate of prediction sets and intervals, between 0 and 1."
     ),
 ]
+Probabilities = Annotated[bool, typer.Option("--probabilities", help="Also the probability of each class.")]
+Quantiles = Annotated[
+    str | None, typer.Option(metavar="0.1,0.5,…", help="Of a model of numbers: also these quantiles of the votes.")
+]
+Rounded = Annotated[bool, typer.Option("--private", help="Round to whole per cent; always on for private models.")]
+Private = Annotated[
+    bool, typer.Option("--private", help="Show labels and rounded shares only; always on for private models.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON instead of tables.")]
+Table = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write to this .csv, .tsv, .jsonl or .parquet file."),
+]
+Folder = Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The model folder to write.")]
+EditedFolder = Annotated[
+    Path | None, typer.Option("--output", "--out", "-o", metavar="FOLDER", help="The model folder to write.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the model in FOLDER.")]
+
+
+# What is refused at once
+
+
+def check_model(folder: str | Path) -> None:
+    """Refuse a model folder that does not exist."""
+    if "://" not in str(folder) and not Path(folder).exists():
+        raise StorageError(f"{folder} must be a model folder; it does not exist")
+
+
+def check_data(source: str) -> None:
+    """Refuse a file or folder that does not exist; standard input, URLs and patterns are left to the reader."""
+    if source == "-" or "://" in source or any(mark in source for mark in "*?["):
+        return
+    if not Path(source).exists():
+        raise InputError(f"there is no file or folder {source!r}; check the path")
+
+
+def check_choice(what: str, value: str | None, choices: Sequence[str]) -> None:
+    """Refuse a value that is not among the choices; None is no value."""
+    if value is not None and value not in choices:
+        raise InputError(f"unknown {what} {value!r}; choose {', '.join(choices)}")
+
+
+def check_rows(model: str | Path, form: str | None, *sources: str | None) -> None:
+    """Refuse a model, a format or data that do not exist; None is no data."""
+    check_model(model)
+    check_choice("format", form, FORMATS)
+    for source in sources:
+        if source is not None:
+            check_data(source)
+
+
+def refuse_occupied(folder: Path, *, overwrite: bool) -> None:
+    """Refuse a model folder that cannot be written: before hours of work, not after."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file, but -o must name a folder; choose a new one")
+    if folder.is_dir() and any(folder.iterdir()):
+        if not (folder / MANIFEST).is_file():
+            raise InputError(f"{folder} is not empty and holds no model; choose a new folder with -o FOLDER")
+        if not overwrite:
+            raise InputError(f"{folder} already holds a model; replace it with --overwrite, or choose another folder")
+    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not os.access(there, os.W_OK):
+        raise InputError(f"{folder} cannot be written: no permission in {there}; choose another folder with -o FOLDER")
+
+
+def check_file(path: Path, option: str, *, made: Path | None = None) -> None:
+    """Refuse a file that cannot be written; made: a folder that will exist by then."""
+    if path.is_dir():
+        raise InputError(f"{option} must name a file; {path} is a folder; add a file name")
+    parent = path.absolute().parent
+    if not parent.is_dir() and (made is None or parent != made.absolute()):
+        raise InputError(f"{path} cannot be written: there is no folder {path.parent}; create it, or choose another")
+
+
+def check_table(path: Path | None) -> str | None:
+    """The format that the name of a table to write ends in; None is no file. Refuse one that cannot be written."""
+    if path is None:
+        return None
+    form = _WRITTEN.get(path.suffix.lower())
+    if form is None:
+        raise InputError(f"the file name must end in {', '.join(_WRITTEN)}; got {path}")
+    check_file(path, "-o")
+    return form
+
+
+# What was typed, as the library takes it
+
+
+def kinds_of(values: Sequence[str] | None) -> dict[str, str]:
+    """--kind COLUMN=KIND by column."""
+    kinds = {}
+    for value in values or []:
+        column, mark, kind = value.rpartition("=")
+        if not mark or not column or kind not in KINDS:
+            raise InputError(f"--kind must be COLUMN=KIND, where KIND is {_either(KINDS)}; got {value!r}")
+        kinds[column] = kind
+    return kinds
+
+
+def levels_of(quantiles: str | None) -> list[float]:
+    """--quantiles as numbers between 0 and 1."""
+    if quantiles is None:
+        return []
+    try:
+        levels = [float(level) for level in quantiles.split(",")]
+    except ValueError:
+        levels = []
+    if not levels or not all(0 < level < 1 for level in levels):
+        raise InputError(f"--quantiles must be numbers between 0 and 1, such as 0.1,0.5,0.9; got {quantiles!r}")
+    return levels
+
+
+def writing_of(
+    form: str | None,
+    encoding: str,
+    separator: str | None,
+    decimal: str | None,
+    day_first: bool | None,
+    sheet: str | None,
+) -> dict[str, Any]:
+    """How a table is written, as arguments of `dwac.reading.read`."""
+    from dwac.reading import notation
+
+    return {"form": form, "encoding": encoding, "told": notation(separator, decimal, day_first), "sheet": sheet}

@@ -11,29 +11,27 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from dwac.cli.early import form_of as form_of
-from dwac.cli.early import refuse_occupied as refuse_occupied
-from dwac.drawing.records import plain
 from dwac.errors import InputError
-from dwac.estimator.evaluation import Evaluated, NumberEvaluation, amount, as_csv
-from dwac.estimator.targets import LABELS, NUMBERS
-from dwac.reading import Estimator
-from dwac.storage import fingerprint
-from dwac.storage.files import replace_file
-from dwac.training import progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dwac.estimator.evaluation import Evaluated
+    from dwac.reading import Estimator
 
 
 def as_json(value: Any) -> str:
     """One line of JSON, without NaN."""
+    from dwac.drawing.records import plain
+
     return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
 
 
@@ -48,8 +46,21 @@ def print_notes(notes: Iterable[str]) -> None:
         typer.secho(f"dwac: note: {note}", fg="yellow", err=True)
 
 
+def print_written(what: str) -> None:
+    """Say on standard error which file was written."""
+    Console(stderr=True).print(f"written: {what}", highlight=False, markup=False, soft_wrap=True)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Write sentences to standard output, each on a line of its own."""
+    for line in lines:
+        Console().print(line, highlight=False, markup=False, soft_wrap=True)
+
+
 def written_line(folder: str | Path) -> str:
     """Where a model was written, and the fingerprint that --expect demands of it."""
+    from dwac.storage import fingerprint
+
     return f"written: {folder}, fingerprint {fingerprint(folder)}"
 
 
@@ -72,6 +83,8 @@ def progress_printed(hint: str = "Ctrl-C stops") -> Iterator[None]:
 
     hint: what one can do about it.
     """
+    from dwac.training import progress
+
     log, handler = progress.logger, _Printed(hint)
     before = log.level, log.propagate
     log.addHandler(handler)
@@ -106,6 +119,8 @@ def at_work(title: str) -> Iterator[None]:
 
 
 def _lines(title: str, done: threading.Event) -> None:
+    from dwac.training import progress
+
     start = time.perf_counter()
     while not done.wait(progress.EVERY):
         spent = progress.duration(time.perf_counter() - start)
@@ -114,6 +129,8 @@ def _lines(title: str, done: threading.Event) -> None:
 
 def packed(frame: pd.DataFrame, form: str, *, harmless: bool = False) -> bytes:
     """A table as the bytes of a file: "csv", "tsv", "jsonl" or "parquet"; harmless: no cell is a formula."""
+    from dwac.estimator.evaluation import as_csv
+
     if harmless and form not in ("csv", "tsv"):
         raise InputError(f"--spreadsheet-safe is for CSV and TSV, which spreadsheets open; got {form}")
     if form == "jsonl":
@@ -127,6 +144,8 @@ def packed(frame: pd.DataFrame, form: str, *, harmless: bool = False) -> bytes:
 
 def write(path: Path, data: bytes) -> None:
     """Write a file completely or not at all."""
+    from dwac.storage.files import replace_file
+
     try:
         replace_file(path, data)
     except OSError as error:
@@ -135,12 +154,12 @@ def write(path: Path, data: bytes) -> None:
 
 def number(value: float | None, digits: int = 3) -> str:
     """A number for a table; a dash if there is none."""
-    return "–" if value is None or pd.isna(value) else f"{value:.{digits}f}"
+    return "–" if value is None or value != value else f"{value:.{digits}f}"
 
 
 _SAME = {
-    LABELS: ("labels", "labels stay"),
-    NUMBERS: ("number, to a tenth of the spread of the votes,", "number stays"),
+    "labels": ("labels", "labels stay"),
+    "numbers": ("number, to a tenth of the spread of the votes,", "number stays"),
 }
 
 
@@ -154,6 +173,8 @@ def agreement_line(clf: Estimator) -> str:
 
 def evaluation_tables(found: Evaluated, title: str) -> list[Table]:
     """An evaluation as tables: each number with its meaning, then by class, label or number, if there are several."""
+    from dwac.estimator.evaluation import NumberEvaluation, amount
+
     facts = Table("", "", "what it means", title=title, title_justify="left", show_header=False)
     for fact in found.facts:
         facts.add_row(*fact)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import pandas as pd
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from dwac.cli import unreadable
-from dwac.cli.options import told
-from dwac.cli.output import form_of, number, packed, print_notes, progress_printed, write
-from dwac.errors import InputError
-from dwac.estimator.evaluation import amount
-from dwac.estimator.evaluation import predict as predict_rows
-from dwac.estimator.targets import LABELS, NUMBERS
-from dwac.reading import Estimator, Rows, load, read
-from dwac.training.progress import rows_bar
+from dwac.cli import options, unreadable
+from dwac.cli.output import number, packed, print_notes, print_written, progress_printed, write
+from dwac.errors import EPSILON, InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dwac.reading import Estimator, Rows
 
 AT_ONCE = 20_000  # rows that are predicted at once
 _SHOWN = 20  # rows shown on a terminal; files and pipes get all
@@ -30,40 +26,73 @@ _EACH_LABEL = ("probability_", "decision_")  # a terminal is too narrow for two 
 
 
 def predict(
-    *,
-    model: Path,
-    data: str,
-    output: Path | None,
-    epsilon: float,
-    probabilities: bool,
-    quantiles: str | None,
-    private: bool,
-    text: str | None,
-    ids: str | None,
-    unknown: str | None,
-    device: str,
-    expect: str | None,
-    form: str | None,
-    encoding: str,
-    separator: str | None,
-    decimal: str | None,
-    day_first: bool | None,
-    sheet: str | None,
-    json: bool,
-    strict: bool,
-    safe: bool,
+    model: options.Model,
+    data: options.Data,
+    output: options.Table = None,
+    epsilon: options.Epsilon = EPSILON,
+    probabilities: options.Probabilities = False,
+    quantiles: options.Quantiles = None,
+    private: options.Rounded = False,
+    text: options.Text = None,
+    ids: options.Id = None,
+    unknown: options.Unknown = None,
+    device: options.Device = "auto",
+    expect: options.Expect = None,
+    form: options.Format = None,
+    encoding: options.Encoding = "utf-8",
+    separator: options.Separator = None,
+    decimal: options.Decimal = None,
+    day_first: options.DayFirst = None,
+    sheet: options.Sheet = None,
+    json: options.Json = False,
+    strict: options.Strict = False,
+    safe: Annotated[
+        bool,
+        typer.Option("--spreadsheet-safe", help="Put ' before CSV cells that a spreadsheet would run as formulas."),
+    ] = False,
 ) -> None:
-    """The work of `dwac predict`; for its options see `dwac.cli.commands.predict`."""
-    written = None if output is None else form_of(output)
+    """Predict each row of new data, and say how far to trust it.
+
+    Classes: label, probability, confidence, credibility, typicality and prediction set. Numbers: prediction, lower and
+    upper end of its interval, typicality, and --quantiles. Several labels: the labels, the set that misses few of them,
+    typicality, and the probability of each label with a decision on it: yes, no or undecided. --probabilities adds a
+    column per class, probability_CLASS, in the order of the model's classes.
+
+    Output is a table on a terminal and CSV in a pipe. Columns may be in any order; extra columns are ignored.
+    A typicality near 0 means a row unlike anything in training: do not rely on its prediction.
+    A category that training never had is read as missing and named in the column "unknown"; see --unknown.
+    A row that cannot be read gets no answer: its cells are empty but for the column "unreadable", which gives the
+    reason, and the exit code is then 3.
+
+    Examples:
+
+    dwac predict model/ new.csv -o predictions.csv
+
+    dwac predict model/ new.xlsx -o predictions.csv --probabilities     # a column per class
+
+    dwac predict model/ picture.png
+
+    dwac predict model/ houses.csv --epsilon 0.1 --quantiles 0.1,0.5,0.9     # a model of numbers
+
+    cat new.jsonl | dwac predict model/ - --json
+    """
+    options.check_rows(model, form, data)
+    file_form = options.check_table(output)
+    import pandas as pd
+
+    from dwac.reading import load, read
+
     loaded = load(model, device=device, expect=expect, unknown=unknown)
-    asked = _asked(quantiles, loaded.task)
-    if probabilities and loaded.task == NUMBERS:
+    if quantiles is not None and loaded.task != "numbers":
+        raise InputError(f"--quantiles are for models of numbers; this one predicts {loaded.task}; leave it out")
+    if probabilities and loaded.task == "numbers":
         raise InputError("--probabilities are for classes and labels; this model predicts numbers; use --quantiles")
-    written_so = told(separator, decimal, day_first)
-    rows = read(data, like=loaded, text=text, ids=ids, form=form, encoding=encoding, told=written_so, sheet=sheet)
+    levels = {} if quantiles is None else {"quantiles": options.levels_of(quantiles)}
+    written = options.writing_of(form, encoding, separator, decimal, day_first, sheet)
+    rows = read(data, like=loaded, text=text, ids=ids, **written)
     print_notes(rows.notes)
     with unreadable.located(rows), progress_printed():
-        frame = _predicted(loaded.clf, rows, epsilon, private=private, probabilities=probabilities, **asked)
+        frame = _predict_rows(loaded.clf, rows, epsilon, private=private, probabilities=probabilities, **levels)
     bad = unreadable.by_row([why if isinstance(why, str) else None for why in frame["unreadable"]])
     unreadable.report(bad, rows, strict=strict, fate="have no answer")
     _note_unknown(frame.get("unknown"), rows, loaded.clf.unknown)
@@ -71,30 +100,36 @@ def predict(
     if places := [place for place, name in enumerate(frame) if str(name).startswith(_AT_EPSILON)]:
         frame.insert(places[-1] + 1, "epsilon", epsilon)
     console = Console()
-    if output is not None and written is not None:
-        write(output, packed(frame, "jsonl" if json else written, harmless=safe))
-        Console(stderr=True).print(f"written: {output}, {len(frame):,} rows", highlight=False, soft_wrap=True)
+    if output is not None and file_form is not None:
+        write(output, packed(frame, "jsonl" if json else file_form, harmless=safe))
+        print_written(f"{output}, {len(frame):,} rows")
     elif json or not console.is_terminal:
         typer.echo(packed(frame, "jsonl" if json else "csv", harmless=safe).decode(), nl=False)
     else:
         empty = [name for name in _NOTES if name in frame and frame[name].isna().all()]
         show(frame.drop(columns=["epsilon", *empty], errors="ignore"), epsilon, console)
-        if loaded.task == LABELS:
+        if loaded.task == "labels":
             console.print("-o FILE.csv also writes the probability of each label and the decision on it")
     unreadable.end(bad)
 
 
-def _predicted(
-    clf: Estimator, rows: Rows, epsilon: float, *, private: bool, probabilities: bool, **asked: Any
+def _predict_rows(
+    clf: Estimator, rows: Rows, epsilon: float, *, private: bool, probabilities: bool, **levels: Any
 ) -> pd.DataFrame:
-    """What is predicted of each row; many rows a part at a time, so that it can be said how far it is."""
+    """The prediction of each row; many rows a part at a time, to show progress."""
+    import numpy as np
+    import pandas as pd
+
+    from dwac.estimator.evaluation import predict as predict_rows
+    from dwac.training.progress import rows_bar
+
     frames: list[pd.DataFrame] = []
     with rows_bar("predicting", len(rows), show="auto" if len(rows) > AT_ONCE else False) as done:
         for start in range(0, len(rows), AT_ONCE):
             part = rows if len(rows) <= AT_ONCE else rows.take(np.arange(start, min(start + AT_ONCE, len(rows))))
             found = predict_rows(clf, part.X, private=True if private else None)
-            frame = found.frame(epsilon, **asked)
-            if probabilities and clf.target_.kind != LABELS:  # of several labels they are there already
+            frame = found.frame(epsilon, **levels)
+            if probabilities and clf.target_.kind != "labels":  # of several labels they are there already
                 names = [f"probability_{label}" for label in clf.target_.names.tolist()]
                 more = pd.DataFrame(found.probabilities, columns=names)
                 notes = [name for name in _NOTES if name in frame]
@@ -106,6 +141,8 @@ def _predicted(
 
 def _note_unknown(unknown: pd.Series[Any] | None, rows: Rows, policy: str) -> None:
     """Say how many rows have values that training never had."""
+    import numpy as np
+
     there = [] if unknown is None or policy == "refuse" else np.flatnonzero(unknown.notna()).tolist()
     if there:
         assert unknown is not None
@@ -116,21 +153,6 @@ def _note_unknown(unknown: pd.Series[Any] | None, rows: Rows, policy: str) -> No
                 "them, and --unknown refuse refuses such rows"
             ]
         )
-
-
-def _asked(quantiles: str | None, task: str) -> dict[str, list[float]]:
-    """The quantiles to write, checked."""
-    if quantiles is None:
-        return {}
-    if task != NUMBERS:
-        raise InputError(f"--quantiles are for models of numbers; this one predicts {task}; leave it out")
-    try:
-        levels = [float(level) for level in quantiles.split(",")]
-    except ValueError:
-        levels = []
-    if not levels or not all(0 < level < 1 for level in levels):
-        raise InputError(f"--quantiles must be numbers between 0 and 1, such as 0.1,0.5,0.9; got {quantiles!r}")
-    return {"quantiles": levels}
 
 
 def show(frame: pd.DataFrame, epsilon: float, console: Console) -> None:
@@ -150,6 +172,10 @@ def show(frame: pd.DataFrame, epsilon: float, console: Console) -> None:
 
 
 def _cell(name: str, value: Any) -> str:
+    import pandas as pd
+
+    from dwac.estimator.evaluation import amount
+
     if name not in _NOTES and not isinstance(value, list) and pd.isna(value):
         return "–"
     if isinstance(value, list):

@@ -3,61 +3,99 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import pandas as pd
+import typer
 from rich.console import Console
 
-from dwac import report as reports
-from dwac.cli import unreadable
-from dwac.cli.options import (
-    told,
-)
-from dwac.cli.output import print_notes
-from dwac.errors import InputError
-from dwac.estimator import DWACClassifier
-from dwac.estimator.targets import LABELS, NUMBERS
-from dwac.estimator.worth import kept_column
-from dwac.reading import Estimator, Rows, load, read
+from dwac.cli import options, unreadable
+from dwac.cli.output import print_notes, print_written
+from dwac.errors import EPSILON, InputError
+
+if TYPE_CHECKING:
+    from dwac.reading import Estimator, Rows
 
 
 def report(
-    *,
-    model: Path,
-    data: str,
-    output: Path,
-    target: list[str] | None,
-    unlike: str | None,
-    check_labels: str | None,
-    title: str | None,
-    by: str | None,
-    epsilon: float,
-    k: int,
-    cases: int,
-    private: bool,
-    text: str | None,
-    ids: str | None,
-    device: str,
-    expect: str | None,
-    form: str | None,
-    encoding: str,
-    unlabelled: str,
-    separator: str | None,
-    decimal: str | None,
-    day_first: bool | None,
-    sheet: str | None,
-    strict: bool,
+    model: options.Model,
+    data: options.Data,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The HTML file to write.")] = Path(
+        "report.html"
+    ),
+    target: options.Target = None,
+    unlike: Annotated[
+        str | None, typer.Option(metavar="DATA", help="Data of another kind, to see whether its typicality is low.")
+    ] = None,
+    check_labels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA",
+            help="Judge the labels of these rows, usually the training data, out of fold. Five models are trained.",
+        ),
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="The heading; by default the name of the model.")] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Compare groups of training examples by worth: a column of the training data that the model holds, "
+            "such as a clinic. By default columns whose names sound like groups of people.",
+        ),
+    ] = None,
+    epsilon: options.Epsilon = EPSILON,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of training examples to show per prediction.")] = 5,
+    cases: Annotated[
+        int, typer.Option(min=0, help="Number of typical, doubtful and wrong predictions to explain.")
+    ] = 3,
+    private: options.Private = False,
+    text: options.Text = None,
+    ids: options.Id = None,
+    device: options.Device = "auto",
+    expect: options.Expect = None,
+    form: options.Format = None,
+    encoding: options.Encoding = "utf-8",
+    unlabelled: options.Unlabelled = "refuse",
+    separator: options.Separator = None,
+    decimal: options.Decimal = None,
+    day_first: options.DayFirst = None,
+    sheet: options.Sheet = None,
+    strict: options.Strict = False,
 ) -> None:
-    """The work of `dwac report`; for its options see `dwac.cli.commands.report`."""
+    """Write a report to read, mail or print: one HTML file that needs no network.
+
+    It shows results on DATA, whose target must be known. The first page says in plain words what the model does, how
+    good and how sure it is, and where not to trust it. Then come measures for data scientists, explained predictions,
+    and the most and the least helpful training examples. Classes: also a map, and training labels that look wrong. The
+    model was trained on those labels, and misses wrong ones that it has memorised. --check-labels finds them.
+
+    Rows of DATA that were used in training are left out, so you may give the file that was trained on with --test-size.
+    Rows that cannot be read are left out, too; the exit code is then 3.
+
+    Examples:
+
+    dwac report model/ test.csv -o report.html
+
+    dwac report model/ test.csv --check-labels train.csv
+
+    dwac report model/ test.csv --by clinic     # whose data carries the model
+
+    dwac report model/ people.csv --unlike martians.csv --title "Who earns more?"
+    """
+    options.check_rows(model, form, data, unlike, check_labels)
+    options.check_file(output, "-o")
+    from dwac import report as reports
+    from dwac.estimator import DWACClassifier
+    from dwac.estimator.worth import kept_column
+    from dwac.reading import load, read
+
     loaded = load(model, device=device, expect=expect)
-    if check_labels is not None and loaded.task in (LABELS, NUMBERS):
+    if check_labels is not None and loaded.task in ("labels", "numbers"):
         raise InputError(f"--check-labels is for models of classes; this one predicts {loaded.task}; leave it out")
-    so: dict[str, Any] = {"told": told(separator, decimal, day_first), "encoding": encoding}
+    written = options.writing_of(form, encoding, separator, decimal, day_first, sheet)
     if by is not None:
         kept_column(loaded.clf, by, "--by")  # an error before the work
-    of: dict[str, Any] = {**so, "target": target, "text": text, "ids": ids, "form": form, "unlabelled": unlabelled}
-    rows = read(data, like=loaded, labelled=True, sheet=sheet, **of)
+    roles: dict[str, Any] = {"target": target, "text": text, "ids": ids, "unlabelled": unlabelled}
+    rows = read(data, like=loaded, labelled=True, **roles, **written)
     print_notes(rows.notes)
     hidden = private or loaded.clf.private_
     given = len(rows)
@@ -71,16 +109,16 @@ def report(
         note = f"{left}; {note}" if note else left
     strange = None
     if unlike is not None:
-        others = read(unlike, like=loaded, labelled=False, **so)
+        others = read(unlike, like=loaded, labelled=False, encoding=encoding, told=written["told"])
         strange = _readable(loaded.clf, others, strict=strict)[0].X
     issues = None
     if check_labels is not None:
-        judged = read(check_labels, like=loaded, labelled=True, **of)
+        judged = read(check_labels, like=loaded, labelled=True, **roles, **(written | {"sheet": None}))
         judged = _readable(loaded.clf, judged, strict=strict)[0]
         assert isinstance(loaded.clf, DWACClassifier)
         issues = reports.label_issues(loaded.clf, judged.X, judged.y, ids=judged.ids)
     with console.status(f"predicting {len(rows):,} rows …"):
-        written = reports.write(
+        file = reports.write(
             loaded.clf,
             rows.X,
             rows.y,
@@ -96,12 +134,8 @@ def report(
             issues=issues,
             by=by,
         )
-    size = written.stat().st_size / 1e6
-    console.print(
-        f"written: {written}, on {len(rows):,} row{'s' * (len(rows) != 1)}, {size:.1f} MB",
-        highlight=False,
-        soft_wrap=True,
-    )
+    size = file.stat().st_size / 1e6
+    print_written(f"{file}, on {len(rows):,} row{'s' * (len(rows) != 1)}, {size:.1f} MB")
     unreadable.end(bad)
 
 
@@ -118,6 +152,11 @@ def fresh(clf: Estimator, rows: Rows, name: str, *, private: bool = False) -> tu
 
     private: the note reveals neither how many rows were used in training nor whether any were.
     """
+    import numpy as np
+    import pandas as pd
+
+    from dwac import report as reports
+
     names: pd.Index[Any] = pd.Index(rows.ids, tupleize_cols=False)
     met = reports.seen(clf, names, clf.embed(rows.X))
     if private and not met.all():

@@ -4,54 +4,104 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from dwac._checks import percent
-from dwac.cli.options import told
+from dwac.cli import options
 from dwac.cli.output import print_json
 from dwac.cli.unreadable import SOME_UNREADABLE
-from dwac.errors import InputError
-from dwac.scoring.engines import engine
-from dwac.scoring.pieces import Done
-from dwac.scoring.run import Run, default_workers, prepare
-from dwac.scoring.task import UNREADABLE
-from dwac.training import progress as pace
+from dwac.errors import EPSILON, InputError
+
+if TYPE_CHECKING:
+    from dwac.scoring.pieces import Done
+    from dwac.scoring.run import Run
 
 _NAMED = 5  # pieces that failed whose reasons are shown
 
 
 def score(
-    *,
-    model: str,
-    data: str,
-    output: str,
-    epsilon: float,
-    probabilities: bool,
-    voters: int,
-    quantiles: str | None,
-    private: bool,
-    text: str | None,
-    ids: str | None,
-    form: str | None,
-    encoding: str,
-    separator: str | None,
-    decimal: str | None,
-    day_first: bool | None,
-    name: str,
-    workers: int | None,
-    threads: int,
-    address: str | None,
-    unknown: str | None,
-    device: str,
-    expect: str | None,
-    strict: bool,
-    overwrite: bool,
-    json: bool,
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A model folder; every worker must see it under this path.")
+    ],
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="Parquet, CSV, TSV or JSON Lines (also .gz, .zst): a file, a folder, a glob such as 'rows/*.csv', or "
+            "a URL such as s3://bucket/rows/.",
+        ),
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="OUT", help="The folder of Parquet shards to write: a path or URL.")
+    ],
+    epsilon: options.Epsilon = EPSILON,
+    probabilities: options.Probabilities = False,
+    voters: Annotated[
+        int, typer.Option(min=0, metavar="K", help="Also the K training examples with the largest votes on each row.")
+    ] = 0,
+    quantiles: options.Quantiles = None,
+    private: options.Rounded = False,
+    text: options.Text = None,
+    ids: options.Id = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", help=f"{', '.join(options.SCORED_FORMATS)}; by default from the file names."),
+    ] = None,
+    encoding: options.Encoding = "utf-8",
+    separator: options.Separator = None,
+    decimal: options.Decimal = None,
+    day_first: options.DayFirst = None,
+    name: Annotated[
+        str, typer.Option("--engine", help=f"What runs the work: {', '.join(options.ENGINES)}. local: processes here.")
+    ] = "local",
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Processes; by default one per core, or one per GPU.")
+    ] = None,
+    threads: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="Threads of each process; with other numbers, last digits may differ."),
+    ] = 1,
+    address: Annotated[
+        str | None, typer.Option(metavar="URL", help="Of a Ray, Dask or Spark cluster that already runs.")
+    ] = None,
+    unknown: options.Unknown = None,
+    device: options.Device = "auto",
+    expect: options.Expect = None,
+    strict: options.Strict = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another run that OUT holds.")] = False,
+    json: options.Json = False,
 ) -> None:
-    """The work of `dwac score`; for its options see `dwac.cli.commands.score`."""
+    """Predict any number of rows into a folder of Parquet shards, and say how far to trust each.
+
+    The columns are those of `dwac predict`. Without --id, `id` is the number of the row in its file and `file` names
+    that file. Read them all with pandas.read_parquet("scores/") or any other reader of Parquet.
+
+    The data may be larger than memory: it is scored in pieces of some 30,000 rows or more, each of which becomes one
+    shard, written whole or not at all. If the run is stopped, start it again: it goes on where it was, and ends with
+    the same bytes, whatever the engine and the number of workers.
+
+    Rows that cannot be read are in OUT/_unreadable with the reason, and the exit code is 3. If a file is damaged or
+    lacks columns, all others are finished, and the exit code is 1; repair it and run again.
+
+    Examples:
+
+    dwac score model/ rows.csv -o scores/
+
+    dwac score model/ 's3://bucket/rows/*.parquet' -o s3://bucket/scores/ --id customer --workers 16
+
+    dwac score /shared/model s3://bucket/rows/ -o s3://bucket/scores/ --engine ray --address auto
+    """
+    options.check_model(model)
+    options.check_choice("format", form, options.SCORED_FORMATS)
+    options.check_choice("engine", name, options.ENGINES)
+    options.check_data(data)
+    from dwac.reading import notation
+    from dwac.scoring.engines import engine
+    from dwac.scoring.run import default_workers, prepare
+
     engine(name)  # an error before any work, if it is not installed
     console = Console(stderr=True)
     run = prepare(
@@ -66,7 +116,7 @@ def score(
         epsilon=epsilon,
         probabilities=probabilities,
         voters=voters,
-        quantiles=_levels(quantiles),
+        quantiles=options.levels_of(quantiles),
         id=ids,
         text=text,
         private=True if private else None,
@@ -74,29 +124,20 @@ def score(
         device=device,
         expect=expect,
         threads=threads,
-        separator=told(separator, decimal, day_first).separator,
+        separator=notation(separator, decimal, day_first).separator,
         decimal=decimal,
         day_first=day_first,
     )
     workers = workers or default_workers(run.task.request)
     began = time.perf_counter()
-    console.print(_begins(run, workers, name), highlight=False, soft_wrap=True)
+    console.print(_plan_line(run, workers, name), highlight=False, soft_wrap=True)
     results = run.results(name, workers, {"address": address})
-    for _ in _shown(run, results, console):
+    for _ in _show_progress(run, results, console):
         pass
-    _end(run, time.perf_counter() - began, console, json=json)
+    _finish(run, time.perf_counter() - began, console, json=json)
 
 
-def _levels(quantiles: str | None) -> tuple[float, ...]:
-    try:
-        return tuple(float(level) for level in quantiles.split(",")) if quantiles else ()
-    except ValueError:
-        raise InputError(
-            f"--quantiles must be numbers between 0 and 1, such as 0.1,0.5,0.9; got {quantiles!r}"
-        ) from None
-
-
-def _begins(run: Run, workers: int, name: str) -> str:
+def _plan_line(run: Run, workers: int, name: str) -> str:
     """What is to be done, in a sentence."""
     n, left = len(run.pieces), len(run.pending)
     files = len({piece.file for piece in run.pieces})
@@ -105,8 +146,11 @@ def _begins(run: Run, workers: int, name: str) -> str:
     return f"scoring {files:,} file{'s' if files > 1 else ''} in {n:,} piece{'s' if n > 1 else ''} by {where}{earlier}"
 
 
-def _shown(run: Run, results: Iterator[Done], console: Console) -> Iterator[Done]:
+def _show_progress(run: Run, results: Iterator[Done], console: Console) -> Iterator[Done]:
     """The results, while progress is shown: a bar on a terminal, else a line every half minute."""
+    from dwac._checks import percent
+    from dwac.training import progress as pace
+
     size = {piece.number: max(piece.size, 1) for piece in run.pending}
     total, began = sum(size.values()), time.perf_counter()
     if console.is_terminal:
@@ -153,7 +197,7 @@ def duration(seconds: float) -> str:
     return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def _ended(run: Run, seconds: float) -> str:
+def _result_line(run: Run, seconds: float) -> str:
     """What was written, in a sentence."""
     rows, n = run.summary.rows, len(run.pending) - len(run.summary.failed)
     if not run.pending:
@@ -164,8 +208,10 @@ def _ended(run: Run, seconds: float) -> str:
     return f"written: {run.task.out}, {rows:,} rows in {n:,} shard{'' if n == 1 else 's'}; {duration(seconds)}{rate}"
 
 
-def _end(run: Run, seconds: float, console: Console, *, json: bool) -> None:
+def _finish(run: Run, seconds: float, console: Console, *, json: bool) -> None:
     """Say what came of it, and exit with the code that programs look at."""
+    from dwac.scoring.task import UNREADABLE
+
     summary, out = run.summary, run.task.out
     failed = {done.piece: done.error for done in summary.failed}
     files = {piece.number: piece for piece in run.pieces}
@@ -183,7 +229,7 @@ def _end(run: Run, seconds: float, console: Console, *, json: bool) -> None:
             }
         )  # fmt: skip
     else:
-        console.print(_ended(run, seconds), highlight=False, soft_wrap=True)
+        console.print(_result_line(run, seconds), highlight=False, soft_wrap=True)
     if failed:
         reasons = list(dict.fromkeys(failed.values()))
         for error in reasons[:_NAMED]:

@@ -11,14 +11,13 @@ import typer
 from rich.console import Console
 
 from dwac._machine import cores
-from dwac.cli.early import check_model
-from dwac.cli.listening import is_loopback, listen, read_token, url_of
-from dwac.cli.options import DeviceOption, ExpectOption, ModelArgument, UnknownOption
+from dwac.cli import options
+from dwac.cli.listening import is_loopback, listen, needs_server, read_token, url_of
 from dwac.errors import InputError
 
 
 def serve(
-    model: ModelArgument,
+    model: options.Model,
     host: Annotated[
         str, typer.Option(help="Address to listen on; any address except loopback needs a token.")
     ] = "127.0.0.1",
@@ -26,18 +25,15 @@ def serve(
     token_file: Annotated[
         Path | None, typer.Option(help="File whose first line is the bearer token; or set DWAC_TOKEN.")
     ] = None,
-    private: Annotated[
-        bool,
-        typer.Option("--private", help="Show labels and rounded shares only; always on for private models."),
-    ] = False,
+    private: options.Private = False,
     rows: Annotated[int | None, typer.Option(min=1, help="Maximum rows per request; by default 256.")] = None,
     body_bytes: Annotated[int | None, typer.Option(min=1, help="Maximum bytes per request; by default 4 MiB.")] = None,
     seconds: Annotated[
         float | None, typer.Option(min=0.01, help="Maximum seconds to wait for an answer; by default 10.")
     ] = None,
-    unknown: UnknownOption = None,
-    device: DeviceOption = "auto",
-    expect: ExpectOption = None,
+    unknown: options.Unknown = None,
+    device: options.Device = "auto",
+    expect: options.Expect = None,
     threads: Annotated[
         int | None,
         typer.Option(min=1, help="CPU threads of each worker's model; by default all cores except one, divided."),
@@ -69,17 +65,13 @@ def serve(
 
     dwac serve model/ --workers 4 --monitor-state monitor/
     """
-    check_model(model)
-    try:
+    options.check_model(model)
+    with needs_server("serve"):
         from dwac.server import Limits
         from dwac.server.gate import LOOPBACK
         from dwac.server.run import serve as run
         from dwac.server.watch import prepare_folder
         from dwac.server.workers import Plan, Supervisor
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "dwac":
-            raise
-        raise InputError(f"dwac serve needs {error.name}: pip install 'dwac[server]'") from None
     token, local = read_token(token_file), is_loopback(host)
     if not local and token is None:
         raise InputError(

@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Annotated
 
-from rich.console import Console
+import typer
 
+from dwac.cli import options
 from dwac.cli.forget import names_of
-from dwac.cli.output import print_json, refuse_occupied, written_line
-from dwac.reading import Model, load
-from dwac.storage import fingerprint
+from dwac.cli.output import print_json, print_lines, written_line
+from dwac.errors import InputError
 
 
 def silence(
-    *, model: Path, ids: list[str], output: Path, overwrite: bool, device: str, expect: str | None, json: bool
+    model: options.Model,
+    ids: Annotated[list[str], typer.Argument(metavar="ID…", help="The ids of the rows that shall not vote.")],
+    output: options.EditedFolder = None,
+    overwrite: options.Overwrite = False,
+    device: options.Device = "auto",
+    expect: options.Expect = None,
+    json: options.Json = False,
 ) -> None:
-    """The work of `dwac silence`; for its options see `dwac.cli.commands.silence`."""
-    refuse_occupied(output, overwrite=overwrite)
+    """Let training rows vote no more, such as wrong labels, while calibration stays as it is.
+
+    Nothing is trained. Rows that calibrate go on doing so, as they were labelled: whichever rows you choose,
+    prediction sets and intervals promise what they did. To delete somebody's data use dwac forget, which removes rows
+    from calibration as well.
+
+    Example:
+
+    dwac silence model/ 17 203 -o model-2/
+    """
+    options.check_model(model)
+    if output is None:
+        raise InputError("silence writes a new model folder; say where: -o FOLDER")
+    options.refuse_occupied(output, overwrite=overwrite)
+    from dwac.reading import Model, load
+    from dwac.storage import fingerprint
+
     loaded = load(model, device=device, expect=expect)
     clf, names = loaded.clf, names_of(loaded.clf, ids, "silenced")
     clf.silence(names)
@@ -28,9 +49,10 @@ def silence(
         facts = {"silenced": len(names), "voters": voters, "calibration": rows}
         print_json({"model": str(written), "fingerprint": fingerprint(written), **facts})
         return
-    for line in (
-        f"silenced: {len(names):,} row{'s' * (len(names) != 1)}; {voters:,} vote",
-        f"calibration keeps its {rows:,} rows as they were labelled, so sets and intervals promise what they did",
-        written_line(written),
-    ):
-        Console().print(line, highlight=False, markup=False, soft_wrap=True)
+    print_lines(
+        [
+            f"silenced: {len(names):,} row{'s' * (len(names) != 1)}; {voters:,} vote",
+            f"calibration keeps its {rows:,} rows as they were labelled, so sets and intervals promise what they did",
+            written_line(written),
+        ]
+    )

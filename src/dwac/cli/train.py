@@ -6,87 +6,238 @@ import logging
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
+import typer
 from rich.console import Console
 
-from dwac import training
-from dwac.cli import batches, tasks, unreadable
-from dwac.cli.described import (
-    columns_of_table,
-    left_aside,
-    show_rows,
-    show_training,
-    show_warnings,
-    summary,
-)
-from dwac.cli.early import kinds_of
-from dwac.cli.options import told
-from dwac.cli.output import print_json, print_notes, progress_printed, refuse_occupied
-from dwac.errors import InputError
-from dwac.estimator.evaluation import evaluate, predict
-from dwac.estimator.settings import SMALL_TABLE
-from dwac.estimator.streams import Stream
-from dwac.nn.ranks import is_first, processes_joined
-from dwac.reading import Estimator, Model, Rows, columns_of, is_dataset, read, read_dataset
+from dwac.cli import options, unreadable
+from dwac.cli.output import print_json, print_notes, progress_printed
+from dwac.errors import EPSILON, InputError
+
+if TYPE_CHECKING:
+    from dwac.estimator.streams import Stream
+    from dwac.reading import Estimator, Rows, Streamed
 
 _NUMBERED = (
     "--shards without --id: rows go by row numbers, which shift when one is taken out of the file; give --id COLUMN"
 )
 
 
+def _voters(value: str | None) -> str | None:
+    if value is None or value in ("all", "auto") or (value.isdecimal() and int(value) > 0):
+        return value
+    raise typer.BadParameter(f"must be all, auto or a whole number of at least 1; got {value!r}")
+
+
+def _refuse_beside_shards(asked: dict[str, bool], *, private: bool) -> None:
+    """Refuse options that --shards cannot be combined with."""
+    wrong = [name for name, given in asked.items() if given]
+    if wrong:
+        raise InputError(
+            f"with --shards, leave out {wrong[0]}: each shard has one network, trained alone, and all rows vote"
+        )
+    if private:
+        raise InputError(
+            "--shards is for `dwac forget --exact`, which needs the rows of the model, and --private stores none; "
+            "leave out one of them"
+        )
+
+
 def train(
-    *,
-    data: str,
-    output: Path,
-    target: list[str] | None,
-    task: str | None,
-    order: str | None,
-    text: str | None,
-    ids: str | None,
-    groups: str | None,
-    ignore: list[str] | None,
-    kind: list[str] | None,
-    unlabelled: str,
-    test_size: float,
-    epsilon: float,
-    epochs: int | None,
-    ensemble_size: int | None,
-    shards: int | None,
-    voters: str | None,
-    cross_fit: bool | None,
-    class_conditional: bool,
-    class_weight: list[str] | None,
-    fast: bool,
-    encoder: str,
-    unknown: str | None,
-    seed: int,
-    private: bool,
-    overwrite: bool,
-    device: str,
-    form: str | None,
-    encoding: str,
-    separator: str | None,
-    decimal: str | None,
-    day_first: bool | None,
-    sheet: str | None,
-    json: bool,
-    checkpoint: Path | None,
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="A CSV, TSV, JSON Lines, Parquet or Excel file (also .gz, .zst, .zip); a folder, a "
+            "quoted glob or a URL of Parquet files, which are read in batches and may be larger than memory; a folder "
+            "of images with one folder per class, FOLDER/CLASS/*.png; a text file with one label, tab and "
+            "text per line; or - for standard input.",
+        ),
+    ],
+    output: options.Folder,
+    target: options.Target = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(options.TASKS),
+            callback=options.one_of(options.TASKS),
+            help="What the target is: classes, ordered labels, several labels at once, or numbers; by default found "
+            "from its values.",
+        ),
+    ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option(metavar="LOW,…,HIGH", help="The order of ordered labels that are texts; needs --task ordered."),
+    ] = None,
+    text: options.Text = None,
+    ids: options.Id = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="The column that says which rows belong together, such as a patient: they stay together in folds, "
+            "validation, calibration and test. It is not learned from.",
+        ),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", metavar="COLUMN", help="A column that is not to be learned from; may be repeated."),
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind",
+            metavar="COLUMN=KIND",
+            help=f"What a column holds, where it is not found right: {', '.join(options.KINDS)}; may be repeated.",
+        ),
+    ] = None,
+    unlabelled: options.Unlabelled = "refuse",
+    test_size: Annotated[
+        float, typer.Option(min=0, help="Hold out this share (or number) of rows, and test the model on them.")
+    ] = 0,
+    epsilon: options.Epsilon = EPSILON,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of epochs; by default depends on the data.")
+    ] = None,
+    ensemble_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of networks that vote together: more are more accurate and slower."),
+    ] = None,
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="Train this many networks, each on its own part of the rows, so that `dwac forget --exact` can train "
+            "again just those that saw a row; give --id.",
+        ),
+    ] = None,
+    voters: Annotated[
+        str | None,
+        typer.Option(
+            metavar="all|auto|N",
+            callback=_voters,
+            help="Who votes: all training rows; N of them, each with the votes of the rows like it; or auto: all up "
+            "to 20,000, beyond that as few as validation rows allow. Few make a small and fast model. By default all, "
+            "or auto if rows are read in batches.",
+        ),
+    ] = None,
+    cross_fit: Annotated[
+        bool | None,
+        typer.Option(
+            help="Cross-fit a small table: every row trains, votes and calibrates. By default below 4,000 rows, "
+            "unless an option says how to train.",
+            show_default=False,
+        ),
+    ] = None,
+    class_conditional: Annotated[
+        bool,
+        typer.Option(
+            "--class-conditional", help="Calibrate each class separately: sets miss a share ε within each class."
+        ),
+    ] = False,
+    class_weight: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--class-weight",
+            metavar="balanced|LABEL=N",
+            help="Let each row of a class count N times, in training and in the vote; repeat it for other classes. "
+            "balanced: every class counts the same in total.",
+        ),
+    ] = None,
+    fast: Annotated[
+        bool,
+        typer.Option("--fast", help="Train one network for a few epochs: faster, and less accurate."),
+    ] = False,
+    encoder: Annotated[
+        str, typer.Option(help="auto, or for example tabular:paper, image:resnet18, image:FOLDER, huggingface:FOLDER.")
+    ] = "auto",
+    unknown: options.Unknown = None,
+    seed: Annotated[int, typer.Option("--seed", "--random-state", min=0, max=2**32 - 1, help="Random seed.")] = 0,
+    private: Annotated[
+        bool, typer.Option("--private", help="Store no training examples; the model then gives rounded answers only.")
+    ] = False,
+    overwrite: options.Overwrite = False,
+    device: options.Device = "auto",
+    form: options.Format = None,
+    encoding: options.Encoding = "utf-8",
+    separator: options.Separator = None,
+    decimal: options.Decimal = None,
+    day_first: options.DayFirst = None,
+    sheet: options.Sheet = None,
+    json: options.Json = False,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Written after each epoch; the same command resumes from it. Over processes by default "
+            "FOLDER.checkpoint.",
+        ),
+    ] = None,
 ) -> None:
-    """The work of `dwac train`; for its options see `dwac.cli.commands.train`."""
-    if data == "-" and processes_joined():
+    """Train a model on your data.
+
+    What the target is, is found from its values: fractions, and many different numbers, are numbers to predict; texts
+    and few numbers are classes; several target columns of 0 and 1, and lists in JSON Lines, are several labels at once.
+    --task says otherwise; --task labels reads cells such as a|b as two labels, and an empty cell as none.
+
+    What is said of separator, decimal mark and order of dates, or found, is kept with the model: later files are read
+    in the same way, unless they say otherwise.
+
+    Examples:
+
+    dwac train people.csv --target income -o model/ --test-size 0.2
+
+    dwac train houses.csv --target price -o model/     # numbers: predictions with intervals
+
+    dwac train songs.csv -t happy -t calm -t sad -o model/     # several labels at once: columns of 0 and 1
+
+    dwac train films.csv --target stars --task ordered -o model/     # texts: --order low,mid,high
+
+    dwac train sales.xlsx --sheet 2024 --target won -o model/ --ignore customer --unlabelled drop
+
+    dwac train visits.csv --target outcome --groups patient -o model/     # several rows of one patient
+
+    dwac train rare.csv --target fault -o model/ --class-weight balanced --class-conditional
+
+    dwac train photos/ -o model/     # photos/cat/1.png, photos/dog/7.jpg, …
+
+    dwac train reviews.txt -o model/     # label, tab, text
+
+    dwac train people.csv --target income -o model/ --voters auto     # few rows vote for all, if there are many
+
+    dwac train people.csv --target income --id name -o model/ --shards 4     # so that rows can be deleted exactly
+
+    dwac train 'rows/*.parquet' --target income -o model/     # larger than memory: read in batches; also s3://…
+
+    torchrun --nproc-per-node 2 -m dwac.training photos/ -o model/     # two processes, which share every batch
+    """
+    options.refuse_occupied(output, overwrite=overwrite)
+    options.check_choice("format", form, options.FORMATS)
+    kinds_said = options.kinds_of(kind)
+    options.check_data(data)
+    if shards is not None:
+        _refuse_beside_shards(
+            {
+                "--cross-fit": cross_fit is True,
+                "--voters": voters not in (None, "all"),
+                "--ensemble-size": ensemble_size is not None,
+                "--checkpoint": checkpoint is not None,
+            },
+            private=private,
+        )
+    from dwac.cli import described, tasks
+    from dwac.estimator.evaluation import evaluate, predict
+    from dwac.nn import ranks
+    from dwac.reading import Model, columns_of, is_dataset, read, read_dataset
+
+    if data == "-" and ranks.processes_joined():
         raise InputError("processes need a file that each can read; got standard input; save it to a file")
-    console = Console(quiet=json or not is_first())
-    refuse_occupied(output, overwrite=overwrite)
-    ranks = [label for label in (order or "").split(",") if label.strip()]
-    chosen: dict[str, Any] = {"task": task, "order": ranks, "ignore": ignore or [], "kinds": kinds_of(kind)}
-    written = told(separator, decimal, day_first)
-    streamed = None
+    console = Console(quiet=json or not ranks.is_first())
+    labels = [label for label in (order or "").split(",") if label.strip()]
+    meaning: dict[str, Any] = {"task": task, "order": labels, "ignore": ignore or []}
+    dataset: Streamed | None = None
     if is_dataset(data, form):
-        day = None if day_first is None else "day-first" if day_first else "month-first"
         _refuse_for_batches(
             unlabelled,
             kind=kind,
@@ -94,18 +245,17 @@ def train(
             decimal=decimal,
             separator=separator,
             groups=groups,
-            **({day: True} if day else {}),
+            **({} if day_first is None else {"day-first" if day_first else "month-first": True}),
         )
-        asked = columns_of(target, text, ids)
-        del chosen["kinds"]
-        streamed = read_dataset(data, asked, test_size=test_size, seed=seed, **chosen)
-        rows = streamed.rows
+        dataset = read_dataset(data, columns_of(target, text, ids), test_size=test_size, seed=seed, **meaning)
+        rows = dataset.rows
     else:
-        chosen |= {"told": written, "sheet": sheet, "unlabelled": unlabelled, "form": form, "encoding": encoding}
-        rows = read(data, target=target, text=text, ids=ids, groups=groups, **chosen)
+        meaning |= options.writing_of(form, encoding, separator, decimal, day_first, sheet)
+        meaning |= {"kinds": kinds_said, "unlabelled": unlabelled}
+        rows = read(data, target=target, text=text, ids=ids, groups=groups, **meaning)
     tasks.check(rows, data)
     name = rows.kind if encoder == "auto" else encoder
-    quick = tasks.quick(rows, len(rows) if streamed is None else streamed.stream.n, name) if fast else {}
+    quick = tasks.quick(rows, len(rows) if dataset is None else dataset.stream.n, name) if fast else {}
     if shards is not None:
         quick.pop("ensemble_size", None)  # each shard has one network
     clf = tasks.estimator(
@@ -123,41 +273,35 @@ def train(
             "random_state": seed,
             "checkpoint": _checkpoint(rows, output, checkpoint),
         }
-        | ({} if streamed is None else batches.settings_of(rows)),
+        | ({"ordered": True} if dataset is not None and rows.task == "ordered" else {}),  # files do not say it
     )
     with unreadable.located(rows):
-        kinds, aside, notes = columns_of_table(rows)
+        kinds, unused, notes = described.columns_of_table(rows)
     rows = replace(rows, notes=(*rows.notes, *notes))
-    aside = left_aside(rows, aside)
-    if streamed is None:
-        show_rows(rows, data, kinds, aside, console)
-        parts = _held_out(rows, test_size, seed)
-        kept, held = rows.take(parts[0]), rows.take(parts[1])
-    else:
-        batches.show_dataset(streamed, data, kinds, aside, console)
-        kept, held = streamed.test, streamed.test
-    if is_first():
+    aside = {**rows.aside, **unused}
+    described.show_rows(rows, data, kinds, aside, console, dataset)
+    kept, held = _held_out(rows, test_size, seed) if dataset is None else (rows, dataset.test)
+    if ranks.is_first():
         numbered = shards is not None and ids is None and rows.kind != "image"  # images go by their paths
         print_notes([*rows.notes, *([_NUMBERED] if numbered else [])])
-        show_warnings(kept if streamed is None else rows)
+        described.show_warnings(kept)
     if fast and not json:
         console.print(tasks.quick_line(quick), highlight=False, soft_wrap=True)
     start = time.perf_counter()
     with progress_printed("Ctrl-C stops" if fast else "Ctrl-C stops, --fast is quicker"):
-        _fit(clf, kept if streamed is None else streamed.stream)
-    if not is_first():
+        _fit(clf, kept if dataset is None else dataset.stream)
+    if not ranks.is_first():
         return  # the first of several processes evaluates and writes
     seconds = time.perf_counter() - start
     Model(clf, rows.columns, rows.notation).save(output, include_examples=not private, overwrite=overwrite)
-    held = held if streamed is None else batches.judged(clf, held)
+    held = held if dataset is None else _with_known_labels(clf, held)
     test = evaluate(predict(clf, held.X), held.y, epsilon) if len(held) else None
-    validation = kept.take(_validation(clf, kept)) if streamed is None else batches.nobody(rows)
-    if streamed is not None:
-        batches.show_reading(clf, console)
-    show_training(clf, seconds, test, validation, output, console)
+    if dataset is not None:
+        described.show_stream(clf, console)
+    validation = _validation(clf, kept) if dataset is None else None
+    described.show_training(clf, seconds, test, validation, output, console)
     if json:
-        found = summary(rows, kinds, aside, clf, seconds, test, output)
-        print_json(found if streamed is None else found | batches.summary(streamed, clf))
+        print_json(described.summary(rows, kinds, aside, clf, seconds, test, output, dataset))
 
 
 def _given(**settings: Any) -> dict[str, Any]:
@@ -165,9 +309,9 @@ def _given(**settings: Any) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _refuse_for_batches(unlabelled: str, **options: Any) -> None:
+def _refuse_for_batches(unlabelled: str, **settings: Any) -> None:
     """Refuse options of files that are read as a whole."""
-    given = [f"--{name}" for name, value in options.items() if value]
+    given = [f"--{name}" for name, value in settings.items() if value]
     given += ["--unlabelled drop"] if unlabelled == "drop" else []
     if given:
         raise InputError(
@@ -181,6 +325,9 @@ def _checkpoint(rows: Rows, output: Path, asked: Path | None) -> Path | None:
 
     A small table is trained in seconds; it may be cross-fitted, which has no checkpoint.
     """
+    from dwac.estimator.settings import SMALL_TABLE
+    from dwac.nn.ranks import processes_joined
+
     if asked is not None or not processes_joined() or (rows.kind == "tabular" and len(rows) < SMALL_TABLE):
         return asked
     path = _default_checkpoint(output)
@@ -193,25 +340,32 @@ def _default_checkpoint(output: Path) -> Path:
     return output.absolute().with_name(f"{output.absolute().name}.checkpoint")
 
 
-def _held_out(rows: Rows, size: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _held_out(rows: Rows, size: float, seed: int) -> tuple[Rows, Rows]:
     """(training rows, test rows), drawn at random; classes keep one training row, or groups stay whole."""
-    n, asked = len(rows), size
-    wanted = round(asked * n) if asked < 1 else int(asked)
+    import numpy as np
+    import pandas as pd
+
+    from dwac.cli import tasks
+
+    n = len(rows)
+    wanted = round(size * n) if size < 1 else int(size)
     if rows.groups is None:
         order = np.random.RandomState(seed).permutation(n)
         test = order[~tasks.unique_rows(rows.take(order))][:wanted]
     else:
-        codes, found = pd.factorize(pd.Series(rows.groups, dtype=object))
-        place = np.random.RandomState(seed).permutation(len(found))[codes]
-        order, test = np.arange(n), np.flatnonzero(place < round(wanted / n * len(found)))
+        codes, groups = pd.factorize(pd.Series(rows.groups, dtype=object))
+        place = np.random.RandomState(seed).permutation(len(groups))[codes]
+        order, test = np.arange(n), np.flatnonzero(place < round(wanted / n * len(groups)))
     if n - len(test) < max(10, n // 20):
         raise InputError(f"--test-size {size:g} leaves {n - len(test)} of {n} rows for training; hold out fewer")
-    return np.setdiff1d(order, test), np.sort(test)
+    return rows.take(np.setdiff1d(order, test)), rows.take(np.sort(test))
 
 
 def _fit(clf: Estimator, rows: Rows | Stream) -> None:
     """Train. After Ctrl-C nothing is written, although the library would keep the unfinished model."""
-    log = logging.getLogger(training.__name__)
+    from dwac.reading import Rows
+
+    log = logging.getLogger("dwac.training")
     log.setLevel(logging.ERROR)
     try:
         if isinstance(rows, Rows):
@@ -225,6 +379,19 @@ def _fit(clf: Estimator, rows: Rows | Stream) -> None:
         raise KeyboardInterrupt
 
 
-def _validation(clf: Estimator, rows: Rows) -> NDArray[np.int64]:
-    """Which rows were used for early stopping."""
-    return np.flatnonzero(pd.Index(rows.ids).isin(clf.validation_ids_))
+def _validation(clf: Estimator, rows: Rows) -> Rows:
+    """The rows that were used for early stopping."""
+    import numpy as np
+    import pandas as pd
+
+    return rows.take(np.flatnonzero(pd.Index(rows.ids).isin(clf.validation_ids_)))
+
+
+def _with_known_labels(clf: Estimator, held: Rows) -> Rows:
+    """The test rows whose label is known; a file that is read as a whole keeps the others for training."""
+    import numpy as np
+    import pandas as pd
+
+    if held.task not in ("classes", "ordered") or not len(held):
+        return held
+    return held.take(np.flatnonzero(pd.Series(held.y).isin(clf.classes_.tolist())))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import typer
 
 from dwac.errors import InputError
-from dwac.reading import Rows
+
+if TYPE_CHECKING:
+    from dwac.reading import Rows
 
 SOME_UNREADABLE = 3  # the exit code
 
@@ -51,6 +52,8 @@ def end(unreadable: Mapping[int, str]) -> None:
 
 def without(rows: Rows, unreadable: Mapping[int, str]) -> Rows:
     """The rows that could be read; an error if there are none."""
+    import numpy as np
+
     if len(unreadable) == len(rows):
         row, why = next(iter(unreadable.items()))
         raise InputError(f"no row could be read; first {rows.where(row)}: {why}")

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pandas as pd
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dwac.cli import unreadable
-from dwac.cli.options import (
-    told,
-)
-from dwac.cli.output import form_of, packed, print_json, print_notes, write
-from dwac.drawing.records import kind_of, written
+from dwac.cli import options, unreadable
+from dwac.cli.output import packed, print_json, print_notes, print_written, write
 from dwac.errors import InputError
-from dwac.estimator.evaluation import predict
-from dwac.estimator.targets import LABELS, NUMBERS
-from dwac.estimator.worth import kept_column
-from dwac.reading import Estimator, Rows, load, read
-from dwac.report.seen import seen
-from dwac.report.worth import compared
 
-UTILITIES = {
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dwac.reading import Estimator, Rows
+
+_UTILITIES = {
     "probability": "probability of the true label, in percentage points",
     "log_probability": "log-probability of the true label, in hundredths",
     "accuracy": "accuracy, shared among votes by a rule, in percentage points",
@@ -34,50 +28,94 @@ _COLUMNS = 4  # of a record, on a terminal
 _COUNTS = ("examples", "size")
 _FIGURES = ("worth", "deviation", "standard_error", "if_removed", "relative")
 _OF = {
-    NUMBERS: "squared error taken off, in hundredths of the target's variance",
-    LABELS: "probability that a label is as it is, in percentage points",
+    "numbers": "squared error taken off, in hundredths of the target's variance",
+    "labels": "probability that a label is as it is, in percentage points",
 }
 
 
 def worth(
-    *,
-    model: Path,
-    data: str,
-    output: Path | None,
-    by: str | None,
-    method: str,
-    utility: str,
-    top: int,
-    target: list[str] | None,
-    text: str | None,
-    ids: str | None,
-    device: str,
-    expect: str | None,
-    form: str | None,
-    encoding: str,
-    unlabelled: str,
-    separator: str | None,
-    decimal: str | None,
-    day_first: bool | None,
-    sheet: str | None,
-    json: bool,
-    strict: bool,
+    model: options.Model,
+    data: options.Data,
+    output: options.Table = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="What groups of training examples are worth, such as all rows of one person or clinic: a column of "
+            "the training data that the model holds.",
+        ),
+    ] = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(options.METHODS),
+            callback=options.one_of(options.METHODS),
+            help="shapley: a fair share of what all add; banzhaf: the average over all sets of others; "
+            "leave_one_out: what removing this one alone would take away.",
+        ),
+    ] = "shapley",
+    utility: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(options.UTILITIES),
+            callback=options.one_of(options.UTILITIES),
+            help="What counts, of the true label; for classes. The worth for accuracy follows a rule and is no "
+            "Shapley value (unless by leave_one_out).",
+        ),
+    ] = "probability",
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many to show of each kind.")] = 10,
+    target: options.Target = None,
+    text: options.Text = None,
+    ids: options.Id = None,
+    device: options.Device = "auto",
+    expect: options.Expect = None,
+    form: options.Format = None,
+    encoding: options.Encoding = "utf-8",
+    unlabelled: options.Unlabelled = "refuse",
+    separator: options.Separator = None,
+    decimal: options.Decimal = None,
+    day_first: options.DayFirst = None,
+    sheet: options.Sheet = None,
+    json: options.Json = False,
+    strict: options.Strict = False,
 ) -> None:
-    """The work of `dwac worth`; for its options see `dwac.cli.commands.worth`."""
-    form_written = None if output is None else form_of(output)
+    """Say what each training example is worth: which of them help predictions, and which harm.
+
+    DATA holds rows that were not used in training, with their target. An example's worth is by how much its vote raises
+    the probability of the true label, averaged over these rows and over all orders in which voters may come (its
+    Shapley value, exact up to a stated error). All together are worth what the votes add to the shares of the classes.
+    "if removed" is what would change without this one example, the others staying.
+
+    Examples are compared within their class: "relative" says by how many standard deviations the worth is above the
+    mean of its class (with several labels: of those with the same ones; of numbers: of a fifth of the examples).
+
+    It is the worth of a vote. What the network learned from the example is not in it. Duplicates share their worth.
+
+    Examples:
+
+    dwac worth model/ test.csv
+
+    dwac worth model/ test.csv -o worth.csv
+
+    dwac worth model/ test.csv --by clinic     # whose data carries the model
+    """
+    options.check_rows(model, form, data)
+    file_form = options.check_table(output)
+    from dwac.estimator.evaluation import predict
+    from dwac.reading import load, read
+
     loaded = load(model, device=device, expect=expect)
-    reading: dict[str, Any] = {"told": told(separator, decimal, day_first), "sheet": sheet, "unlabelled": unlabelled}
-    reading |= {"form": form, "encoding": encoding}
-    rows = read(data, like=loaded, target=target, text=text, ids=ids, labelled=True, **reading)
+    written = options.writing_of(form, encoding, separator, decimal, day_first, sheet) | {"unlabelled": unlabelled}
+    rows = read(data, like=loaded, target=target, text=text, ids=ids, labelled=True, **written)
     print_notes(rows.notes)
     with unreadable.located(rows):
         bad = unreadable.by_row(predict(loaded.clf, rows.X).reasons)
     unreadable.report(bad, rows, strict=strict, fate="judge nobody")
     judges = unreadable.without(rows, bad)
-    table = _measured(loaded.clf, judges, method, utility, by)
-    if output is not None and form_written is not None:
-        write(output, packed(table.reset_index(), form_written))
-        Console(stderr=True).print(f"written: {output}, {len(table):,} rows", highlight=False, soft_wrap=True)
+    table = _measure(loaded.clf, judges, method, utility, by)
+    if output is not None and file_form is not None:
+        write(output, packed(table.reset_index(), file_form))
+        print_written(f"{output}, {len(table):,} rows")
     if json:
         print_json({**table.attrs, "worth": table.reset_index().to_dict("records")})
     elif output is None:
@@ -85,10 +123,15 @@ def worth(
     unreadable.end(bad)
 
 
-def _measured(clf: Estimator, rows: Rows, method: str, utility: str, by: str | None) -> pd.DataFrame:
+def _measure(clf: Estimator, rows: Rows, method: str, utility: str, by: str | None) -> pd.DataFrame:
     """The most helpful of their class first, or groups by worth; and what removing each would change."""
-    given: dict[str, Any] = {} if clf.target_.kind == NUMBERS else {"utility": utility}
-    if clf.target_.kind in (NUMBERS, LABELS) and utility != "probability":
+    import pandas as pd
+
+    from dwac.estimator.worth import kept_column
+    from dwac.report.seen import seen
+
+    given: dict[str, Any] = {} if clf.target_.kind == "numbers" else {"utility": utility}
+    if clf.target_.kind in ("numbers", "labels") and utility != "probability":
         raise InputError(f"--utility is for classes; this model predicts {clf.target_.kind}; leave it out")
     given |= {} if by is None else {"groups": kept_column(clf, by, "--by")}
     # Training rows do not vote on themselves. Ids alone do not tell: rows of any file may be numbered from 0.
@@ -105,7 +148,9 @@ def _measured(clf: Estimator, rows: Rows, method: str, utility: str, by: str | N
 
 def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console: Console) -> None:
     """Print who helps most and who helps least: of examples, within their class."""
-    what = _OF.get(clf.target_.kind) or UTILITIES[table.attrs["utility"]]
+    from dwac.report.worth import compared
+
+    what = _OF.get(clf.target_.kind) or _UTILITIES[table.attrs["utility"]]
     many = f"{len(table):,} {'training examples' if by is None else 'groups'}"
     together = f", together {_points(table['worth'].sum())}" if table.attrs["method"] == "shapley" else ""
     harming, judges = int((table["worth"] < 0).sum()), table.attrs["queries"]
@@ -127,6 +172,8 @@ def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console:
 
 
 def _table(part: pd.DataFrame, clf: Estimator, title: str, by: str | None) -> Table:
+    from dwac.drawing.records import written
+
     extra = [name for name in part.columns if name not in _FIGURES]
     shown = Table(title=title, title_justify="left")
     for name in [by or "id", *extra]:
@@ -147,12 +194,16 @@ def _table(part: pd.DataFrame, clf: Estimator, title: str, by: str | None) -> Ta
 
 def _cell(name: str, value: Any) -> str:
     """A count, a label, several labels or a number."""
+    from dwac.drawing.records import written
+
     if name in _COUNTS:
         return f"{value:,.0f}"
     return (", ".join(map(written, value)) or "no label") if isinstance(value, tuple) else written(value)
 
 
 def _example(clf: Estimator, name: Any) -> str:
+    from dwac.drawing.records import kind_of, written
+
     record = clf.examples_.get(name) or {}
     if kind_of(record) == "image":
         return written(record.get("path", record["image"]))
