@@ -24,6 +24,7 @@ import dwac
 from benchmarks import record
 from dwac import metrics
 from dwac.errors import InputError
+from dwac.reference import without_look_alikes
 from reproduction.cases import Case
 from reproduction.fit import fit
 from reproduction.rows import Library, Trial
@@ -86,10 +87,10 @@ def grouped(clf: dwac.DWACClassifier, h: torch.Tensor) -> dict[str, Any]:
 def measured(name: str, models: Path, library: Library, keep: Path | None) -> dict[str, Any]:
     """One row of the table."""
     clf, trial = model_of(name, models, library)
-    near = clf.references_.look_alikes
+    near = clf.references_.voters.look_alikes
     loud = None if near is None else judged_loud(clf, trial)
     if near is not None:  # representatives have no look-alikes: they are compared with the vote of the crowd
-        clf.model_.references = clf.references_.crowd()
+        clf.model_.references = without_look_alikes(clf.references_)
     start = time.perf_counter()
     try:
         few = clf.condense()

@@ -101,7 +101,7 @@ def main() -> None:
     references = ReferenceSet(ref_h, labels, n_classes=CLASSES).to(args.device)
     prior = torch.bincount(references.labels, minlength=CLASSES).double() / len(references)
     quadrature(references, h[:64], y[:64], prior, "shapley")  # warm up
-    log_w = references.every_vote(h[:MEASURED])
+    log_w = references.voters.every_vote(h[:MEASURED])
     truth = of_labels(log_w, references.labels, y[:MEASURED], prior, tolerance=1e-8)[0]
     near = of_labels(log_w, references.labels, y[:MEASURED], prior, tolerance=TOLERANCE)[0]
     right = (references.labels == y[:MEASURED, None]).double()

@@ -181,8 +181,8 @@ def fixed(case: Case) -> tuple[Case, dict[str, Floats], list[dict[str, Any]]]:
     clf = everyone_votes(case, data)
     found = orders(case, data, clf)
     references = clf.references_
-    place = references.index_of_ids.get_indexer(pd.RangeIndex(ROWS))
-    log_w = np.asarray(references.every_vote(clf.embed(data.test)))[:, place]
+    place = references.voters.ids.get_indexer(pd.RangeIndex(ROWS))
+    log_w = np.asarray(references.voters.every_vote(clf.embed(data.test)))[:, place]
     codes = references.labels.numpy()[place]
 
     def after(rows: Ints) -> dict[str, float]:

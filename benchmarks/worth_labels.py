@@ -87,7 +87,7 @@ def save_embeddings(name: str, X: Any, y: Ints, folder: Path, seed: int) -> None
         fold_of[inside] = fold
         log_p[np.ix_(inside, other.classes_)] = votes - np.logaddexp.reduce(votes, axis=1, keepdims=True)
         h.append(other.embed(X).astype(np.float32))
-        second.append(other.references_.look_alikes or (1.0, 0.0))
+        second.append(other.references_.voters.look_alikes or (1.0, 0.0))
     seconds = time.perf_counter() - started
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else record.processor()
     np.savez_compressed(

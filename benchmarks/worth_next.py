@@ -88,7 +88,7 @@ def expected_shapley(clf: DWACClassifier, pool: Any, p: Floats, judges: Judges) 
     known = np.flatnonzero(np.isin(judges.y, clf.classes_))
     codes, references = np.searchsorted(clf.classes_, judges.y[known]), clf.references_
     h, h_pool = (torch.as_tensor(clf.embed(part)) for part in (take(judges.X, known), pool))
-    log_w = torch.cat([references.every_vote(h), _votes_of(references, h_pool, h)], dim=1)
+    log_w = torch.cat([references.voters.every_vote(h), _votes_of(references, h_pool, h)], dim=1)
     has = (references.labels == torch.as_tensor(codes)[:, None]).double()
     gains = torch.cat([has, torch.as_tensor(p.T[codes])], dim=1)
     values, _ = of_mean(log_w, gains, torch.as_tensor(np.exp(clf._log_shares())[codes]))

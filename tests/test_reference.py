@@ -340,9 +340,9 @@ def test_an_edit_is_seen_by_the_next_query():
 
 def test_an_index_taken_before_an_edit_still_answers_for_its_own_data():
     refs = example()
-    index, labels = refs.index, refs.labels.tolist()
+    index, labels = refs.voters.index, refs.labels.tolist()
     refs.relabel([0], [(labels[0] + 1) % 4])
-    assert refs.index is not index
+    assert refs.voters.index is not index
     assert index.labels.tolist() == labels
 
 
@@ -385,7 +385,7 @@ def test_ids_of_any_kind_are_kept_and_found(ids):
     refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 1], ids=ids)
     assert list(refs.ids) == names
     assert refs.nearest([[4.0]], k=1).ids[0, 0] == names[2]
-    assert refs.positions([names[2], names[0]]).tolist() == [2, 0]
+    assert refs.voters.positions([names[2], names[0]]).tolist() == [2, 0]
     refs.relabel([names[1]], [1])
     assert refs.labels.tolist() == [0, 1, 1]
     refs.remove([names[0]])
@@ -401,11 +401,13 @@ def test_ids_of_any_kind_are_kept_and_found(ids):
 
 def test_numpy_whole_numbers_name_the_same_examples_as_pythons():
     refs = example()
-    assert refs.positions(np.array([3, 1])).tolist() == refs.positions([np.int32(3), 1]).tolist() == [3, 1]
+    assert (
+        refs.voters.positions(np.array([3, 1])).tolist() == refs.voters.positions([np.int32(3), 1]).tolist() == [3, 1]
+    )
     with refuses(IdError, "ids", "new", 3, "relabel"):
         refs.add(QUERIES[:1], [0], ids=[np.int64(3)])
     with refuses(IdError, "3"):
-        refs.positions(["3"])  # a string is another id than a number
+        refs.voters.positions(["3"])  # a string is another id than a number
 
 
 def test_default_ids_are_never_used_twice():
@@ -546,7 +548,7 @@ def test_a_value_that_is_not_finite_is_reported_with_its_position(bad, convert):
             LabelError,
             ["labels", "0 … n_classes-1", "<U3", "row 0", "LabelEncoder"],
         ),
-        (lambda refs: refs.positions([20]), IdError, ["ids", "20", "0"]),
+        (lambda refs: refs.voters.positions([20]), IdError, ["ids", "20", "0"]),
     ],
 )
 def test_a_failed_call_says_why_and_changes_nothing(call, error, facts):

@@ -413,7 +413,7 @@ def test_train_lets_few_vote_for_all(folder: Path, tmp_path: Path) -> None:
     assert facts["agreement"] == clf.agreement_._asdict()
     for voters in ("all", "auto"):  # auto: so few rows all vote
         assert named(run(*words, tmp_path / voters, "--voters", voters).output, f"{n} rows vote")
-        assert not load(tmp_path / voters).clf.references_.weighted
+        assert not load(tmp_path / voters).clf.references_.voters.weighted
 
 
 # evaluate

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dwac.engine import (
-    Voters,
+    WeightedReferences,
     distributions,
     in_order,
     influence,
@@ -32,11 +32,13 @@ from tests.named import refuses
 LEVELS = [0.0, 1e-6, 0.05, 0.3, 0.5, 0.9]
 
 
-def voters_of(references: Any, kernel: str = "gaussian", device: str = "cpu", **options: Any) -> Voters:
-    return Voters(torch.as_tensor(references, device=device), get_kernel(kernel), **options)
+def voters_of(references: Any, kernel: str = "gaussian", device: str = "cpu", **options: Any) -> WeightedReferences:
+    return WeightedReferences(torch.as_tensor(references, device=device), get_kernel(kernel), **options)
 
 
-def assert_equals_oracle(voters: Voters, queries: Any, targets: Any, log_votes: Any, rtol: float = 1e-9) -> None:
+def assert_equals_oracle(
+    voters: WeightedReferences, queries: Any, targets: Any, log_votes: Any, rtol: float = 1e-9
+) -> None:
     """Every answer of the engine about targets (m, T), against the votes (n, m) of an oracle."""
     device = voters.embeddings.device
     h, y = torch.as_tensor(queries, device=device), torch.as_tensor(targets, device=device)

@@ -120,7 +120,7 @@ def test_weights_are_fitted_to_the_full_vote(full) -> None:
     few = judge.represented(12)
     counted = judge.whole.condensed(divide(judge.whole.embeddings, judge.whole.labels, 3, 12).leaves)
     assert few.ids.tolist() == counted.ids.tolist()
-    np.testing.assert_allclose(few.weights, counted.weights * few.leaf_factors)
+    np.testing.assert_allclose(few.weights, counted.weights * few.voters.leaf_factors)
     np.testing.assert_array_equal(few.sizes, counted.weights)
     full_p = judge.whole.log_probabilities(judge.fitting).numpy()
 
@@ -211,11 +211,11 @@ def test_auto_condenses_many_voters_only_and_only_where_rows_can_choose(full, mo
     small = X[:200], truth(X[:200])
     settings = SETTINGS | {"epochs": 1}
     for voters in ("all", "auto", 10**6):
-        assert not DWACClassifier(voters=voters, **settings).fit(*small).references_.weighted
+        assert not DWACClassifier(voters=voters, **settings).fit(*small).references_.voters.weighted
     monkeypatch.setattr(condensing, "AUTOMATIC", 50)
-    assert not DWACClassifier(voters="auto", validation_size=0, **settings).fit(*small).references_.weighted
+    assert not DWACClassifier(voters="auto", validation_size=0, **settings).fit(*small).references_.voters.weighted
     clf = DWACClassifier(voters="auto", **settings).fit(*small)
-    assert clf.references_.weighted
+    assert clf.references_.voters.weighted
     assert clf.references_.ids.tolist() == clf.condense().references_.ids.tolist()
 
 

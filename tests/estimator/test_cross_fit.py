@@ -142,8 +142,8 @@ def test_p_values_are_those_of_the_definition(clf: DWACClassifier) -> None:
     X, _ = table(12, seed=5)
     folds: Any = clf._folds
     references, h = clf.references_, torch.as_tensor(clf.embed(X))
-    of, y = folds.numbers(references.index_of_ids), references.labels.numpy()
-    base = references.look_alikes.weight if references.look_alikes is not None else 0.0
+    of, y = folds.numbers(references.voters.ids), references.labels.numpy()
+    base = references.voters.look_alikes.weight if references.voters.look_alikes is not None else 0.0
 
     def shares(fold: int, query: torch.Tensor) -> Any:
         members = [m for m in range(10) if m % 5 == fold]
@@ -256,7 +256,7 @@ def test_representatives_without_their_members_are_edited_in_every_fold(clf: DWA
     relabelled = copy(references)
     relabelled.relabel([first], [1 - int(references.labels[0])])
     voters = folds.voters(relabelled)[0]
-    assert (voters.labels[voters.positions(with_first)] == relabelled.labels[0]).all()
+    assert (voters.labels[voters.voters.positions(with_first)] == relabelled.labels[0]).all()
     with warns(UserWarning, 12):
         alone.forget([first])
     assert alone._folds is not None

@@ -65,7 +65,7 @@ def test_the_first_row_is_worth_most_to_the_pool(of_sixty_rows) -> None:
     worth = {}
     for c, name in enumerate(POOL.index):
         squares = torch.as_tensor(((h - h[c]) ** 2).sum(axis=1))
-        log_w = of_sixty_rows.references_.log_weights_at(squares).numpy()
+        log_w = of_sixty_rows.references_.voters.log_weights_at(squares).numpy()
         each = [[divergence(log_w[j], smooth[j], y) for y in range(2)] for j in range(len(h))]
         worth[name] = float((np.array(each) @ p[c]).mean())
     first = table.index[0]

@@ -10,7 +10,7 @@ import pytest
 
 import dwac
 from dwac.errors import InputError, StorageError
-from dwac.reference import mapped
+from dwac.reference import files
 from tests.named import refuses
 
 RNG = np.random.default_rng(0)
@@ -37,8 +37,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped, "BLOCK", 1000)
-    monkeypatch.setattr(mapped, "SMALLEST_BLOCK", 5)
+    monkeypatch.setattr(files, "BLOCK", 1000)
+    monkeypatch.setattr(files, "SMALLEST_BLOCK", 5)
 
 
 def from_file(path: Path) -> Any:
@@ -49,13 +49,13 @@ def from_file(path: Path) -> Any:
 def test_a_classifier_gives_the_same_labels_sets_and_explanations(
     folders: dict[str, Path], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mapped, "BLOCK", 100 if name == "few" else 1000)
+    monkeypatch.setattr(files, "BLOCK", 100 if name == "few" else 1000)
     want, found = dwac.load(folders[name], device="cpu"), from_file(folders[name])
     few, everybody = found.references_, found.references_.members
-    assert len(few.shards or everybody.shards) > 2  # representatives of those in a file are in memory
+    assert len(few.voters.blocks or everybody.voters.blocks) > 2  # representatives of those in a file are in memory
     # Shards are asked in float64, and those in memory in the precision of the queries.
     h = want.embed(X[NEW])
-    exact = want.references_.log_class_weights(h.astype(np.float64) if few.shards else h)
+    exact = want.references_.log_class_weights(h.astype(np.float64) if few.voters.blocks else h)
     np.testing.assert_allclose(found.log_class_weights(X[NEW]), exact, atol=1e-6)
     np.testing.assert_allclose(found.predict_proba(X[NEW]), want.predict_proba(X[NEW]), atol=1e-5)
     assert (found.predict(X[NEW]) == want.predict(X[NEW])).all()
@@ -73,7 +73,7 @@ def test_a_classifier_gives_the_same_labels_sets_and_explanations(
 
 def test_a_regressor_gives_the_same_numbers_intervals_and_explanations(folders: dict[str, Path]) -> None:
     want, found = dwac.load(folders["numbers"], device="cpu"), from_file(folders["numbers"])
-    assert len(found.references_.shards) > 2
+    assert len(found.references_.voters.blocks) > 2
     np.testing.assert_allclose(found.predict(X[NEW]), want.predict(X[NEW]), atol=1e-9)
     np.testing.assert_array_equal(found.predict_quantiles(X[NEW]), want.predict_quantiles(X[NEW]))
     np.testing.assert_allclose(found.predict_interval(X[NEW]), want.predict_interval(X[NEW]), atol=1e-9)

@@ -79,7 +79,7 @@ def test_the_prediction_is_the_weighted_mean_of_the_voters_own_numbers(split) ->
     X, _ = line(5, seed=1)
     h, refs = split.embed(X), split.references_
     squared = np.square(h[:, None].astype(float) - refs.embeddings.numpy()).sum(axis=2)
-    w = np.exp(refs.log_weights_at(torch.as_tensor(squared)).numpy())
+    w = np.exp(refs.voters.log_weights_at(torch.as_tensor(squared)).numpy())
     y = refs.targets.numpy()[:, 0]
     np.testing.assert_allclose(split.predict(X), w @ y / w.sum(axis=1), rtol=1e-6)
     np.testing.assert_allclose(split.predict_distribution(X).mean, split.predict(X))

@@ -70,7 +70,7 @@ def test_a_label_has_the_share_of_the_votes_of_those_who_have_it(split_labels) -
     held = split_labels.target_.table[refs.labels.numpy()]
     for row, p in zip(split_labels.embed(X), split_labels.predict_proba(X), strict=True):
         squared = np.square(row.astype(float) - refs.embeddings.numpy().astype(float)).sum(axis=1)
-        log_w = refs.log_weights_at(torch.as_tensor(squared)).numpy()
+        log_w = refs.voters.log_weights_at(torch.as_tensor(squared)).numpy()
         w = np.exp(log_w - log_w.max())
         np.testing.assert_allclose(p, w @ held / w.sum(), atol=1e-4)
 

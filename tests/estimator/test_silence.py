@@ -107,7 +107,7 @@ def test_relabelled_rows_calibrate_with_the_labels_they_came_with(crossed: Any) 
     before = clf.calibration_y_.tolist(), clf._calibration_rows.exact.tolist()
     clf.relabel(["row3", "row7"], new)
     assert (clf.calibration_y_.tolist(), clf._calibration_rows.exact.tolist()) == before
-    places = clf.references_.positions(["row1", "row3", "row7"])
+    places = clf.references_.voters.positions(["row1", "row3", "row7"])
     votes = clf.references_.labels if clf.references_.targets is None else clf.references_.targets
     assert len(votes[places].unique(dim=0)) == 1
     promised(clf, X[:5])

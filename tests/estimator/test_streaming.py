@@ -153,7 +153,7 @@ def test_a_sample_votes_for_all_where_few_would_not_do(monkeypatch: pytest.Monke
 def test_all_vote_if_asked_unless_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     clf = DWACClassifier(voters="all", **SETTINGS).fit(rows(*FEATURES, "name"), "label", ids="name")
     assert len(clf.references_) == N - 700
-    assert not clf.references_.weighted
+    assert not clf.references_.voters.weighted
     by_name = FRAME.set_index("name")
     labels = np.array(clf.classes_)[clf.references_.labels.numpy()]
     assert by_name.loc[clf.references_.ids, "label"].tolist() == labels.tolist()

@@ -321,7 +321,7 @@ def test_removed_voters_are_not_known_and_their_ids_can_be_reused(clf: DWACClass
     def apart(rows: pd.DataFrame) -> float:
         known = model._novelty.known
         assert known is not None
-        return float(known.distance(_rows(model, rows)[1], model.references_.index_of_ids)[0])
+        return float(known.distance(_rows(model, rows)[1], model.references_.voters.ids)[0])
 
     assert apart(row) == 0
     model.references_.remove([name])

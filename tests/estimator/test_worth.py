@@ -106,7 +106,10 @@ def test_nobody_votes_on_itself(of_noisy_rows) -> None:
     assert table.loc[voter[0], "worth"] == 0
     assert np.isnan(table["deviation"]).all()  # of one row
     without.remove(voter)
-    log_w, code = without.every_vote(of_noisy_rows.embed(X.loc[voter])), list(of_noisy_rows.classes_).index(y[voter[0]])
+    log_w, code = (
+        without.voters.every_vote(of_noisy_rows.embed(X.loc[voter])),
+        list(of_noisy_rows.classes_).index(y[voter[0]]),
+    )
     others = of_mean(
         torch.as_tensor(log_w),
         (without.labels == code).double(),

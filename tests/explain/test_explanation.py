@@ -78,7 +78,7 @@ def test_deciding_is_the_least_number_that_no_labels_of_the_rest_can_overturn(se
 
     def fixed(j: int) -> bool:
         """Whether every way to label the rest leaves the label: all of them tried."""
-        rest = refs.positions(near.ids[0, j:])
+        rest = refs.voters.positions(near.ids[0, j:])
         for other in itertools.product(range(3), repeat=len(rest)):
             changed = labels.copy()
             changed[rest] = other
@@ -161,8 +161,8 @@ def test_an_edit_between_two_reads_does_not_mix_two_states() -> None:
     class Edited(ReferenceSet):
         """Loses its first example as soon as anything of it was read."""
 
-        def snapshot(self) -> ReferenceSet:
-            same = super().snapshot()
+        def __copy__(self) -> ReferenceSet:
+            same = super().__copy__()
             if len(same) == 3:
                 self.remove(["ann"])
             return same

@@ -16,6 +16,7 @@ from dwac.explain import Explanation, explain
 from dwac.explain.voters import Group
 from dwac.kernels import KERNELS
 from dwac.metrics import Agreement
+from dwac.reference import with_groups, without_members
 from tests import oracle
 from tests.explain.helpers import every_text
 from tests.named import named
@@ -43,7 +44,7 @@ def divided(seed: int) -> tuple[ReferenceSet, Any]:
     weights = None if seed % 4 < 2 else rng.choice([1.0, 2.0, 5.0], size=m)
     by_class = rng.choice([0.5, 1.0, 2.0, 3.7], size=n_classes)
     refs = ReferenceSet(points, labels, None, n_classes, kernel, by_class, weights)
-    return refs.divided(leaves, np.arange(leaves.max() + 1)), [[0.0] * points.shape[1]]
+    return with_groups(refs, leaves, np.arange(leaves.max() + 1)), [[0.0] * points.shape[1]]
 
 
 # Shares
@@ -62,7 +63,7 @@ def test_shares_of_groups_are_exact_and_sum_to_those_of_their_labels(kernel, by_
     votes = np.exp(oracle.log_weights(QUERY, refs.embeddings.numpy(), kernel)[0]) * refs.weights
     votes *= refs.class_weights[refs.labels.numpy()]
     for group in e.groups:
-        rows = refs.positions(group.ids)
+        rows = refs.voters.positions(group.ids)
         assert group.share == pytest.approx(votes[rows].sum() / votes.sum(), rel=1e-9)
         assert group.size == round(refs.weights[rows].sum())
         assert {NAMES[y] for y in refs.labels.numpy()[rows]} == {group.label}
@@ -106,8 +107,8 @@ def test_a_representative_is_a_member_with_its_own_vote():
             assert voter.share == pytest.approx(same.share, rel=1e-4)
             assert voter.log_weight == pytest.approx(same.log_weight, abs=1e-9)
             assert voter.distance == pytest.approx(same.distance)
-        representative = refs.positions([group.representative.id])[0]
-        rows = refs.positions(group.ids)
+        representative = refs.voters.positions([group.representative.id])[0]
+        rows = refs.voters.positions(group.ids)
         squared = oracle.squared_distances([POINTS[rows].mean(axis=0)], POINTS[rows])[0]
         assert representative == rows[squared.argmin()]
 
@@ -123,7 +124,7 @@ def test_members_shown_are_those_most_alike_and_else_the_heaviest():
         return np.array([abs(int(name[1:]) - 150) // 2 for name in ids], float)  # in pairs that are equally alike
 
     first, second = explain(crowd(), np.repeat(QUERY, 2, axis=0), alike=alike)
-    log_w = dict(zip(IDS, crowd().log_votes(crowd().embeddings.new_tensor(QUERY[0])), strict=True))
+    log_w = dict(zip(IDS, crowd().voters.log_votes(crowd().embeddings.new_tensor(QUERY[0])), strict=True))
     for group in second.groups:
         order = sorted(group.ids, key=lambda name: (abs(int(name[1:]) - 150) // 2, -log_w[name]))
         assert [member.id for member in group.members] == order[:3]
@@ -168,7 +169,7 @@ def test_descriptions_belong_to_their_groups():
     texts = [f"group {code}" if code else None for code in range(len(refs.groups))]
     e = explain(refs, QUERY, descriptions=texts)[0]
     for group in e.groups:
-        (code,) = set(refs.groups.of[refs.positions(group.ids)].tolist())
+        (code,) = set(refs.groups.of[refs.voters.positions(group.ids)].tolist())
         assert group.words == texts[code]
         percent = round(100 * group.size / len(refs))
         expected = None if texts[code] is None else f"{texts[code]}, {percent} % of training examples"
@@ -196,7 +197,7 @@ def test_deciding_groups_is_the_least_number_that_no_labels_of_the_rest_can_over
     groups, c = refs.groups, refs.class_weights
     votes = np.exp(oracle.log_weights(query, refs.embeddings.numpy(), refs.kernel)[0]) * refs.weights
     sums = np.array([math.fsum(votes[groups.of == g]) for g in range(len(groups))])
-    order = [int(groups.of[refs.positions(group.ids)[0]]) for group in e.groups]
+    order = [int(groups.of[refs.voters.positions(group.ids)[0]]) for group in e.groups]
     counted = sums[order] * c[groups.labels[order]]
     assert (np.diff(counted) <= 1e-12 * counted[0]).all()
     label = e.label
@@ -219,7 +220,7 @@ def test_no_labels_of_single_members_of_the_rest_overturn_it_either(seed: int) -
     refs, query = divided(seed)
     e = explain(refs, query)[0]
     assert e.deciding_groups is not None
-    free = refs.positions([name for group in e.groups[e.deciding_groups :] for name in group.ids])
+    free = refs.voters.positions([name for group in e.groups[e.deciding_groups :] for name in group.ids])
     votes = np.exp(oracle.log_weights(query, refs.embeddings.numpy(), refs.kernel)[0]) * refs.weights
     for other in itertools.product(range(refs.n_classes), repeat=len(free)):
         changed = refs.labels.numpy().copy()
@@ -259,7 +260,7 @@ def test_one_label_alone_needs_no_group_to_decide() -> None:
 @pytest.mark.parametrize("alone", [False, True])
 def test_removing_the_flip_set_of_a_condensed_set_changes_the_label(alone: bool) -> None:
     few = crowd().condensed()
-    few = few.alone() if alone else few
+    few = without_members(few) if alone else few
     e = explain(few, QUERY)[0]
     flip = e.flip_set()
     assert flip is not None

@@ -15,6 +15,7 @@ from dwac.conformal import LabelCalibration
 from dwac.errors import InputError, LabelError, ShapeError
 from dwac.explain import Explanation, LabelExplanations, explain_labels, privacy
 from dwac.explain.labels import unreadable_labels
+from dwac.reference import with_classes
 from tests import oracle
 from tests.explain.helpers import held
 from tests.named import named, refuses, warns
@@ -75,7 +76,7 @@ def test_the_flip_set_is_a_smallest_one_that_changes_the_label(seed: int) -> Non
         e = found[label]
 
         def predicted(without: Sequence[Any], place: int = place) -> bool:
-            left = np.delete(np.arange(9), refs.positions(without))
+            left = np.delete(np.arange(9), refs.voters.positions(without))
             return bool(votes[left][has(refs, place)[left]].sum() >= votes[left].sum() / 2)
 
         before, flip = e.label == label, e.flip_set()
@@ -92,7 +93,7 @@ def test_deciding_is_the_least_number_that_the_rest_cannot_overturn(seed: int) -
     votes = np.exp(oracle.log_weights(queries, refs.embeddings.numpy(), "gaussian"))[0]
     found = explained(refs, queries)[0]
     for place, label in enumerate(NAMES):
-        order = refs.positions(near.ids[0])
+        order = refs.voters.positions(near.ids[0])
 
         def fixed(j: int, place: int = place, order: Any = order) -> bool:
             own = has(refs, place)
@@ -144,18 +145,18 @@ def test_labels_are_explained_when_asked_for() -> None:
 
 def test_groups_are_found_again_for_each_label_and_leaves_stay() -> None:
     refs, _ = voters()
-    yes_no = refs.recoded([1, 0, 1, 0, 1, 0, 1, 0], 2)
+    yes_no = with_classes(refs, [1, 0, 1, 0, 1, 0, 1, 0], 2)
     assert (yes_no.groups.labels[yes_no.groups.of] == yes_no.labels.numpy()).all()
     assert (yes_no.groups.leaves == refs.groups.leaves).all()
     assert len(yes_no.groups) <= len(refs.groups)
-    assert yes_no.groups is refs.recoded([1, 0, 1, 0, 1, 0, 1, 0], 2).groups  # found once
-    few = refs.condensed().recoded([1, 0, 1, 0, 1, 0, 1, 0], 2)
+    assert yes_no.groups is with_classes(refs, [1, 0, 1, 0, 1, 0, 1, 0], 2).groups  # found once
+    few = with_classes(refs.condensed(), [1, 0, 1, 0, 1, 0, 1, 0], 2)
     assert few.members is not None
     assert (few.groups.parents == few.members.groups.parents).all()
     log_votes = yes_no.log_class_weights([[0.3, 0.4]])
     assert log_votes[0, 1] == pytest.approx(np.logaddexp.reduce(refs.log_class_weights([[0.3, 0.4]])[0, ::2]))
     with refuses(InputError, "class_weights"):
-        ReferenceSet([[0.0], [1.0]], [0, 1], class_weights=[1, 2]).recoded([0, 0], 1)
+        with_classes(ReferenceSet([[0.0], [1.0]], [0, 1], class_weights=[1, 2]), [0, 0], 1)
 
 
 # Words, plain values, pages

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from dwac.explain.numerals import Numerals, edges_of, step_of
 from dwac.explain.voters import Neighbor
 from dwac.kernels import KERNELS
 from dwac.metrics import Agreement
+from dwac.reference import without_members
 from tests import oracle
 from tests.explain.helpers import held, numbers
 from tests.named import named, refuses
@@ -69,7 +71,7 @@ def test_the_prediction_is_the_sum_of_shares_times_numbers(kernel: str, weighted
     assert sum(n.share for n in e.neighbors) == pytest.approx(1)
     assert sum(n.share * n.label for n in e.neighbors) == pytest.approx(e.prediction, rel=1e-6)
     for n in e.neighbors:
-        row = refs.positions([n.id])[0]
+        row = refs.voters.positions([n.id])[0]
         assert n.label == targets_of(refs)[row, 0]
         assert n.share == pytest.approx(shares[row], rel=1e-4)
 
@@ -87,7 +89,7 @@ def test_shares_of_groups_sum_to_one_and_their_means_to_the_prediction(
     assert sum(group.share for group in e.groups) == pytest.approx(1, abs=1e-9)
     shares, targets = shares_of(refs, query), targets_of(refs)
     for group in e.groups:
-        rows = refs.positions(group.ids)
+        rows = refs.voters.positions(group.ids)
         assert group.share == pytest.approx(shares[rows].sum(), rel=1e-9)
         for t, own in enumerate([group.label] if n_targets == 1 else group.label):
             assert own.mean == pytest.approx(shares[rows] @ targets[rows, t] / shares[rows].sum(), rel=1e-9)
@@ -126,7 +128,7 @@ def test_influence_is_what_removal_does(average: str, weighted: bool, seed: int)
     e = one(refs, query, k=m, average=average, names=NAMES)
 
     def predicted(without: list[Any]) -> Any:
-        left = refs.snapshot()
+        left = copy(refs)
         left.remove(without)
         votes = left.distribution(query)
         return (votes.mean if average == "mean" else votes.median)[0]
@@ -137,7 +139,7 @@ def test_influence_is_what_removal_does(average: str, weighted: bool, seed: int)
         assert len(mine) == m
         for each in mine:
             assert each.move == pytest.approx(moves[each.id], abs=1e-6, rel=1e-6)
-            row = refs.positions([each.id])[0]
+            row = refs.voters.positions([each.id])[0]
             assert each.target == targets_of(refs)[row, t]
             assert each.share == pytest.approx(shares_of(refs, query)[row], rel=1e-6)
         sizes = [abs(each.move) for each in mine]
@@ -148,7 +150,7 @@ def test_a_representative_is_removed_with_all_its_votes() -> None:
     refs, query = voters()
     few = refs.condensed()
     e = one(few, query)
-    left = few.alone()
+    left = without_members(few)
     left.remove([e.influential[0].id])
     moved = left.distribution(query).mean[0, 0] - e.prediction
     assert e.influential[0].move == pytest.approx(moved, rel=1e-6)
@@ -217,7 +219,7 @@ def test_several_numbers_have_an_answer_for_each_name() -> None:
     e = one(refs, query, k=3, names=NAMES, intervals=[[[100.0, 2000.0], [-np.inf, np.inf]]], epsilon=0.2)
     assert len(e.prediction) == 2
     assert e.interval == ((100.0, 2000.0), (-math.inf, math.inf))
-    assert e.neighbors[0].label == tuple(targets_of(refs)[refs.positions([e.neighbors[0].id])[0]].tolist())
+    assert e.neighbors[0].label == tuple(targets_of(refs)[refs.voters.positions([e.neighbors[0].id])[0]].tolist())
     assert [each.name for each in e.influential] == ["width"] * 3 + ["height"] * 3
     assert list(e.to_frame().columns[:3]) == ["id", "width", "height"]
     assert list(e.groups_frame().columns[:6]) == [f"{n} {part}" for n in NAMES for part in ("mean", "low", "high")]

@@ -2,6 +2,7 @@
 
 import json
 import math
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from dwac import load
 from dwac.errors import InputError, UnreadableWarning
 from dwac.estimator.regressor import DWACRegressor
 from dwac.metrics import ood_scores
+from dwac.reference import without_members
 from tests.explain.helpers import UNSEEN, all_numbers, aurocs, held, moved, numbers, patients
 from tests.named import named, refuses
 
@@ -74,12 +76,12 @@ def test_explanations_agree_with_predictions_intervals_and_typicality(either: DW
 def test_removal_does_what_was_said(of_costs: DWACRegressor) -> None:
     e = of_costs.explain(NEW[:1], k=3)[0]
     most = e.influential[0]
-    left = of_costs.references_.snapshot()
+    left = copy(of_costs.references_)
     left.remove([most.id])
     h = torch.as_tensor(of_costs.embed(NEW[:1]))
     assert float(left.distribution(h).mean[0, 0]) - e.prediction == pytest.approx(most.move, rel=1e-6)
     for other in of_costs.references_.ids[:40]:
-        one = of_costs.references_.snapshot()
+        one = copy(of_costs.references_)
         one.remove([other])
         assert abs(float(one.distribution(h).mean[0, 0]) - e.prediction) <= abs(most.move) * (1 + 1e-9)
 
@@ -89,7 +91,7 @@ def test_embeddings_may_be_given_and_other_voters_asked(of_costs: DWACRegressor)
     first, asked = of_costs.explain(NEW, 4), of_costs.explain_of(h, 4)
     assert [e.prediction for e in first] == pytest.approx([e.prediction for e in asked])
     assert asked[0].typicality is None
-    left = of_costs.references_.snapshot()
+    left = copy(of_costs.references_)
     left.remove([first[0].neighbors[0].id])
     other = of_costs.explain_of(h, 4, references=left)[0]
     assert other.neighbors[0].id == first[0].neighbors[1].id
@@ -117,7 +119,7 @@ def test_few_representatives_explain_for_all(of_costs: DWACRegressor) -> None:
     assert sum(group.share for group in e.groups) == pytest.approx(1, abs=1e-9)
     assert e.groups[0].words
     assert named(e, "40 representatives", few.agreement_)
-    left = few.references_.alone()
+    left = without_members(few.references_)
     left.remove([e.influential[0].id])
     h = torch.as_tensor(few.embed(NEW[:1]))
     assert float(left.distribution(h).mean[0, 0]) - e.prediction == pytest.approx(e.influential[0].move, rel=1e-6)

@@ -195,7 +195,7 @@ def plain(h: Tensor, y: Tensor, ids: Tensor | None = None, weights: Tensor | Non
     """The plain formula in float64, and its gradient by autograd."""
     h = h.detach().double().cpu().requires_grad_()
     y, ids, weights = (None if part is None else part.cpu() for part in (y, ids, weights))  # type: ignore[assignment]
-    loss = losses.plain_loss(h, None, losses.Voters.of(y, ids, None), "gaussian", weights)
+    loss = losses.plain_loss(h, None, losses.BatchVoters.of(y, ids, None), "gaussian", weights)
     return loss.detach(), torch.autograd.grad(loss, h)[0]
 
 
@@ -406,7 +406,7 @@ def fused_batch(n: int, d: int) -> dict[str, Tensor]:
 def fused_loss(h: Tensor, y: Tensor, ids: Tensor | None = None, weights: Tensor | None = None) -> Tensor:
     from dwac.nn import fused_loss as fused_kernels
 
-    voters = losses.Voters.of(y, ids, None)
+    voters = losses.BatchVoters.of(y, ids, None)
     return fused_kernels.leave_one_out_loss(
         h, y, ids, weights, lambda h: losses.plain_loss(h, None, voters, "gaussian", weights)
     )

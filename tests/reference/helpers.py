@@ -12,8 +12,8 @@ def wanted(refs: ReferenceSet, queries: Any) -> list[list[oracle.Distribution]]:
     """For each query and each target its distribution, from the distances alone."""
     points, h = refs.embeddings.double().cpu().numpy(), np.asarray(queries, np.float64)
     log_votes = oracle.log_weights(h, points, refs.kernel)
-    if refs.look_alikes is not None:
-        factor, weight = refs.look_alikes
+    if refs.voters.look_alikes is not None:
+        factor, weight = refs.voters.look_alikes
         log_votes = np.logaddexp(
             log_votes, oracle.log_weights(factor * h, factor * points, refs.kernel) + np.log(weight)
         )

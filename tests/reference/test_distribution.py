@@ -1,6 +1,7 @@
 """The distribution of the voters' targets equals its definition, whoever votes and however they are weighed."""
 
 import math
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from dwac import ReferenceSet
 from dwac.engine import votes as engine_votes
 from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
-from dwac.reference import VoteDistribution
+from dwac.reference import VoteDistribution, without_members
 from tests.engine.helpers import every_device, every_kernel
 from tests.named import refuses
 from tests.reference.helpers import each, wanted
@@ -35,7 +36,7 @@ def example(**changes: Any) -> ReferenceSet:
 
 def assert_as_wanted(refs: ReferenceSet, queries: Any = QUERIES) -> None:
     d, want = refs.distribution(queries), wanted(refs, queries)
-    n, n_targets = len(queries), refs.n_targets
+    n, n_targets = len(queries), refs.voters.n_targets
     assert refs.targets is not None
     y = refs.targets.cpu().numpy()
     spread = np.quantile(y, 0.9, axis=0) - np.quantile(y, 0.1, axis=0)
@@ -125,9 +126,9 @@ def test_a_query_far_from_everybody_has_finite_answers():
 
 def test_representatives_vote_for_their_groups():
     few = example().condensed()
-    assert few.weighted
+    assert few.voters.weighted
     assert_as_wanted(few)
-    assert_as_wanted(few.alone())
+    assert_as_wanted(without_members(few))
 
 
 def test_votes_are_those_for_the_classes():
@@ -212,7 +213,7 @@ def test_influence_names_those_whose_removal_moves_the_mean_most():
     for q in range(N):
         for t in range(T):
             for ident, target, move in zip(found.ids[q, t], found.targets[q, t], found.moves[q, t], strict=True):
-                without = refs.snapshot()
+                without = copy(refs)
                 without.remove([ident])
                 moved = without.distribution(QUERIES[q : q + 1]).mean[0, t] - mean[q, t]
                 np.testing.assert_allclose(move, moved, rtol=1e-7, atol=1e-12)
@@ -333,14 +334,14 @@ def test_nothing_is_computed_before_it_is_asked_for_and_no_large_array_then(monk
     n, m = 1500, 2500
     refs = ReferenceSet(RNG.normal(size=(m, 2)), np.zeros(m), targets=RNG.normal(size=m))
     largest = [0]
-    of = engine_votes.Votes.of
+    of = engine_votes.LogVotes.of
 
-    def watched(self: engine_votes.Votes, rows: torch.Tensor) -> torch.Tensor:
+    def watched(self: engine_votes.LogVotes, rows: torch.Tensor) -> torch.Tensor:
         answer = of(self, rows)
         largest[0] = max(largest[0], answer.numel())
         return answer
 
-    monkeypatch.setattr(engine_votes.Votes, "of", watched)
+    monkeypatch.setattr(engine_votes.LogVotes, "of", watched)
     d = refs.distribution(RNG.normal(size=(n, 2)))
     assert largest == [0]
     for ask in (lambda: d.mean, lambda: d.variance, lambda: d.median, lambda: d.crps(0.0), lambda: d.influence(2)):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dwac import ReferenceSet
 from dwac.errors import DwacError, EmptyReferenceError, IdError, LabelError, ShapeError
 from dwac.kernels import KERNELS
+from dwac.reference import put_voters, with_groups, without_members
 from dwac.reference.groups import default_groups, default_leaves
 from tests import oracle
 from tests.engine.helpers import assert_close, every_backend, every_kernel, most_central, partition
@@ -97,7 +98,7 @@ def test_votes_of_groups_equal_brute_force_and_add_up_to_those_of_classes(backen
 
 def test_group_votes_of_a_given_division_are_exact_however_coarse():
     labels = LEAVES % 2  # a division need not be one of k-means
-    refs = ReferenceSet(POINTS, labels, n_classes=2).divided(LEAVES, leaf_parents(LEAVES, labels))
+    refs = with_groups(ReferenceSet(POINTS, labels, n_classes=2), LEAVES, leaf_parents(LEAVES, labels))
     votes = oracle.log_weights(QUERIES, POINTS, "gaussian")
     want = [[oracle.log_sum_exp(row[labels == k].tolist()) for k in (0, 1)] for row in votes]
     assert_close(refs.log_group_weights(QUERIES), want)
@@ -131,7 +132,7 @@ def test_a_division_that_is_none_is_refused(leaves, parents, facts):
         with refuses(DwacError, *facts):
             refs.condensed(leaves)
     with refuses(DwacError, *facts):
-        refs.divided(leaves, parents)
+        with_groups(refs, leaves, parents)
     np.testing.assert_array_equal(refs.log_class_weights(QUERIES), before)
 
 
@@ -141,16 +142,15 @@ def test_a_division_that_is_none_is_refused(leaves, parents, facts):
         lambda refs: refs.to("cpu"),
         copy.copy,
         copy.deepcopy,
-        lambda refs: refs.snapshot(),
         lambda refs: pickle.loads(pickle.dumps(refs)),
         lambda refs: refs.replaced(class_weights=[1.0, 2.0, 3.0]),
         lambda refs: refs.replaced(ids=range(len(refs))),
     ],
-    ids=["to", "copy", "deepcopy", "snapshot", "pickle", "class weights", "ids"],
+    ids=["to", "copy", "deepcopy", "pickle", "class weights", "ids"],
 )
 @pytest.mark.parametrize("condensed", [False, True])
 def test_the_same_set_elsewhere_keeps_its_groups(same, condensed):
-    refs = full().divided(LEAVES, leaf_parents(LEAVES, LABELS))
+    refs = with_groups(full(), LEAVES, leaf_parents(LEAVES, LABELS))
     refs = refs.condensed() if condensed else refs
     other = same(refs)
     assert_same_groups(other, refs)
@@ -162,7 +162,7 @@ def test_groups_that_were_found_move_with_the_set():
     refs = full()
     leaves = refs.groups.leaves
     np.testing.assert_array_equal(refs.to("cpu").groups.leaves, leaves)
-    refs.move("cpu")
+    put_voters(refs, refs.voters.to("cpu"))
     np.testing.assert_array_equal(refs.groups.leaves, leaves)
 
 
@@ -191,7 +191,7 @@ def test_a_relabelled_example_moves_to_a_group_of_its_new_class():
 
 
 def test_relabelling_with_the_same_label_changes_nothing():
-    refs = full().divided(LEAVES, leaf_parents(LEAVES, LABELS))
+    refs = with_groups(full(), LEAVES, leaf_parents(LEAVES, LABELS))
     few = refs.condensed()
     before, votes = few.ids.tolist(), few.log_class_weights(QUERIES)
     few.relabel(IDS, LABELS)
@@ -267,7 +267,7 @@ def test_condensing_leaves_the_set_itself_as_it_was():
     few = refs.condensed(LEAVES)
     few.remove(IDS[:5])
     assert refs.ids.tolist() == IDS
-    assert not refs.weighted
+    assert not refs.voters.weighted
     assert refs.members is None
 
 
@@ -359,7 +359,7 @@ EDITS = st.lists(st.tuples(st.sampled_from(["add", "remove", "relabel"]), st.int
 @settings(max_examples=20)
 @given(edits=EDITS, kernel=st.sampled_from(sorted(KERNELS)))
 def test_any_series_of_edits_equals_condensing_the_edited_examples(edits, kernel):
-    refs = full(kernel=kernel, n_classes=K + 1).divided(LEAVES, leaf_parents(LEAVES, LABELS))
+    refs = with_groups(full(kernel=kernel, n_classes=K + 1), LEAVES, leaf_parents(LEAVES, LABELS))
     few, model = refs.condensed(), Model()
     for step, (edit, seed) in enumerate(edits):
         rng = np.random.default_rng(seed)
@@ -425,9 +425,9 @@ def test_a_removed_member_no_longer_counts_though_it_never_voted():
 
 def test_representatives_alone_vote_the_same_and_know_nobody_else():
     few = full(class_weights=[0.5, 1.0, 4.0]).condensed(LEAVES)
-    alone = few.alone()
+    alone = without_members(few)
     assert alone.members is None
-    assert alone.weighted
+    assert alone.voters.weighted
     np.testing.assert_array_equal(alone.log_class_weights(QUERIES), few.log_class_weights(QUERIES))
     np.testing.assert_array_equal(alone.log_group_weights(QUERIES), few.log_group_weights(QUERIES))
     assert_same_groups(alone, few)
@@ -437,7 +437,7 @@ def test_representatives_alone_vote_the_same_and_know_nobody_else():
 
 
 def test_a_representative_alone_goes_with_its_votes():
-    alone = full().condensed(LEAVES).alone()
+    alone = without_members(full().condensed(LEAVES))
     rest, sizes = alone.ids.tolist()[1:], alone.weights.tolist()[1:]
     alone.remove(alone.ids[:1])
     assert alone.ids.tolist() == rest
@@ -445,7 +445,7 @@ def test_a_representative_alone_goes_with_its_votes():
 
 
 def test_a_new_voter_counts_once_beside_representatives_alone():
-    alone = full().condensed(LEAVES).alone()
+    alone = without_members(full().condensed(LEAVES))
     before, n = alone.weights.tolist(), len(alone)
     alone.add(QUERIES[:1], [1], ["x"])
     assert alone.weights.tolist() == [*before, 1.0]

@@ -1,5 +1,6 @@
 """Look-alikes: a second, narrower kernel. Votes still add up, so everything that is certified stays exact."""
 
+from copy import copy
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from dwac import DWACClassifier, ReferenceSet, training
 from dwac.errors import InputError
 from dwac.explain import explain
 from dwac.nn import WeightedAverage
+from dwac.reference import without_look_alikes
 from dwac.report.label_issues import leave_one_out
 from tests.named import refuses
 
@@ -55,7 +57,7 @@ def test_votes_are_those_of_the_definition(kernel, class_weights) -> None:
         * factors[some.groups.labels]
     )
     np.testing.assert_allclose(some.log_group_weights(QUERIES), grouped, atol=1e-9)
-    np.testing.assert_allclose(some.log_votes(torch.tensor(QUERIES[0])), np.log(w[0]), atol=1e-9)
+    np.testing.assert_allclose(some.voters.log_votes(torch.tensor(QUERIES[0])), np.log(w[0]), atol=1e-9)
 
 
 def test_one_query_has_the_same_votes_alone_and_in_a_batch() -> None:
@@ -85,13 +87,13 @@ def test_edits_and_copies_keep_the_kernel_and_a_crowd_has_none() -> None:
     some.remove([3])
     some.add([[0.0, 0.0, 0.0]], [1])
     some.relabel([5], [2])
-    for other in (some, some.to("cpu"), some.snapshot(), some.replaced(class_weights=[1, 2, 3])):
-        assert other.look_alikes == NEAR
-    assert some.crowd().look_alikes is None
+    for other in (some, some.to("cpu"), copy(some), some.replaced(class_weights=[1, 2, 3])):
+        assert other.voters.look_alikes == NEAR
+    assert without_look_alikes(some).voters.look_alikes is None
     few = some.condensed()
-    assert few.look_alikes is None
+    assert few.voters.look_alikes is None
     assert few.members is not None
-    assert few.members.look_alikes == NEAR
+    assert few.members.voters.look_alikes == NEAR
 
 
 @pytest.mark.parametrize("values", [(1.0, 2.0), (0.5, 1.0), (2.0, 0.0), (2.0, np.inf), (2.0,), (2.0, -1.0)])
@@ -111,14 +113,14 @@ def test_a_base_vote_is_added_at_any_distance(kernel: str) -> None:
         w = (KERNELS[kernel](squared) + base) * n
         want = np.log(np.stack([w[:, k == Y].sum(axis=1) for k in range(3)], axis=1))
         np.testing.assert_allclose(some.log_class_weights(QUERIES), want, atol=1e-6)
-        np.testing.assert_allclose(some.log_votes(torch.tensor(QUERIES[0])), np.log(w[0]), atol=1e-6)
+        np.testing.assert_allclose(some.voters.log_votes(torch.tensor(QUERIES[0])), np.log(w[0]), atol=1e-6)
         grouped = np.log(np.stack([w[:, some.groups.of == g].sum(axis=1) for g in range(len(some.groups))], axis=1))
         np.testing.assert_allclose(some.log_group_weights(QUERIES), grouped, atol=1e-6)
         shares = np.stack([n[k == Y].sum() for k in range(3)]) / n.sum()
         if kernel == "gaussian":
             np.testing.assert_allclose(some.probabilities(np.full((1, 3), 1e4))[0], shares, atol=1e-9)
         few = some.condensed()
-        assert few.look_alikes == some.crowd().look_alikes == (0.0, base)
+        assert few.voters.look_alikes == without_look_alikes(some).voters.look_alikes == (0.0, base)
     assert isinstance(few.members, ReferenceSet)
 
 
@@ -144,7 +146,7 @@ def test_certificates_hold() -> None:
             None,
         )
         assert e.flip_size == size
-        order = np.argsort(-some.log_votes(torch.tensor(query)), kind="stable")
+        order = np.argsort(-some.voters.log_votes(torch.tensor(query)), kind="stable")
         for rival in {0, 1, 2} - {label}:
             worst = y.copy()
             worst[order[e.deciding :]] = rival
@@ -188,12 +190,12 @@ def test_look_alikes_speak_up_only_where_validation_rows_gain(local, chosen) -> 
     model.remember([(x[:1500], y[:1500])])
     found = training.fit_look_alikes(model, x[1500:], y[1500:])
     assert (found is not None) == chosen
-    assert (model.references.look_alikes is not None) == chosen
+    assert (model.references.voters.look_alikes is not None) == chosen
     if found is not None:
-        assert found == pytest.approx(model.references.look_alikes)
+        assert found == pytest.approx(model.references.voters.look_alikes)
         again = WeightedAverage(nn.Identity(), n_classes=2, embedding_size=1, n_features=1)
         again.load_state_dict(model.state_dict())
-        assert again.references.look_alikes == model.references.look_alikes
+        assert again.references.voters.look_alikes == model.references.voters.look_alikes
         torch.testing.assert_close(again(x[:5]), model(x[:5]))
 
 
@@ -202,10 +204,12 @@ def test_a_folder_keeps_the_kernel(tmp_path: Path) -> None:
     y = (X[:, 0] > 0).astype(int)
     clf = DWACClassifier(epochs=3, random_state=0, device="cpu").fit(X, y)
     assert (
-        not DWACClassifier(epochs=3, random_state=0, device="cpu", look_alikes=False).fit(X, y).references_.look_alikes
+        not DWACClassifier(epochs=3, random_state=0, device="cpu", look_alikes=False)
+        .fit(X, y)
+        .references_.voters.look_alikes
     )
     clf.model_.references = clf.references_.replaced(look_alikes=NEAR)
     again = dwac.load(clf.save(tmp_path / "model"), device="cpu")
-    assert again.references_.look_alikes == NEAR
+    assert again.references_.voters.look_alikes == NEAR
     np.testing.assert_array_equal(again.predict_proba(X), clf.predict_proba(X))
     np.testing.assert_array_equal(again.conformal(X).p_values, clf.conformal(X).p_values)

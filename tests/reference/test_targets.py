@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from dwac import ReferenceSet
 from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
+from dwac.reference import GroupTargets, put_voters, with_groups, without_look_alikes, without_members
+from dwac.reference.references import set_of
 from tests.named import refuses
 
 RNG = np.random.default_rng(0)
@@ -56,7 +58,7 @@ def test_targets_are_kept_as_float64_columns(given):
     assert refs.targets is not None
     assert refs.targets.dtype == torch.float64
     np.testing.assert_array_equal(refs.targets, TARGETS[:, :1])
-    assert refs.n_targets == 1
+    assert refs.voters.n_targets == 1
 
 
 def test_whole_numbers_lose_no_digit():
@@ -69,7 +71,7 @@ def test_whole_numbers_lose_no_digit():
 def test_a_set_of_classes_has_no_targets():
     refs = example(targets=None)
     assert refs.targets is None
-    assert refs.n_targets == 0
+    assert refs.voters.n_targets == 0
 
 
 def test_targets_change_no_vote_for_a_class():
@@ -199,17 +201,16 @@ def test_edits_of_nothing_change_nothing():
 @pytest.mark.parametrize(
     "change",
     [
-        lambda refs: refs.snapshot(),
         lambda refs: refs.to("cpu"),
-        lambda refs: refs.each_once,
-        lambda refs: refs.directions,
-        lambda refs: refs.crowd(),
-        lambda refs: refs.alone(),
+        lambda refs: set_of(refs.voters.each_once),
+        lambda refs: set_of(refs.voters.directions),
+        lambda refs: without_look_alikes(refs),
+        lambda refs: without_members(refs),
         lambda refs: refs.condensed(),
         lambda refs: refs.condensed(LABELS),
         lambda refs: refs.condensed().members,
-        lambda refs: refs.condensed().alone(),
-        lambda refs: refs.divided(LABELS, np.arange(K)),
+        lambda refs: without_members(refs.condensed()),
+        lambda refs: with_groups(refs, LABELS, np.arange(K)),
         lambda refs: refs.replaced(embeddings=2 * POINTS),
         lambda refs: refs.replaced(class_weights=[1.0, 2.0, 3.0, 4.0]),
         lambda refs: refs.replaced(labels=LABELS[::-1]),
@@ -225,13 +226,13 @@ def test_every_set_of_the_same_examples_has_their_targets(change: Callable[[Refe
 
 def test_moving_keeps_targets():
     refs = example()
-    refs.move("cpu")
+    put_voters(refs, refs.voters.to("cpu"))
     assert own_targets(refs)
 
 
 def test_a_snapshot_keeps_targets_that_are_edited_later():
     refs = example()
-    before = refs.snapshot()
+    before = copy.copy(refs)
     refs.relabel([0], targets=[[9.0, 9.0]])
     assert own_targets(before)
 
@@ -261,11 +262,17 @@ def test_other_labels_find_new_groups_within_the_new_classes():
 # Groups
 
 
+def group_targets(refs: ReferenceSet) -> GroupTargets:
+    """The mean and the range of the targets in each group; where examples represent others, of those too."""
+    everybody = refs.members or refs
+    assert everybody.targets is not None
+    return everybody.groups.targets(everybody.targets.numpy(), everybody.sizes)
+
+
 @pytest.mark.parametrize("sizes", [None, RNG.integers(1, 9, M)], ids=["one each", "sizes"])
 def test_groups_have_the_mean_and_the_range_of_their_members(sizes):
     refs = example(weights=sizes, targets=TARGETS + 1e6)
-    found, counts = refs.group_targets, np.ones(M) if sizes is None else sizes
-    assert found is not None
+    found, counts = group_targets(refs), np.ones(M) if sizes is None else sizes
     for g in range(len(refs.groups)):
         rows = refs.groups.members(g)
         y = TARGETS[rows] + 1e6
@@ -281,16 +288,14 @@ def test_representatives_know_the_targets_of_all_their_members():
     _ = refs.groups
     few = refs.condensed()
     assert len(few) < M
-    for got, want in zip(few.group_targets or (), refs.group_targets or (), strict=True):
+    for got, want in zip(group_targets(few), group_targets(refs), strict=True):
         np.testing.assert_array_equal(got, want)
-    alone = few.alone().group_targets
-    assert alone is not None
+    alone = group_targets(without_members(few))
     assert few.targets is not None
     np.testing.assert_array_equal(alone.lowest.min(axis=0), few.targets.numpy().min(axis=0))
 
 
 def test_groups_of_equal_targets_have_no_range():
-    found = example(targets=np.full(M, 0.1)).group_targets
-    assert found is not None
+    found = group_targets(example(targets=np.full(M, 0.1)))
     assert all((field == 0.1).all() for field in found)
-    assert example(targets=None).group_targets is None
+    assert example(targets=None).targets is None

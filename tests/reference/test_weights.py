@@ -148,7 +148,7 @@ def test_sizes_of_unweighted_neighbours_are_one():
 def test_log_votes_are_those_of_every_reference(kernel):
     refs = weighted(kernel=kernel, class_weights=CLASS_WEIGHTS)
     want = log_votes(QUERIES[:1], POINTS, kernel, WIDE)[0]
-    np.testing.assert_allclose(refs.log_votes(torch.as_tensor(QUERIES[0])), want, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(refs.voters.log_votes(torch.as_tensor(QUERIES[0])), want, rtol=1e-9, atol=1e-9)
 
 
 @every_kernel
@@ -225,7 +225,7 @@ def test_half_precision_votes_with_full_weights(kernel, dtype):
     assert_close(refs.log_class_weights(queries.float()), want)
     near = refs.nearest(queries, 3)
     squared = oracle.squared_distances(queries.double().numpy(), points.double().numpy())
-    rows = np.array([[refs.positions([name])[0] for name in row] for row in near.ids])
+    rows = np.array([[refs.voters.positions([name])[0] for name in row] for row in near.ids])
     np.testing.assert_allclose(near.squared_distances, np.take_along_axis(squared, rows, 1), rtol=1e-6, atol=1e-9)
     assert len(refs.condensed()) == len(refs.groups.leaf_labels)
 
@@ -236,9 +236,9 @@ def test_half_precision_votes_with_full_weights(kernel, dtype):
 def test_a_set_says_how_many_it_votes_for():
     assert repr(weighted(COUNTS)).startswith(f"ReferenceSet(40 examples for {COUNTS.sum()}, 3 dimensions")
     refs = ReferenceSet(POINTS, LABELS)
-    assert not refs.weighted
+    assert not refs.voters.weighted
     assert refs.weights.tolist() == [1.0] * M
-    assert weighted().weighted
+    assert weighted().voters.weighted
 
 
 @pytest.mark.parametrize(

@@ -393,7 +393,7 @@ def test_relabelled_examples_are_the_first_suspects(of_answers: DWACClassifier, 
     votes, refs = report.leave_one_out(changed.references_), changed.references_
     clear = [refs.ids[(votes[:, k] - votes[:, 1 - k]).argmax()] for k in (0, 1)]
     assert not before & set(clear)
-    codes = refs.labels.numpy()[refs.positions(clear)]
+    codes = refs.labels.numpy()[refs.voters.positions(clear)]
     refs.relabel(clear, 1 - codes)
     issues = report.label_issues(changed)
     assert set(clear) <= set(issues["id"][:2])
@@ -467,7 +467,7 @@ def test_classifiers_that_saw_a_label_are_asked_without_its_own_vote() -> None:
     codes = (y == "yes").astype(int)
     for inside, outside, other in fold_classifiers(clf, X, y, 2):
         voters = other.references_
-        at_itself = float(voters.log_weights_at(torch.zeros(1)).exp())
+        at_itself = float(voters.voters.log_weights_at(torch.zeros(1)).exp())
         for row, log_w in zip(outside[:20], other.log_class_weights(X.iloc[outside[:20]]), strict=True):
             if row in voters.ids:
                 log_w[codes[row]] = np.log(np.exp(log_w[codes[row]]) - at_itself)

@@ -88,7 +88,7 @@ def test_whose_data_carries_the_model_is_said_by_column(of_patients, page_on_wor
     assert groups["sum"].sum() == pytest.approx(found.together)
     assert groups["worth"].sum() == pytest.approx(found.together, abs=2e-3)
     others = copy(of_patients.references_)
-    women = of_patients.references_.index_of_ids[patients(120, 0)[0].loc[of_patients.references_.ids, "sex"] == "f"]
+    women = of_patients.references_.voters.ids[patients(120, 0)[0].loc[of_patients.references_.ids, "sex"] == "f"]
     others.remove(women.tolist())
     after = others.probabilities(of_patients.embed(NEW))[np.arange(40), codes].mean()
     assert groups.loc["f", "if_removed"] == pytest.approx(after - found.whole, abs=1e-6)
@@ -124,7 +124,7 @@ def test_errors_of_numbers_rise_without_those_who_help() -> None:
 
 def _error(reg: DWACRegressor, references: Any, y: Any) -> float:
     """The mean squared error of the voters' mean, in units of the variance."""
-    shares = np.exp(references.every_vote(reg.embed(NEW)))
+    shares = np.exp(references.voters.every_vote(reg.embed(NEW)))
     means = shares @ references.targets.numpy()[:, 0] / shares.sum(axis=1)
     return float((((means - y) / reg.target_.scale[1][0]) ** 2).mean())
 

@@ -592,7 +592,7 @@ def test_agreement_is_that_of_a_plain_loop(fitted: dict[str, fit.Fitted]) -> Non
         for query, label in zip(one.test_h[chosen].astype(np.float64), one.labels[chosen], strict=True):
             squared = ((h - query) ** 2).sum(axis=1)
             near = np.argsort(squared, kind="stable")[:k]
-            log_w = refs.log_weights_at(torch.tensor(squared[near])).numpy()
+            log_w = refs.voters.log_weights_at(torch.tensor(squared[near])).numpy()
             votes = np.bincount(y[near], np.exp(log_w - log_w.max()), minlength=6)
             agreed += int(votes.argmax() == label)
         assert share == pytest.approx(agreed / len(chosen), abs=1.5 / len(chosen))

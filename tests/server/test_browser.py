@@ -275,7 +275,7 @@ def test_a_condensed_model_shows_representatives_and_how_many_each_votes_for(
         voters = seen.page.locator("#voters .share").all_text_contents()
         for text, neighbor in zip(voters, wanted.neighbors, strict=True):
             assert neighbor.size == 1 or f"votes for {neighbor.size:,}" in text
-        place = int(few.references_.positions([wanted.neighbors[0].id])[0])
+        place = int(few.references_.voters.positions([wanted.neighbors[0].id])[0])
         seen.choose(place)
         assert f"representative of {few.references_.sizes[place]:.0f}" in seen.page.locator("#example h2").inner_text()
 

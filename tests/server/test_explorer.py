@@ -66,7 +66,7 @@ def test_a_row_of_data_is_explained_as_in_python(page: Reader, table: DWACClassi
 def test_a_training_example_is_asked_without_its_own_vote(page: Reader, table: DWACClassifier) -> None:
     refs = table.references_
     keep = np.arange(len(refs)) != 7
-    near = refs.look_alikes
+    near = refs.voters.look_alikes
     others = ReferenceSet(refs.embeddings[keep], refs.labels[keep], refs.ids[keep].tolist(), 2, look_alikes=near)
     wanted = explain(others, refs.embeddings[7:8], classes=["old", "young"])[0]
     answer = page.get("points/7")["explanation"]

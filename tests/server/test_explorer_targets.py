@@ -16,6 +16,7 @@ import pytest
 
 from dwac import DWACClassifier, DWACRegressor
 from dwac.errors import InputError
+from dwac.reference import without_members
 from dwac.report import write
 from dwac.server.explorer import Explorer
 from tests.named import refuses
@@ -245,9 +246,9 @@ def test_discs_of_a_group_are_those_of_its_members(page: Reader, tagged: Reader,
             number = answer["answer"]
             explanation = reader.explorer.answer(reader.session, number)
             for group, where in zip(explanation.shown_groups, answer["groups"] or [], strict=False):
-                leaves = references.groups.leaves[references.positions(group.ids)]
+                leaves = references.groups.leaves[references.voters.positions(group.ids)]
                 assert where["discs"] == sorted(set(leaves.tolist()))
-                assert where["representative_point"] in references.positions(group.ids)
+                assert where["representative_point"] in references.voters.positions(group.ids)
     groups = page.get("start")["groups"]
     assert sum(group["size"] for group in groups) == len(numbers.references_)
     assert len(groups) < numbers.target_.n_codes  # of those who vote alike, not of bins
@@ -266,7 +267,7 @@ def test_representatives_of_numbers_are_explained_listed_and_removed(numbers: DW
         whole = page.get("discs/0?whole=1")
         assert whole["n_examples"] == whole["group"]["size"]
         page.post("edits", action="remove", point=0)
-        voters = few.references_.alone()
+        voters = without_members(few.references_)
         voters.remove([voters.ids[0]])
         wanted = voters.distribution(few.embed(NEW)).mean[:, 0]
         np.testing.assert_allclose(page.column("predicted", "<f8")[page.first_row :], wanted, rtol=1e-6)

@@ -93,7 +93,7 @@ def trained(name: str, **options: Any) -> dict[str, Tensor]:
     numbers = history.drop(columns=["seconds"]).to_numpy(dtype=np.float64)
     found = {**model.state_dict(), "history": torch.tensor(numbers)}
     if isinstance(model, WeightedAverage):
-        found["look_alikes"] = torch.tensor(model.references.look_alikes or (0.0, 0.0))
+        found["look_alikes"] = torch.tensor(model.references.voters.look_alikes or (0.0, 0.0))
     return found
 
 

@@ -77,7 +77,7 @@ def condense(
 
 def _check(clf: Estimator, folder: Path, size: int | None) -> None:
     """Refuse a model that cannot be condensed, in terms of the command."""
-    if clf.references_.weighted and clf.references_.members is None:
+    if clf.references_.voters.weighted and clf.references_.members is None:
         raise InputError(
             f"{folder} is already condensed and does not hold those who are represented; condense the model that it "
             "was made from"

@@ -173,7 +173,7 @@ def show_training(
 ) -> None:
     """Print how training went and how good the model is."""
     console.print(f"trained {_how(clf, seconds)}", highlight=False, soft_wrap=True)
-    if clf.references_.weighted:
+    if clf.references_.voters.weighted:
         console.print(agreement_line(clf), highlight=False, soft_wrap=True)
     if (expected := tasks.expected(clf, 0.05)) is not None:
         console.print(f"{tasks.kind_of_sets(clf)} from {expected}", highlight=False, soft_wrap=True)
@@ -217,7 +217,7 @@ def _how(clf: Estimator, seconds: float) -> str:
 
 def _who_votes(clf: Estimator) -> str:
     n = len(clf.references_)
-    if not clf.references_.weighted:
+    if not clf.references_.voters.weighted:
         return f"{n:,} rows vote"
     return f"{n:,} representatives vote for {clf.references_.sizes.sum():,.0f} rows"
 

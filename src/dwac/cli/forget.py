@@ -122,7 +122,7 @@ def _remains(clf: Estimator, names: list[Any]) -> str:
     """What votes that go leave behind, and how that goes, too."""
     if clf._shards is None:
         return f"{_SEEN}; a model trained with --shards can forget them with --exact"
-    if clf._shards.rows is None or clf.references_.weighted:
+    if clf._shards.rows is None or clf.references_.voters.weighted:
         return f"{_SEEN}; only a model with all its rows and voters, as dwac train wrote it, can forget with --exact"
     import pandas as pd
 

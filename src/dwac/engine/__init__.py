@@ -3,7 +3,7 @@
     index = build_index(embeddings, labels, n_classes, get_kernel("gaussian"))
     result = query(index, queries, k=10)     # .log_class_weights (n, K), .rows and .squared_distances (n, k)
 
-    voters = Voters(embeddings, get_kernel("gaussian"))       # where references vote for numbers: targets (m, T)
+    voters = WeightedReferences(embeddings, get_kernel("gaussian"))     # references that vote for targets (m, T)
     result = weighted_means(voters, queries, targets)         # .log_total (n,), .means (n, T)
     lower = weighted_quantiles(voters, queries, in_order(targets[:, 0]), log_levels)     # (n, C)
 
@@ -26,7 +26,7 @@ from dwac.engine.distributions import (
 )
 from dwac.engine.exact import QueryResult, check_query, query
 from dwac.engine.index import Index, build_index
-from dwac.engine.votes import Voters, every_vote
+from dwac.engine.votes import WeightedReferences, every_vote
 
 __all__ = [
     "BACKENDS",
@@ -36,8 +36,8 @@ __all__ = [
     "Ordered",
     "QueryResult",
     "Sweep",
-    "Voters",
     "WeightedMeans",
+    "WeightedReferences",
     "build_index",
     "check_query",
     "every_vote",

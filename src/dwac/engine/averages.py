@@ -1,6 +1,6 @@
 """Averages of targets by the votes: Σ w y / Σ w, the variance, and whose removal moves the mean most.
 
-    voters = Voters(embeddings, get_kernel("gaussian"))
+    voters = WeightedReferences(embeddings, get_kernel("gaussian"))
     log_total, means = weighted_means(voters, queries, targets)     # (n,), (n, T)
 
 All are exact, in float64, and no (n, m) array is held; see `dwac.engine.votes` for the precision policy.
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dwac.engine.backends import exp_
 from dwac.engine.direct import smallest
-from dwac.engine.votes import Voters, Votes, answered
+from dwac.engine.votes import LogVotes, WeightedReferences, answered
 
 
 class WeightedMeans(NamedTuple):
@@ -34,20 +34,20 @@ class Influence(NamedTuple):
 
 
 @torch.no_grad()
-def weighted_means(voters: Voters, queries: Tensor, targets: Tensor) -> WeightedMeans:
+def weighted_means(voters: WeightedReferences, queries: Tensor, targets: Tensor) -> WeightedMeans:
     """The mean of targets (m, T), weighted by the votes on each of the queries (n, d)."""
     log_total, means = answered(voters, queries, lambda votes: _means(votes, targets))
     return WeightedMeans(log_total, means)
 
 
 @torch.no_grad()
-def weighted_variances(voters: Voters, queries: Tensor, targets: Tensor) -> Tensor:
+def weighted_variances(voters: WeightedReferences, queries: Tensor, targets: Tensor) -> Tensor:
     """Σ w (y - mean)² / Σ w of targets (m, T), (n, T) float64: about the mean, so that no digit cancels."""
     return answered(voters, queries, lambda votes: _variances(votes, targets))[1]
 
 
 @torch.no_grad()
-def influence(voters: Voters, queries: Tensor, targets: Tensor, k: int) -> Influence:
+def influence(voters: WeightedReferences, queries: Tensor, targets: Tensor, k: int) -> Influence:
     """The k references whose removal moves the weighted mean of each target (m, T) most, with the largest move first.
 
     With p the share of a reference, mean without it - mean = p (mean - y) / (1 - p). The mean of the others exists
@@ -64,7 +64,7 @@ class _Sums(NamedTuple):
     log_total: Tensor  # (n, 1)
     means: Tensor  # (n, C)
 
-    def absolute(self, votes: Votes) -> Tensor:
+    def absolute(self, votes: LogVotes) -> Tensor:
         """(n,): the log of all votes."""
         return (self.top + self.log_total)[:, 0] + votes.shift
 
@@ -73,12 +73,12 @@ class _Sums(NamedTuple):
         return exp_(log_votes.sub_(self.top).sub_(self.log_total))
 
 
-def _means(votes: Votes, targets: Tensor) -> tuple[Tensor, Tensor]:
+def _means(votes: LogVotes, targets: Tensor) -> tuple[Tensor, Tensor]:
     sums = _summed(votes, targets)
     return sums.absolute(votes), sums.means
 
 
-def _summed(votes: Votes, targets: Tensor, without: Tensor | None = None) -> _Sums:
+def _summed(votes: LogVotes, targets: Tensor, without: Tensor | None = None) -> _Sums:
     """One pass over all votes, but those of one reference for each query, `without` (n,).
 
     Targets are centred on their median: an offset that all share costs no precision, and neither does an outlier.
@@ -98,7 +98,7 @@ def _summed(votes: Votes, targets: Tensor, without: Tensor | None = None) -> _Su
     return _Sums(top, total.log(), centre + sums / total)
 
 
-def _variances(votes: Votes, targets: Tensor) -> tuple[Tensor, Tensor]:
+def _variances(votes: LogVotes, targets: Tensor) -> tuple[Tensor, Tensor]:
     sums = _summed(votes, targets)
     variances = torch.zeros_like(sums.means)
     for rows in votes.tiles():
@@ -108,7 +108,7 @@ def _variances(votes: Votes, targets: Tensor) -> tuple[Tensor, Tensor]:
     return sums.absolute(votes), variances
 
 
-def _influence(votes: Votes, targets: Tensor, k: int) -> tuple[Tensor, ...]:
+def _influence(votes: LogVotes, targets: Tensor, k: int) -> tuple[Tensor, ...]:
     """The log of all votes, and rows, shares and moves (n, T, k)."""
     sums, heaviest = _summed(votes, targets), _heaviest(votes)
     without = _move_of_heaviest(votes, targets, sums, heaviest)
@@ -124,7 +124,7 @@ def _influence(votes: Votes, targets: Tensor, k: int) -> tuple[Tensor, ...]:
     return sums.absolute(votes), *(torch.stack(field, dim=1) for field in zip(*found, strict=True))
 
 
-def _heaviest(votes: Votes) -> Tensor:
+def _heaviest(votes: LogVotes) -> Tensor:
     """(n,): the reference with the largest vote."""
     top, row = torch.full_like(votes.norms, -torch.inf), torch.zeros_like(votes.norms, dtype=torch.int64)
     for rows in votes.tiles():
@@ -133,7 +133,7 @@ def _heaviest(votes: Votes) -> Tensor:
     return row
 
 
-def _move_of_heaviest(votes: Votes, targets: Tensor, sums: _Sums, heaviest: Tensor) -> Tensor:
+def _move_of_heaviest(votes: LogVotes, targets: Tensor, sums: _Sums, heaviest: Tensor) -> Tensor:
     """(n, T), from the mean of the others: p (mean of the others - y), for where 1 - p would lose its digits."""
     if len(votes.voters) == 1:
         return torch.zeros_like(sums.means)

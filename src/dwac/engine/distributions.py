@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from dwac.engine.backends import exp_
-from dwac.engine.votes import Voters, Votes, answered
+from dwac.engine.votes import LogVotes, WeightedReferences, answered
 
 BLOCK = 64
 _SLACK = 1e-12  # a share that reaches a level up to rounding reaches it
@@ -44,10 +44,10 @@ def in_order(targets: Tensor) -> Ordered:
 
 
 @torch.no_grad()
-def log_tails(voters: Voters, queries: Tensor, ordered: Ordered, values: Tensor) -> tuple[Tensor, Tensor]:
+def log_tails(voters: WeightedReferences, queries: Tensor, ordered: Ordered, values: Tensor) -> tuple[Tensor, Tensor]:
     """Logs of the shares of votes for targets ≤ and ≥ values (n, C), which may be infinite: both (n, C), at most 0."""
 
-    def answer(votes: Votes, values: Tensor) -> tuple[Tensor, ...]:
+    def answer(votes: LogVotes, values: Tensor) -> tuple[Tensor, ...]:
         sums = _Cumulated(votes, ordered)
         below = sums.log_share(ordered.counts(values))
         return sums.log_total, below, sums.log_share(ordered.counts(values, below=True), above=True)
@@ -57,10 +57,10 @@ def log_tails(voters: Voters, queries: Tensor, ordered: Ordered, values: Tensor)
 
 
 @torch.no_grad()
-def log_shares(voters: Voters, queries: Tensor, ordered: Ordered, counts: Tensor) -> Tensor:
+def log_shares(voters: WeightedReferences, queries: Tensor, ordered: Ordered, counts: Tensor) -> Tensor:
     """Logs of the shares of votes of the first references in order, so many as `counts` (n, C) says: (n, C)."""
 
-    def answer(votes: Votes, counts: Tensor) -> tuple[Tensor, ...]:
+    def answer(votes: LogVotes, counts: Tensor) -> tuple[Tensor, ...]:
         sums = _Cumulated(votes, ordered)
         return sums.log_total, sums.log_share(counts)
 
@@ -68,10 +68,10 @@ def log_shares(voters: Voters, queries: Tensor, ordered: Ordered, counts: Tensor
 
 
 @torch.no_grad()
-def weighted_quantiles(voters: Voters, queries: Tensor, ordered: Ordered, log_levels: Tensor) -> Tensor:
+def weighted_quantiles(voters: WeightedReferences, queries: Tensor, ordered: Ordered, log_levels: Tensor) -> Tensor:
     """The smallest target y with a share of votes for targets ≤ y of at least each level: (n, C), from logs (n, C)."""
 
-    def answer(votes: Votes, log_levels: Tensor) -> tuple[Tensor, ...]:
+    def answer(votes: LogVotes, log_levels: Tensor) -> tuple[Tensor, ...]:
         sums = _Cumulated(votes, ordered)
         return sums.log_total, sums.quantiles(log_levels)
 
@@ -79,10 +79,12 @@ def weighted_quantiles(voters: Voters, queries: Tensor, ordered: Ordered, log_le
 
 
 @torch.no_grad()
-def weighted_ends(voters: Voters, queries: Tensor, ordered: Ordered, log_levels: Tensor) -> tuple[Tensor, Tensor]:
+def weighted_ends(
+    voters: WeightedReferences, queries: Tensor, ordered: Ordered, log_levels: Tensor
+) -> tuple[Tensor, Tensor]:
     """The quantiles from below, and from above: the largest y with a share for targets ≥ y of at least each level."""
 
-    def answer(votes: Votes, log_levels: Tensor) -> tuple[Tensor, ...]:
+    def answer(votes: LogVotes, log_levels: Tensor) -> tuple[Tensor, ...]:
         sums = _Cumulated(votes, ordered)
         return sums.log_total, sums.quantiles(log_levels), sums.quantiles(log_levels, above=True)
 
@@ -91,13 +93,13 @@ def weighted_ends(voters: Voters, queries: Tensor, ordered: Ordered, log_levels:
 
 
 @torch.no_grad()
-def weighted_crps(voters: Voters, queries: Tensor, ordered: Ordered, values: Tensor) -> Tensor:
+def weighted_crps(voters: WeightedReferences, queries: Tensor, ordered: Ordered, values: Tensor) -> Tensor:
     """∫ (F(t) - 1{t ≥ y})² dt for one value y of each query (n,), F the share of votes for targets ≤ t: (n,) float64.
 
     Summed over the gaps between targets. Every term is positive, with F or 1 - F summed from its own end.
     """
 
-    def answer(votes: Votes, values: Tensor) -> tuple[Tensor, ...]:
+    def answer(votes: LogVotes, values: Tensor) -> tuple[Tensor, ...]:
         sums = _Cumulated(votes, ordered)
         return sums.log_total, sums.crps(values)
 
@@ -108,7 +110,7 @@ def weighted_crps(voters: Voters, queries: Tensor, ordered: Ordered, values: Ten
 class _Cumulated:
     """Votes on n queries in the order of a target, cumulated over blocks from both ends; logs, in units of `_top`."""
 
-    def __init__(self, votes: Votes, ordered: Ordered) -> None:
+    def __init__(self, votes: LogVotes, ordered: Ordered) -> None:
         self.votes, self.ordered = votes, ordered
         self.rows = ordered.rows.view(-1, BLOCK)
         logs, largest = self._blocks()

@@ -31,7 +31,7 @@ _NEGLIGIBLE = 40.0  # a vote this far below the largest, in logs, is lost in rou
 
 
 @dataclass(frozen=True, eq=False)
-class Voters:
+class WeightedReferences:
     """m references, and the weight of each vote: w = factor_i · (k(d) + weight · k(factor · d)).
 
     `log_factors` are the logs of factor_i, None for 1; `second` is (factor, weight), None for no second kernel.
@@ -80,10 +80,10 @@ class Voters:
         )
 
 
-class Votes:
+class LogVotes:
     """The votes of references on n queries, as logs up to `shift` (n,): log w = `of(rows)` + shift."""
 
-    def __init__(self, voters: Voters, queries: Tensor, *, by_difference: bool = False) -> None:
+    def __init__(self, voters: WeightedReferences, queries: Tensor, *, by_difference: bool = False) -> None:
         self.voters, self.queries = voters, queries.double()
         self.by_difference = by_difference or not voters.kernel.smooth
         centred = self.queries - voters.centre
@@ -173,7 +173,7 @@ class Votes:
 
 
 def answered(
-    voters: Voters, queries: Tensor, answer: Callable[..., tuple[Tensor, ...]], *own: Tensor
+    voters: WeightedReferences, queries: Tensor, answer: Callable[..., tuple[Tensor, ...]], *own: Tensor
 ) -> tuple[Tensor, ...]:
     """answer(votes, *own) of any number of queries (n, d), in chunks; `own` have a row for each query.
 
@@ -182,11 +182,11 @@ def answered(
     voters.check(queries)
     answers, step = [], QUERIES.get(queries.device.type, 512)
     for part in zip(queries.detach().split(step), *(values.split(step) for values in own), strict=True):
-        votes = Votes(voters, part[0])
+        votes = LogVotes(voters, part[0])
         found = answer(votes, *part[1:])
         doubt = votes.doubtful(found[0])
         if bool(doubt.any()):
-            exact = Votes(voters, part[0][doubt], by_difference=True)
+            exact = LogVotes(voters, part[0][doubt], by_difference=True)
             for field, better in zip(found, answer(exact, *(values[doubt] for values in part[1:])), strict=True):
                 field[doubt] = better
         answers.append(found)
@@ -194,10 +194,10 @@ def answered(
 
 
 @torch.no_grad()
-def every_vote(voters: Voters, queries: Tensor) -> Tensor:
+def every_vote(voters: WeightedReferences, queries: Tensor) -> Tensor:
     """(n, m) float64: the log of every vote on each of the queries (n, d), all held at once: ask for few at a time."""
 
-    def answer(votes: Votes) -> tuple[Tensor, ...]:
+    def answer(votes: LogVotes) -> tuple[Tensor, ...]:
         log_w = torch.cat([votes.of(rows) for rows in votes.tiles()], dim=1).add_(votes.shift[:, None])
         return torch.logsumexp(log_w, dim=1), log_w
 

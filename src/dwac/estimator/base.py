@@ -287,7 +287,7 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
 
         In the order of `references_`. A cross-fitted model has them, and they judge the labels of the training rows.
         """
-        if self._folds is None or self.references_.weighted:
+        if self._folds is None or self.references_.voters.weighted:
             return None
         return self._folds.out_of_fold(self.references_)
 
@@ -298,7 +298,7 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
         model = self.model_
         if not self.raw_features or model.n_compared_features == 0:
             return Novelty(directions=self.encoder_.kind != "tabular")
-        return Novelty(Known(batches.compared(model, inputs), model.references.index_of_ids))
+        return Novelty(Known(batches.compared(model, inputs), model.references.voters.ids))
 
     def _fitted_novelty(self) -> Novelty:
         """Novelty that knows what is usual among rows that do not vote: validation rows, or those of a fold."""
@@ -336,7 +336,7 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
         """The novelty of voters, by position among the references, compared with the others; as in `evidence`."""
         if self._folds is None:
             return self._novelty.of_voters(references, places)
-        names = references.index_of_ids[places]
+        names = references.voters.ids[places]
         h = references.embeddings[torch.as_tensor(places, device=references.embeddings.device)]
         rows, known = self._calibration_rows, self._novelty.known
         if known is None:
@@ -354,10 +354,10 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
     def _calibration_novelty(self) -> Floats:
         """(n,): the novelty of the calibration rows against the references as they are now."""
         references, known = self.references_, self._measured
-        if known is None or known[0] is not references.version or known[1] is not self._novelty:
+        if known is None or known[0] is not references.voters or known[1] is not self._novelty:
             rows, folds = self._calibration_rows, self._folds
             scores = self._novelty_scores(rows.h, rows.z) if folds is None else self._own_novelty(rows, folds)
-            known = references.version, self._novelty, scores
+            known = references.voters, self._novelty, scores
             self._measured = known
         return known[2]
 
@@ -397,7 +397,7 @@ class Voting(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator): 
     @property
     def _version(self) -> Any:
         """Another object after every edit of the voters."""
-        return self.references_.version
+        return self.references_.voters
 
     @property
     def fingerprint_(self) -> str | None:

@@ -121,7 +121,7 @@ class Certificate:
 def fingerprint(clf: Any) -> str:
     """SHA-256 of a fitted model: all weights, the voters, and the calibration rows as they are embedded."""
     references, held = clf.references_, clf._calibration_rows
-    chosen = [clf.model_.raw_feature_weight, references.look_alikes, references.class_weights.tolist()]
+    chosen = [clf.model_.raw_feature_weight, references.voters.look_alikes, references.class_weights.tolist()]
     text = json.dumps([_encoded(references.ids), _encoded(held.ids), *chosen])
     voters = {"h": references.embeddings, "y": references.labels}
     rows = {"held_h": held.h, "held_y": torch.as_tensor(held.y), "held_exact": torch.as_tensor(held.exact)}

@@ -21,7 +21,7 @@ from dwac.estimator.targets import LABELS, NUMBERS, Target, classes
 from dwac.kernels import squared_distances
 from dwac.metrics import Agreement, agreement, log_loss
 from dwac.nn.ranks import over_ranks, shared
-from dwac.reference import ReferenceSet
+from dwac.reference import ReferenceSet, with_groups, without_look_alikes
 from dwac.training.optimizer import AdamW
 
 Floats = NDArray[np.float64]
@@ -55,7 +55,7 @@ class Condenser:
         averaged = self.of.averaged(counts)
         self.averaged = None if averaged is None else averaged.double().numpy()
         self.everybody = references if references.members is None else references.members
-        self.whole = self.everybody.crowd()  # few are near enough to a query to be look-alikes
+        self.whole = without_look_alikes(self.everybody)  # few are near enough to a query to be look-alikes
         most = int(np.clip(PAIRS // len(self.whole), ROWS // 2, 2 * ROWS))
         some = _spread(len(y), most)  # not the first ones: rows may come sorted by label
         self.h, self.y = (h[some.to(h.device)] if len(y) else self.whole.embeddings[:0]), y[some.numpy()]
@@ -136,7 +136,7 @@ class Condenser:
 
 def represented(whole: ReferenceSet, size: int) -> ReferenceSet:
     """References by `size` of them, who are chosen and weighted by these references alone."""
-    whole = whole.crowd()
+    whole = without_look_alikes(whole)
     fitting = whole.embeddings[_spread(len(whole), ROWS).to(whole.embeddings.device)][::2]
     return whole.condensed(*_leaves(whole, size, fitting, over_ranks(whole.log_probabilities, fitting)))
 
@@ -156,7 +156,7 @@ def _factors(few: ReferenceSet, fitting: Tensor, target: Tensor) -> NDArray[np.f
     """
     rows = slice(None, max(256, _CELLS // len(few)))
     labels, by_class = few.labels, torch.as_tensor(few.class_weights, device=few.labels.device)
-    votes = few.log_weights_at(squared_distances(fitting[rows].double(), few.embeddings.double()))
+    votes = few.voters.log_weights_at(squared_distances(fitting[rows].double(), few.embeddings.double()))
     votes = votes + torch.as_tensor(np.log(few.weights), device=votes.device)
     of_class = torch.nn.functional.one_hot(labels, few.n_classes).double()
     p = target[rows].exp()
@@ -261,7 +261,7 @@ def counted(few: ReferenceSet, blocks: Iterable[tuple[Tensor, Tensor]]) -> Refer
     here = np.flatnonzero(sizes.cpu().numpy())
     factors, counts = (few.weights / few.sizes)[here], sizes.cpu().numpy()[here].astype(np.float64)
     parents = np.unique(few.groups.parents[here], return_inverse=True)[1]
-    return _weighted(few, here, counts * factors, counts).divided(np.arange(len(here)), parents, factors)
+    return with_groups(_weighted(few, here, counts * factors, counts), np.arange(len(here)), parents, factors)
 
 
 def shared_votes(sample: ReferenceSet, counts: NDArray[np.int64]) -> ReferenceSet:

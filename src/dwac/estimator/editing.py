@@ -24,7 +24,7 @@ from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.explain.descriptions import describe
 from dwac.metrics import Agreement
 from dwac.nn import batches
-from dwac.reference import ReferenceSet
+from dwac.reference import ReferenceSet, with_classes
 
 
 class Editable(Voting):
@@ -93,7 +93,7 @@ class Editable(Voting):
     @property
     def _alone(self) -> bool:
         """Whether few vote for others who are not there."""
-        return self.references_.weighted and self.references_.members is None
+        return self.references_.voters.weighted and self.references_.members is None
 
     @property
     def agreement_(self) -> Agreement | None:
@@ -101,14 +101,14 @@ class Editable(Voting):
 
         A number counts as the same within a tenth of the standard deviation of its votes.
         """
-        if not self.references_.weighted:
+        if not self.references_.voters.weighted:
             return None
         references, rows = self.references_, self._calibration_rows
         if references.members is None:
             return self._agreement
         known = self._agreed
-        if known is None or known[0] is not references.version or known[1] is not rows:
-            known = references.version, rows, agreement_on(references, rows.h, self.target_, self._judge_rows)
+        if known is None or known[0] is not references.voters or known[1] is not rows:
+            known = references.voters, rows, agreement_on(references, rows.h, self.target_, self._judge_rows)
         self._agreed = known
         return known[2]
 
@@ -143,7 +143,7 @@ class Editable(Voting):
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The settings; of a condensed model also how many vote for how many, and how often as all would."""
         settings: str = super().__repr__(N_CHAR_MAX)
-        if not hasattr(self, "model_") or not self.references_.weighted:
+        if not hasattr(self, "model_") or not self.references_.voters.weighted:
             return settings
         few, known = self.references_, self.agreement_
         what = {LABELS: "labels", NUMBERS: "number"}.get(self.target_.kind, "label")
@@ -184,7 +184,7 @@ class Editable(Voting):
             return codes
         before = self.target_.n_codes
         self.target_ = self.target_.with_sets(exact[codes < 0])
-        self.model_.references = self.references_.recoded(np.arange(before), self.target_.n_codes)
+        self.model_.references = with_classes(self.references_, np.arange(before), self.target_.n_codes)
         return self.target_.codes(exact)
 
     def _keep(self, ids: pd.Index[Any], X: Any) -> None:
@@ -288,7 +288,7 @@ class Editable(Voting):
 
     def _warn_of_votes(self, ids: list[Any]) -> None:
         """Say that representatives go with the votes of others, who are not there to take their place."""
-        votes = round(float(self.references_.sizes[self.references_.positions(ids)].sum()))
+        votes = round(float(self.references_.sizes[self.references_.voters.positions(ids)].sum()))
         if votes > len(ids):
             checks.warn(
                 f"{len(ids):,} of the {len(self.references_):,} representatives go, and with them the votes of "

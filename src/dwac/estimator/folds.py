@@ -21,7 +21,7 @@ from torch import Tensor
 from dwac.errors import CalibrationError
 from dwac.estimator.condensing import represented
 from dwac.kernels import squared_distances
-from dwac.reference import ReferenceSet, VoteDistribution
+from dwac.reference import ReferenceSet, VoteDistribution, with_classes, without_members
 from dwac.training.cross_fit import FOLDS, part_of
 
 Floats = NDArray[np.float64]
@@ -40,15 +40,15 @@ class Representatives(NamedTuple):
     def found(cls, voters: ReferenceSet, votes: Floats, of: ReferenceSet) -> Representatives:
         """Those of the voters who have votes."""
         voters, here = copy(voters), np.asarray(votes.any(axis=1))
-        voters.remove(voters.index_of_ids[~here].tolist())
+        voters.remove(voters.voters.ids[~here].tolist())
         squared = squared_distances(voters.embeddings.double(), of.embeddings.double())
         other = voters.labels[:, None] != of.labels
         places = squared.masked_fill(other, torch.inf).argmin(dim=1).cpu().numpy()
-        return cls(voters, votes[here], of.snapshot(), places)
+        return cls(voters, votes[here], copy(of), places)
 
     def without(self, ids: pd.Index[Any]) -> Representatives:
         """All except these."""
-        gone = self.voters.index_of_ids.isin(ids)
+        gone = self.voters.voters.ids.isin(ids)
         if not gone.any():
             return self
         return self.found(self.voters, np.where(gone[:, None], 0.0, self.votes), self.of)
@@ -59,14 +59,14 @@ class Representatives(NamedTuple):
         Whoever goes with one that was removed is gone; with one that votes for something else, votes for that; those
         that were added vote in the model of every fold.
         """
-        new = np.flatnonzero(~now.index_of_ids.isin(self.of.index_of_ids))
-        if self.voters.index_of_ids.isin(now.index_of_ids[new]).any():
-            return self.without(now.index_of_ids[new]).edited(now)
-        owners = now.index_of_ids.get_indexer(self.of.index_of_ids)[self.places]
-        here, names, voters = np.flatnonzero(owners >= 0), self.voters.index_of_ids, copy(self.voters)
+        new = np.flatnonzero(~now.voters.ids.isin(self.of.voters.ids))
+        if self.voters.voters.ids.isin(now.voters.ids[new]).any():
+            return self.without(now.voters.ids[new]).edited(now)
+        owners = now.voters.ids.get_indexer(self.of.voters.ids)[self.places]
+        here, names, voters = np.flatnonzero(owners >= 0), self.voters.voters.ids, copy(self.voters)
         owners, first = owners[here], self.places[here]
         if now.n_classes > voters.n_classes:
-            voters = voters.recoded(np.arange(voters.n_classes), now.n_classes)
+            voters = with_classes(voters, np.arange(voters.n_classes), now.n_classes)
         other = (now.labels[owners] != self.of.labels[first]).cpu().numpy()
         voters.relabel(names[here[other]].tolist(), now.labels[owners[other]])
         numbers = None
@@ -115,11 +115,11 @@ class Folds:
     def alone(self, references: ReferenceSet) -> Folds:
         """The same for representatives without those whom they represent."""
         voters, votes = self.voters(references)
-        return Folds(self.ids, self.of, self.members, Representatives.found(voters, votes, references.alone()))
+        return Folds(self.ids, self.of, self.members, Representatives.found(voters, votes, without_members(references)))
 
     def knowing(self, references: ReferenceSet, votes: Floats) -> Folds:
         """The same, with votes (m, F) of those who are represented that were found before."""
-        known = _Voters(references.version, references.members or references, votes, references.weighted)
+        known = _Voters(references.voters, references.members or references, votes, references.voters.weighted)
         return Folds(self.ids, self.of, self.members, self.few, (known,))
 
     def voters(self, references: ReferenceSet) -> tuple[ReferenceSet, Floats]:
@@ -143,21 +143,21 @@ class Folds:
     def _voters(self, references: ReferenceSet) -> _Voters:
         known = self._known  # a local name: other threads may ask about other references meanwhile
         for found in known:
-            if found.version is references.version:
+            if found.version is references.voters:
                 return found
         voters, votes = references, self._outside(references).astype(np.float64)
         if references.members is not None:
             voters, votes = references.members, self.condensed(references, references.members)
-        elif self.few is not None and references.weighted:
+        elif self.few is not None and references.voters.weighted:
             voters, votes = self.few.edited(references)
             votes *= self._outside(voters)  # of rows that were added with the id of one that calibrates
-        found = _Voters(references.version, voters, votes, references.weighted)
+        found = _Voters(references.voters, voters, votes, references.voters.weighted)
         self._known = (found, *known[:1])  # a condensed model is compared with that of all
         return found
 
     def _outside(self, references: ReferenceSet) -> NDArray[np.bool_]:
         """(m, F): whether each is outside each fold."""
-        return np.asarray(self.numbers(references.index_of_ids)[:, None] != np.arange(FOLDS))
+        return np.asarray(self.numbers(references.voters.ids)[:, None] != np.arange(FOLDS))
 
     def condensed(self, references: ReferenceSet, everybody: ReferenceSet) -> Floats:
         """(m, F): the votes of everybody in each fold's model, where few represent those outside the fold.
@@ -169,7 +169,7 @@ class Folds:
         for fold in np.flatnonzero(outside.any(axis=0)).tolist():
             whole = self._set(everybody, fold, outside[:, fold], weighted=False)
             found = represented(whole, max(1, round(len(references) * len(whole) / len(everybody))))
-            votes[everybody.positions(found.ids), fold] = found.weights
+            votes[everybody.voters.positions(found.ids), fold] = found.weights
         return votes
 
     def _set(self, voters: ReferenceSet, fold: int, votes: NDArray[Any], *, weighted: bool) -> ReferenceSet:
@@ -183,7 +183,7 @@ class Folds:
             voters.kernel,
             voters.class_weights,
             votes[here] if weighted else None,
-            look_alikes=(voters.crowd() if weighted else voters).look_alikes,
+            look_alikes=voters.voters.base_vote if weighted else voters.voters.look_alikes,
             targets=None if voters.targets is None else voters.targets[rows],
         )
 
@@ -210,21 +210,21 @@ class Folds:
 
         Those added later are judged by the first fold's model, without the votes of any that were added.
         """
-        h, ids = references.embeddings, references.index_of_ids
+        h, ids = references.embeddings, references.voters.ids
         found, new = self.judged(references, h, ids), self.numbers(ids) < 0
         if new.any():
             first = copy(self.sets(references)[0])
-            added = self.numbers(first.index_of_ids) < 0
+            added = self.numbers(first.voters.ids) < 0
             found[new] = -np.inf  # unless others are left, nobody can judge them
             if not added.all():
-                first.remove(first.index_of_ids[added].tolist())
+                first.remove(first.voters.ids[added].tolist())
                 asked = part_of(h[torch.as_tensor(new, device=h.device)], 0, self.members)
                 found[new] = first.log_class_weights(asked).cpu().numpy()
         return found
 
     def out_of_fold_votes(self, references: ReferenceSet) -> Iterator[tuple[Ints, VoteDistribution]]:
         """Places of references, and the votes on their numbers by the model without their fold; not of those added."""
-        numbers = self.numbers(references.index_of_ids)
+        numbers = self.numbers(references.voters.ids)
         for fold, voters in enumerate(self.sets(references)):
             rows = np.flatnonzero(numbers == fold)
             if len(rows):

@@ -133,9 +133,9 @@ def _judging(model: Voting, h: Tensor, votes: Tensor, judges: Any) -> tuple[Tens
 def _votes_of(references: ReferenceSet, h: Tensor, queries: Tensor) -> Tensor:
     """(n, c): logs of the votes that new voters h (c, d) would have on queries, without the weights of classes."""
     labels = np.zeros(len(h), dtype=np.int64)
-    look: dict[str, Any] = {"kernel": references.kernel, "look_alikes": references.look_alikes}
+    look: dict[str, Any] = {"kernel": references.kernel, "look_alikes": references.voters.look_alikes}
     voters = ReferenceSet(h, labels, n_classes=references.n_classes, **look)
-    return torch.as_tensor(voters.every_vote(queries)).cpu().double()
+    return torch.as_tensor(voters.voters.every_vote(queries)).cpu().double()
 
 
 def _class_weight(references: ReferenceSet, p: Tensor) -> Tensor:

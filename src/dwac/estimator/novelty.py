@@ -63,12 +63,12 @@ class Novelty:
             h, z, own = rows.h, rows.z, False
         else:
             some = torch.randperm(len(references), generator=torch.Generator().manual_seed(0))[:_SAMPLE]
-            names = references.index_of_ids[some.numpy()]
+            names = references.voters.ids[some.numpy()]
             names = names[names.isin(self.known.ids)]
-            h, z, own = references.embeddings[references.positions(names)], self.known.of(names).z, True
+            h, z, own = references.embeddings[references.voters.positions(names)], self.known.of(names).z, True
         if len(h) == 0:
             return self
-        apart = self.known.distance(z, references.index_of_ids, own=own)
+        apart = self.known.distance(z, references.voters.ids, own=own)
         return replace(
             self,
             usual=(Usual.of(novelty(references, h, own=own, directions=self.directions)), Usual.of(apart.square())),
@@ -86,7 +86,7 @@ class Novelty:
         references = references if self.voters is None else self.voters
         found = novelty(references, h, own=own, directions=self.directions)
         if self.known is not None and self.usual is not None:
-            apart = self.known.to(z.device).distance(z, references.index_of_ids, own=own)
+            apart = self.known.to(z.device).distance(z, references.voters.ids, own=own)
             found = torch.maximum(EMBEDDED * self.usual[0].units(found), self.usual[1].units(apart.square()))
         elif self.usual is not None:
             found = EMBEDDED * self.usual[0].units(found)
@@ -97,7 +97,7 @@ class Novelty:
         h = references.embeddings[torch.as_tensor(places, device=references.embeddings.device)]
         if self.known is None:
             return self.scores(references, h, h[:, :0], own=True)
-        names = references.index_of_ids[places]
+        names = references.voters.ids[places]
         here = names.isin(self.known.ids)  # whoever was added to the references alone is known by its embedding only
         found = np.empty(len(places))
         for rows, measure in ((here, self), (~here, replace(self, known=None))):

@@ -33,7 +33,7 @@ from dwac.estimator.preparation import Examples
 from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED, Target
 from dwac.metrics import Agreement
 from dwac.nn import Ensemble, WeightedAverage
-from dwac.reference import Known, ReferenceSet, mapped_set
+from dwac.reference import Known, ReferenceSet, mapped_set, with_groups
 from dwac.storage import Stored, decode_value, encode_value
 from dwac.training.cross_fit import FOLDS
 
@@ -129,15 +129,15 @@ def pack(
         tensors["ref_target"] = references.targets
     tensors |= {"ref_leaf": torch.as_tensor(references.groups.leaves)}
     tensors |= {"leaf_group": torch.as_tensor(references.groups.parents)}
-    tensors |= {"leaf_factor": torch.as_tensor(references.leaf_factors)}
-    if references.look_alikes is not None:
-        tensors["look_alikes"] = torch.tensor(references.look_alikes, dtype=torch.float64)
-    if references.weighted:
+    tensors |= {"leaf_factor": torch.as_tensor(references.voters.leaf_factors)}
+    if references.voters.look_alikes is not None:
+        tensors["look_alikes"] = torch.tensor(references.voters.look_alikes, dtype=torch.float64)
+    if references.voters.weighted:
         tensors |= {"ref_weight": torch.tensor(references.weights), "ref_size": torch.tensor(references.sizes)}
-    if clf.references_.weighted and clf._folds is not None:
-        config["fold_ids"], own = _pack_fold_voters(clf, include_examples, alone=references.weighted)
+    if clf.references_.voters.weighted and clf._folds is not None:
+        config["fold_ids"], own = _pack_fold_voters(clf, include_examples, alone=references.voters.weighted)
         tensors |= own
-    if references.weighted:
+    if references.voters.weighted:
         # Validation rows choose representatives. Those who are not there cannot be chosen from again, so these rows
         # are of no use, and a small folder should name nobody whom it does not need.
         config["validation_ids"] = []
@@ -146,8 +146,8 @@ def pack(
     measured = clf._novelty
     if measured.known is not None and include_examples:  # what rows are compared by are numbers of these rows
         config["novelty"] = None if measured.usual is None else [list(pair) for pair in measured.usual]
-        tensors["known_z"] = measured.known.of(references.index_of_ids).z
-        tensors["known_rows"] = torch.as_tensor(np.flatnonzero(references.index_of_ids.isin(measured.known.ids)))
+        tensors["known_z"] = measured.known.of(references.voters.ids).z
+        tensors["known_rows"] = torch.as_tensor(np.flatnonzero(references.voters.ids.isin(measured.known.ids)))
     if fitted.get("class_weight") is not None:
         tensors["class_weights"] = torch.as_tensor(references.class_weights)
     # The ids are the index of the records; without records, of a frame without columns.
@@ -168,7 +168,7 @@ def all_rows(clf: Any, *, include_examples: bool) -> pd.DataFrame | None:
 
 def _keeps_rows(clf: Any, include_examples: bool) -> bool:
     """Whether all rows are stored. A condensed model should name nobody whom it does not need."""
-    return include_examples and clf._shards is not None and not clf.references_.weighted
+    return include_examples and clf._shards is not None and not clf.references_.voters.weighted
 
 
 def _history(history: pd.DataFrame) -> dict[str, list[Any]]:
@@ -188,7 +188,7 @@ def _pack_fold_voters(clf: Any, include_examples: bool, *, alone: bool) -> tuple
     if few.voters.targets is not None:
         found["fold_target"] = few.voters.targets
     if (known := clf._novelty.known) is not None and include_examples:
-        names = few.voters.index_of_ids
+        names = few.voters.voters.ids
         found["fold_z"] = known.of(names).z
         found["fold_known"] = torch.as_tensor(np.flatnonzero(names.isin(known.ids)))
     return [encode_value(name) for name in few.voters.ids], found
@@ -455,7 +455,7 @@ def _like(references: ReferenceSet, h: Tensor, y: Any, ids: pd.Index[Any], exact
         references.n_classes,
         references.kernel,
         references.class_weights,
-        look_alikes=references.look_alikes,
+        look_alikes=references.voters.look_alikes,
         targets=None if references.targets is None else exact,
     )
 
@@ -529,7 +529,7 @@ def _unpack_references(clf: Any, stored: Stored, model: WeightedAverage, device:
         references = ReferenceSet(ref_h, ref_y, ids, n_codes, clf.kernel, by_class, weights, sizes, targets=exact)
     if "look_alikes" in tensors:
         references = references.replaced(look_alikes=tuple(tensors["look_alikes"].tolist()))
-    references = references.divided(tensors["ref_leaf"], tensors["leaf_group"], tensors["leaf_factor"])
+    references = with_groups(references, tensors["ref_leaf"], tensors["leaf_group"], tensors["leaf_factor"])
     model.references = references.condensed() if condensed else references
     clf._described = _descriptions(stored.config["descriptions"], len(model.references.groups)), model.references.groups
     if "known_z" in tensors:

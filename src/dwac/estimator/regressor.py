@@ -9,6 +9,7 @@ print(reg.explain(X, k=5)[0])          # who voted, with which number, and how m
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from copy import copy
 from functools import partial
 from os import PathLike
 from typing import Any, Literal, Self, overload
@@ -231,7 +232,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
 
         In the order of `references_`. Voters that were added after `fit` have NaN: every network may know them.
         """
-        if self._folds is None or self.references_.weighted:
+        if self._folds is None or self.references_.voters.weighted:
             return None
         found = np.full((len(self.references_), self.target_.table.shape[1]), np.nan)
         for rows, votes in self._folds.out_of_fold_votes(self.references_):
@@ -251,7 +252,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         references = self.references_
         rows, h = self._heard(X)
         warn_of(rows.reasons)
-        return PredictedDistribution(references.snapshot(), h, rows.readable, single=self.target_.single)
+        return PredictedDistribution(copy(references), h, rows.readable, single=self.target_.single)
 
     def predict_quantiles(self, X: Any, levels: ArrayLike = (0.05, 0.25, 0.5, 0.75, 0.95)) -> Floats:
         """(n, Q), or (n, T, Q): quantiles of the votes. `predict_interval` has a guarantee, these have none."""

@@ -234,7 +234,7 @@ class ShardedEstimator(DWACEstimator):
         if shards is not None:
             self._shards = shards.forgot(names)
         if shards is not None and saw:
-            how = "in the model that was condensed, forget" if self.references_.weighted else "forget"
+            how = "in the model that was condensed, forget" if self.references_.voters.weighted else "forget"
             warn(
                 f"the votes are gone, but {len(saw)} of {shards.n} networks saw these rows and are as they were; "
                 f"{how}(…, exact=True) trains them again",
@@ -313,7 +313,7 @@ class ShardedEstimator(DWACEstimator):
                 "exact deletion needs the rows that networks are trained again on, and this model was saved without "
                 f"its examples; use the model that it came from, or save with include_examples=True; {nothing}"
             )
-        if self.references_.weighted:
+        if self.references_.voters.weighted:
             raise InputError(
                 f"exact deletion needs all voters; delete in the model that was condensed, then condense; {nothing}"
             )
@@ -322,7 +322,7 @@ class ShardedEstimator(DWACEstimator):
                 f"the networks were trained on {shards.device}, whose bits another device does not repeat; load the "
                 f"model with device={shards.device!r}; {nothing}"
             )
-        voters, held = self.references_.index_of_ids, self.calibration_ids_
+        voters, held = self.references_.voters.ids, self.calibration_ids_
         parts = shards.rows.parts
         own = parts.calibration if len(parts.calibration) else parts.validation
         same = voters.tolist() == shards.rows.ids[parts.training].tolist() and self._votes_as_fitted(shards.rows)

@@ -324,7 +324,7 @@ class StreamingEstimator(ShardedEstimator):
         if rows.chunk.within is not None:
             self._within = grouped(rows.chunk.within.tolist(), rows.chunk.ids, "within")
         said = self._represent_stream(model, spool)
-        places = names.get_indexer(model.references.index_of_ids)
+        places = names.get_indexer(model.references.voters.ids)
         X = chosen.chunk.X.iloc[places].reset_index(drop=True)
         self._keep(names[places], X if isinstance(self.encoder_, TabularEncoder) else X.iloc[:, 0].tolist())
         if self._novelty.known is not None:

@@ -111,7 +111,7 @@ def training_rows(clf: Model, most: int, seed: int) -> Any:
     """At most so many training rows, drawn at random, as a frame; None if the model does not have (all of) them."""
     if not isinstance(clf.encoder_, TabularEncoder) or clf._alone:
         return None
-    ids = (clf.references_.members or clf.references_).index_of_ids
+    ids = (clf.references_.members or clf.references_).voters.ids
     some = np.random.default_rng(seed).permutation(len(ids))[:most]
     found = clf.examples_.rows(ids[some]) if len(clf.examples_) else None
     return None if found is None else clf.encoder_.records(found)
@@ -121,7 +121,7 @@ def nearest_groups(clf: Model, h: torch.Tensor, *, own: bool = False) -> Ints:
     """(n,): the group of the voter nearest to each row; own: the rows vote themselves, and the next one counts."""
     references = clf.references_
     k = min(1 + own, len(references))
-    places = references.index_of_ids.get_indexer(pd.Index(references.nearest(h, k).ids[:, -1], tupleize_cols=False))
+    places = references.voters.ids.get_indexer(pd.Index(references.nearest(h, k).ids[:, -1], tupleize_cols=False))
     return np.asarray(references.groups.of[places])
 
 
@@ -135,14 +135,14 @@ def calibration_groups(clf: Model) -> Ints:
 
 def version_of(clf: Model) -> tuple[Any, ...]:
     """Objects that are others after an edit or a recalibration; compare them by identity."""
-    return clf.model_, clf.references_.version, clf._calibration_rows
+    return clf.model_, clf.references_.voters, clf._calibration_rows
 
 
 def fingerprint(clf: Model) -> str:
     """A digest of who votes for what, who calibrates, and what is predicted: the same after saving and loading."""
     found = hashlib.sha256()
     parts = [clf.target_.names, clf.calibration_ids_, [getattr(column, "name", "") for column in _columns(clf)]]
-    parts += [clf.references_.index_of_ids, clf.references_.labels.cpu().numpy()]
+    parts += [clf.references_.voters.ids, clf.references_.labels.cpu().numpy()]
     for part in parts:
         words = pd.Series(np.asarray(part, dtype=object), dtype=object).map(str)
         found.update(pd.util.hash_pandas_object(words, index=False).to_numpy().tobytes())

@@ -76,7 +76,7 @@ def worth_by(
     references = model.references_
     game = _game(model, references, judges, options)
     members = None if groups is None else _grouped(groups, model)
-    names = references.index_of_ids if members is None else pd.Index(members.unique(), tupleize_cols=False)
+    names = references.voters.ids if members is None else pd.Index(members.unique(), tupleize_cols=False)
     codes = None
     if members is not None:
         codes = torch.as_tensor(names.get_indexer(pd.Index(members)), device=references.labels.device)
@@ -123,7 +123,7 @@ def _judges(model: Voting, X: Any, y: Any, ids: Iterable[Hashable] | None) -> Ju
     own = np.full(n, -1)
     if ids is not None:
         whole = X.X if isinstance(X, Partial) else X
-        own = model.references_.index_of_ids.get_indexer(row_ids(whole, ids, count(whole)))
+        own = model.references_.voters.ids.get_indexer(row_ids(whole, ids, count(whole)))
     kept = rows.readable
     if not kept.any():
         raise InputError("X must have at least one row that can be read; got none")
@@ -241,7 +241,7 @@ def kept_column(model: Voting, column: str, name: str = "groups") -> pd.Series[A
     names = {str(each): each for each in frame.columns}
     if column not in names:
         raise InputError(f"{name} must name a column of the training data: {', '.join(names)}; got {column!r}")
-    return _or_missing(frame[names[column]].reindex(model.references_.index_of_ids).astype(object))
+    return _or_missing(frame[names[column]].reindex(model.references_.voters.ids).astype(object))
 
 
 def _grouped(groups: Any, model: Voting) -> pd.Series[Any]:
@@ -251,7 +251,7 @@ def _grouped(groups: Any, model: Voting) -> pd.Series[Any]:
     if isinstance(groups, Mapping):
         groups = pd.Series(list(groups.values()), pd.Index(list(groups), tupleize_cols=False), dtype=object)
     if isinstance(groups, pd.Series):
-        return _or_missing(_by_id(groups, references.index_of_ids))
+        return _or_missing(_by_id(groups, references.voters.ids))
     if not isinstance(groups, Iterable):
         raise InputError(f"groups must be a column's name, a Series by id, or one name per voter; got {groups!r}")
     named = list(groups)
@@ -314,4 +314,4 @@ def _outcomes(model: Voting, references: ReferenceSet) -> dict[str, Any]:
         found |= {name: numbers[:, t] for t, name in enumerate(names)}
     else:
         found["label"] = model.target_.outcomes[references.labels.cpu().numpy()]
-    return found | ({"size": references.sizes} if references.weighted else {})
+    return found | ({"size": references.sizes} if references.voters.weighted else {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -73,7 +74,7 @@ def explain(
     0  ann    no   0.69
     1  bob    no   0.31
     """
-    references = references.snapshot()
+    references = copy(references)
     k, epsilon = min(checks.positive_int(k, "k"), len(references)), checks.epsilon(epsilon)
     h = checks.float_tensor(queries, "queries").detach().to(references.embeddings.device)
     names = list(range(references.n_classes)) if classes is None else _class_names(classes, references.n_classes)

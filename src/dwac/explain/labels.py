@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -27,7 +28,7 @@ from dwac.explain.rendering import example_values, line_width, percent, wrapped
 from dwac.explain.voters import Source
 from dwac.explain.votes import LabelVotes, Votes
 from dwac.metrics import Agreement
-from dwac.reference import ReferenceSet
+from dwac.reference import ReferenceSet, with_classes
 
 Floats = NDArray[np.float64]
 _NAMED = 12  # labels named in a sentence
@@ -232,7 +233,7 @@ def explain_labels(
     >>> found.labels, found["sad"].label, found["sad"].flip_set()
     (('calm',), 'not sad', ['ann'])
     """
-    references = references.snapshot()
+    references = copy(references)
     k = min(checks.positive_int(k, "k"), len(references))
     h = checks.float_tensor(queries, "queries").detach().to(references.embeddings.device)
     has = np.asarray(table) > 0
@@ -247,7 +248,7 @@ def explain_labels(
     described: dict[int, Sequence[str | None] | None] = {}
 
     def make(row: int, votes: Votes, label: int) -> Explanation:
-        yes_no = references.recoded(np.where(has[:, label], 0, 1), 2)
+        yes_no = with_classes(references, np.where(has[:, label], 0, 1), 2)
         if label not in described:
             described[label] = None if descriptions is None or private else descriptions(label, yes_no)
         words = (has_it(names[label]), has_it_not(names[label]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ from dwac.explain.rendering import percent
 from dwac.explain.voters import Source, record_of
 from dwac.explain.votes import Ints, NumberRange, NumberVotes, Votes
 from dwac.metrics import Agreement
-from dwac.reference import ReferenceSet
+from dwac.reference import ReferenceSet, with_classes
 
 Floats = NDArray[np.float64]
 
@@ -384,7 +385,7 @@ def explain_numbers(
     >>> round(e.prediction, 6), e.influential[0].id, [neighbor.label for neighbor in e.neighbors]
     (15.0, 'ann', [10.0, 20.0])
     """
-    references = references.snapshot()
+    references = copy(references)
     k = min(checks.positive_int(k, "k"), len(references))
     h = checks.float_tensor(queries, "queries").detach().to(references.embeddings.device)
     check_records(records)
@@ -413,7 +414,7 @@ def explain_numbers(
             titles, None if private else records, None if alike is None else partial(alike, row), descriptions, one
         )
         own = NumberVotes(grouped, h[row], rows[row], average)
-        labels = [source.vote(own, place) for place in references.positions(near.ids[row]).tolist()]
+        labels = [source.vote(own, place) for place in references.voters.positions(near.ids[row]).tolist()]
         explanation = NumberExplanation(
             prediction=source.unpacked(means[row].tolist()),
             interval=None if ends is None else source.unpacked([(low, high) for low, high in ends[row].tolist()]),
@@ -442,7 +443,7 @@ def in_groups(references: ReferenceSet) -> ReferenceSet:
     """
     if not (references.class_weights == 1).all():
         return references  # votes for different bins count differently
-    return references.recoded(np.zeros(references.n_classes, dtype=np.int64), 1)
+    return with_classes(references, np.zeros(references.n_classes, dtype=np.int64), 1)
 
 
 def numerals_of(references: ReferenceSet) -> tuple[Numerals, ...]:

@@ -26,7 +26,7 @@ class Votes:
     @cached_property
     def log_w(self) -> Floats:
         """(m,): log w(h, h_i) with the reference's weight, without its class's; those of `same`, if that is given."""
-        return self.references.log_votes(self.h) if self._same is None else self._same.log_w
+        return self.references.voters.log_votes(self.h).cpu().numpy() if self._same is None else self._same.log_w
 
     @cached_property
     def labels(self) -> Ints:
@@ -209,7 +209,7 @@ class NumberVotes(Votes):
             return [self._median_moves(t, k) for t in range(self.targets.shape[1])]
         found = self.distribution.influence(k)
         return [
-            list(zip(self.references.positions(ids).tolist(), shares.tolist(), moves.tolist(), strict=True))
+            list(zip(self.references.voters.positions(ids).tolist(), shares.tolist(), moves.tolist(), strict=True))
             for ids, shares, moves in zip(found.ids[0], found.shares[0], found.moves[0], strict=True)
         ]
 

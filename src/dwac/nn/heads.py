@@ -49,7 +49,7 @@ from dwac.nn.loss import (
     weighted_mean,
 )
 from dwac.nn.ranks import Share, Whole
-from dwac.reference import ReferenceSet
+from dwac.reference import ReferenceSet, put_voters
 
 
 class _Head(nn.Module):
@@ -388,7 +388,7 @@ class WeightedAverage(_Head):
         super()._scale(factor)
         self.raw_feature_weight = factor * self.raw_feature_weight
         if refs is not None and scaled is not None:
-            refs._state = replace(refs._state, embeddings=scaled)  # in place: others may hold this very set
+            put_voters(refs, replace(refs.voters, embeddings=scaled))  # in place: others may hold this very set
 
     @torch.no_grad()
     def scale_members(self, factors: Tensor) -> None:
@@ -437,7 +437,7 @@ class WeightedAverage(_Head):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> WeightedAverage:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if self._references is not None and self._references.embeddings.device != self.device:
-            self._references.move(self.device)
+            put_voters(self._references, self._references.voters.to(self.device))
         return self
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -447,8 +447,10 @@ class WeightedAverage(_Head):
             destination[prefix + "ref_y"] = self._references.labels
             destination[prefix + "ref_ids"] = _whole_ids(self._references)
             destination[prefix + "raw_feature_weight"] = torch.tensor(self.raw_feature_weight)
-            if self._references.look_alikes is not None:
-                destination[prefix + "look_alikes"] = torch.tensor(self._references.look_alikes, dtype=torch.float64)
+            if self._references.voters.look_alikes is not None:
+                destination[prefix + "look_alikes"] = torch.tensor(
+                    self._references.voters.look_alikes, dtype=torch.float64
+                )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         held = [state_dict.pop(prefix + name, None) for name in ("ref_h", "ref_y", "ref_ids")]

@@ -103,7 +103,7 @@ def leave_one_out_loss(
     check_weights(weights, len(h))
     h = h.to(torch.promote_types(h.dtype, torch.float32))
     recorded = torch.is_grad_enabled()
-    voters = Voters.of(y, ids, support)
+    voters = BatchVoters.of(y, ids, support)
     extra = None if support is None else support.h.to(h)
     tables = _Tables.of(likeness, averaged, h)
     if name != "gaussian" or (recorded and weights is not None and weights.requires_grad):
@@ -125,7 +125,7 @@ def weighted_mean(losses: Tensor, weights: Tensor) -> Tensor:
 def plain_loss(
     h: Tensor,
     extra: Tensor | None,
-    voters: Voters,
+    voters: BatchVoters,
     kernel: str,
     weights: Tensor | None,
     tables: _Tables | None = None,
@@ -154,7 +154,7 @@ def plain_loss(
     return weighted_mean(losses, counted if weights is None else counted * weights.to(losses.dtype))
 
 
-class Voters(NamedTuple):
+class BatchVoters(NamedTuple):
     """Labels and ids of the minibatch (n,) and of all voters (m,), the minibatch first."""
 
     y: Tensor
@@ -163,13 +163,13 @@ class Voters(NamedTuple):
     ref_ids: Tensor | None
 
     @staticmethod
-    def of(y: Tensor, ids: Tensor | None, support: Support | None) -> Voters:
+    def of(y: Tensor, ids: Tensor | None, support: Support | None) -> BatchVoters:
         """The minibatch and its support; ids only where examples may recur."""
         if support is not None and ids is not None:
-            return Voters(y, torch.cat([y, support.y.to(y)]), ids, torch.cat([ids, support.ids.to(ids)]))
+            return BatchVoters(y, torch.cat([y, support.y.to(y)]), ids, torch.cat([ids, support.ids.to(ids)]))
         if ids is not None and ids.device.type == "cpu" and len(ids.unique()) == len(ids):
             ids = None  # all differ: only the diagonal must not vote, which is much cheaper to mask
-        return Voters(y, y, ids, ids)
+        return BatchVoters(y, y, ids, ids)
 
     def own(self, rows: slice | Tensor) -> Tensor | None:
         """Which voters are the example itself, (rows, m); None if that is the diagonal."""
@@ -207,7 +207,7 @@ class _GaussianVote(torch.autograd.Function):
         ctx: Any,
         h: Tensor,
         extra: Tensor | None,
-        voters: Voters,
+        voters: BatchVoters,
         weights: Tensor | None,
         tables: _Tables | None,
         wanted: bool,
@@ -299,7 +299,7 @@ def _plain_members_loss(h: Tensor, y: Tensor, kernel: str, weights: Tensor | Non
     every = [None] * len(h) if weights is None else weights.unbind(0)
     parts = zip(h.unbind(0), y.unbind(0), every, strict=True)
     return torch.stack(
-        [plain_loss(part, None, Voters.of(own, None, None), kernel, weight, tables) for part, own, weight in parts]
+        [plain_loss(part, None, BatchVoters.of(own, None, None), kernel, weight, tables) for part, own, weight in parts]
     ).mean()
 
 
@@ -358,7 +358,7 @@ class _Masks:
     The number is finite, so that a row without voters stays finite too; it is not counted.
     """
 
-    def __init__(self, voters: Voters, dtype: torch.dtype, log_likeness: Tensor | None = None) -> None:
+    def __init__(self, voters: BatchVoters, dtype: torch.dtype, log_likeness: Tensor | None = None) -> None:
         self.voters, self.log_likeness = voters, log_likeness
         self.silent = torch.finfo(dtype).min / 4
         self.barrier: Tensor | None = None

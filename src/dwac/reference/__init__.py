@@ -1,16 +1,23 @@
 """ReferenceSet: the training examples that vote, with their labels and ids, editable without retraining."""
 
+from dwac.reference.blocks import Block, MeanPart, Part, TailPart, VariancePart, VotePart, merge
 from dwac.reference.distribution import Influential, VoteDistribution
+from dwac.reference.files import ReferenceWriter, in_memory, mapped_set, open_references
 from dwac.reference.groups import Groups, GroupTargets
-from dwac.reference.known import Known
-from dwac.reference.mapped import ReferenceWriter, mapped_set, open_references
-from dwac.reference.novelty import novelty
-from dwac.reference.parts import MeanPart, Part, TailPart, VariancePart, VotePart, merge
-from dwac.reference.references import Neighbors, ReferenceSet
-from dwac.reference.shards import Shard
-from dwac.reference.state import filled
+from dwac.reference.novelty import Known, novelty
+from dwac.reference.references import (
+    Neighbors,
+    ReferenceSet,
+    put_voters,
+    with_classes,
+    with_groups,
+    without_look_alikes,
+    without_members,
+)
+from dwac.reference.voters import Voters, filled
 
 __all__ = [
+    "Block",
     "GroupTargets",
     "Groups",
     "Influential",
@@ -20,14 +27,20 @@ __all__ = [
     "Part",
     "ReferenceSet",
     "ReferenceWriter",
-    "Shard",
     "TailPart",
     "VariancePart",
     "VoteDistribution",
     "VotePart",
+    "Voters",
     "filled",
+    "in_memory",
     "mapped_set",
     "merge",
     "novelty",
     "open_references",
+    "put_voters",
+    "with_classes",
+    "with_groups",
+    "without_look_alikes",
+    "without_members",
 ]

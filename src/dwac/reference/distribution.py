@@ -14,7 +14,7 @@ from torch import Tensor
 from dwac import _checks as checks
 from dwac import engine
 from dwac.errors import InputError, ShapeError
-from dwac.reference.state import State
+from dwac.reference.voters import Voters
 
 _HALF = math.log(0.5)
 
@@ -48,12 +48,12 @@ class VoteDistribution:
     [[0.5], [0.0]]
     """
 
-    def __init__(self, state: State, queries: Tensor, *, tensors: bool) -> None:
-        if state.targets is None:
+    def __init__(self, voters: Voters, queries: Tensor, *, tensors: bool) -> None:
+        if voters.targets is None:
             raise InputError("these examples have labels but no targets; give targets=… when the set is created")
-        engine.Voters(state.embeddings, state.kernel).check(queries)
+        engine.WeightedReferences(voters.embeddings, voters.kernel).check(queries)
         # A copy: later edits of the caller's array must not change what is computed from it.
-        self._state, self._queries, self._tensors = state, queries.detach().clone(), tensors
+        self._voters, self._queries, self._tensors = voters, queries.detach().clone(), tensors
 
     # Contents
 
@@ -68,11 +68,11 @@ class VoteDistribution:
                 raise IndexError(f"row must lie in 0 … {len(self) - 1}; got {rows}")
             rows = slice(rows, rows + 1 or None)
         chosen = rows if isinstance(rows, slice | Tensor) else torch.as_tensor(np.asarray(rows))
-        return type(self)(self._state, self._queries[chosen], tensors=self._tensors)
+        return type(self)(self._voters, self._queries[chosen], tensors=self._tensors)
 
     def __repr__(self) -> str:
         """Its size, in words."""
-        return f"VoteDistribution({len(self):,} queries, {self.n_targets} targets, {len(self._state.labels):,} voters)"
+        return f"VoteDistribution({len(self):,} queries, {self.n_targets} targets, {len(self._voters.labels):,} voters)"
 
     @property
     def n_targets(self) -> int:
@@ -81,8 +81,8 @@ class VoteDistribution:
 
     @property
     def _targets(self) -> Tensor:
-        assert self._state.targets is not None
-        return self._state.targets
+        assert self._voters.targets is not None
+        return self._voters.targets
 
     # Moments
 
@@ -98,7 +98,7 @@ class VoteDistribution:
 
     @cached_property
     def _means(self) -> engine.WeightedMeans:
-        return engine.weighted_means(self._state.voters, self._queries, self._targets)
+        return engine.weighted_means(self._voters.weighted_references, self._queries, self._targets)
 
     @property
     def variance(self) -> Any:
@@ -107,7 +107,7 @@ class VoteDistribution:
 
     @cached_property
     def _variances(self) -> Tensor:
-        return engine.weighted_variances(self._state.voters, self._queries, self._targets)
+        return engine.weighted_variances(self._voters.weighted_references, self._queries, self._targets)
 
     # Shares
 
@@ -119,8 +119,8 @@ class VoteDistribution:
 
     def _log_below(self, target: int, values: Tensor) -> Tensor:
         """Logs of the shares of votes for a target ≤ values (n, C): (n, C)."""
-        ordered = self._state.ordered[target]
-        return engine.log_shares(self._state.voters, self._queries, ordered, ordered.counts(values))
+        ordered = self._voters.ordered[target]
+        return engine.log_shares(self._voters.weighted_references, self._queries, ordered, ordered.counts(values))
 
     def tails(self, y: Any) -> tuple[Any, Any]:
         """Logs of the shares of votes for targets ≤ y and ≥ y, each (n, T); -inf where y is beyond all targets.
@@ -134,7 +134,7 @@ class VoteDistribution:
 
     def log_tails(self, target: int, values: Tensor) -> tuple[Tensor, Tensor]:
         """The same for many values (n, C) of one target, as tensors (n, C)."""
-        return engine.log_tails(self._state.voters, self._queries, self._state.ordered[target], values)
+        return engine.log_tails(self._voters.weighted_references, self._queries, self._voters.ordered[target], values)
 
     def histogram(self, edges: Any) -> Any:
         """The share of votes in each of B bins between B + 1 ascending edges, (n, T, B).
@@ -147,10 +147,12 @@ class VoteDistribution:
     def _histogram(self, edges: Tensor) -> Tensor:
         """(n, T, B), for edges (T, B + 1)."""
         found = []
-        for ordered, row in zip(self._state.ordered, edges, strict=True):
+        for ordered, row in zip(self._voters.ordered, edges, strict=True):
             counts = ordered.counts(row, below=True)
             counts[-1] = ordered.counts(row[-1:])[0]
-            shares = engine.log_shares(self._state.voters, self._queries, ordered, counts.expand(len(self), -1)).exp()
+            shares = engine.log_shares(
+                self._voters.weighted_references, self._queries, ordered, counts.expand(len(self), -1)
+            ).exp()
             found.append(shares.diff(dim=1).clamp_min_(0))
         return torch.stack(found, dim=1)
 
@@ -175,12 +177,14 @@ class VoteDistribution:
         asked = self._tensor(given).log().expand(len(self), -1)
         answer = torch.stack([self._quantiles(target, asked) for target in range(self.n_targets)], dim=1)
         # All votes together are reached by rounding before the last of them.
-        largest = self._state.target_range[1][None, :, None].expand_as(answer)
+        largest = self._voters.target_range[1][None, :, None].expand_as(answer)
         return self._like(torch.where(self._tensor(given) == 1, largest, answer))
 
     def _quantiles(self, target: int, log_levels: Tensor) -> Tensor:
         """The same for one target, from logs (n, C): (n, C)."""
-        return engine.weighted_quantiles(self._state.voters, self._queries, self._state.ordered[target], log_levels)
+        return engine.weighted_quantiles(
+            self._voters.weighted_references, self._queries, self._voters.ordered[target], log_levels
+        )
 
     @property
     def median(self) -> Any:
@@ -206,7 +210,9 @@ class VoteDistribution:
 
     def _ends(self, target: int, log_levels: Tensor) -> tuple[Tensor, Tensor]:
         """The same for one target, from logs (n, C): (n, C) each."""
-        return engine.weighted_ends(self._state.voters, self._queries, self._state.ordered[target], log_levels)
+        return engine.weighted_ends(
+            self._voters.weighted_references, self._queries, self._voters.ordered[target], log_levels
+        )
 
     # Scores
 
@@ -217,8 +223,8 @@ class VoteDistribution:
         """
         asked = self._per_query(y, "y")
         found = [
-            engine.weighted_crps(self._state.voters, self._queries, ordered, column)
-            for ordered, column in zip(self._state.ordered, asked.T, strict=True)
+            engine.weighted_crps(self._voters.weighted_references, self._queries, ordered, column)
+            for ordered, column in zip(self._voters.ordered, asked.T, strict=True)
         ]
         return self._like(torch.stack(found, dim=1))
 
@@ -230,9 +236,9 @@ class VoteDistribution:
         move is 0. A representative is removed with all its votes. Equal moves are in the order of the set.
         """
         k = checks.positive_int(k, "k")
-        rows, shares, moves = engine.influence(self._state.voters, self._queries, self._targets, k)
+        rows, shares, moves = engine.influence(self._voters.weighted_references, self._queries, self._targets, k)
         targets = torch.stack([y[of] for y, of in zip(self._targets.T, rows.unbind(1), strict=True)], dim=1)
-        ids = self._state.ids_at(rows.cpu().numpy())
+        ids = self._voters.ids_at(rows.cpu().numpy())
         return Influential(ids, *(field.cpu().numpy() for field in (targets, shares, moves)))
 
     # Types

@@ -131,7 +131,7 @@ class Groups:
         )
 
 
-def found(embeddings: Tensor, labels: Tensor, sizes: Tensor | None, n_classes: int) -> Groups:
+def find_groups(embeddings: Tensor, labels: Tensor, sizes: Tensor | None, n_classes: int) -> Groups:
     """The default groups of references (m, d)."""
     tree = divide(embeddings, labels, n_classes, default_leaves(len(labels), n_classes))
     w = None if sizes is None else sizes.cpu().numpy()

@@ -1,25 +1,37 @@
-"""What callers give a reference set: checked, and in the form it is kept."""
+"""What callers give a reference set: checked, and in the form it is kept. Ids are kept exactly as given."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac import _checks as checks
-from dwac.errors import InputError, LabelError, ShapeError
-from dwac.reference.state import LookAlikes, State
+from dwac.errors import IdError, InputError, LabelError, ShapeError
 
 
-def as_queries(queries: Any, state: State) -> Tensor:
+class LookAlikes(NamedTuple):
+    """A second kernel: w = k(d) + weight · k(factor · d).
+
+    Where it is narrower, factor > 1, whoever is very near has a louder voice. With factor 0 it is a base vote, which
+    everybody has at any distance: where nobody is near, the classes have their shares of the references.
+    """
+
+    factor: float
+    weight: float
+
+
+def as_queries(queries: Any, embeddings: Tensor) -> Tensor:
     """(n, d) queries, on the device of the references unless they are a tensor."""
-    h, d = checks.float_tensor(queries, "queries"), state.embeddings.shape[1]
+    h, d = checks.float_tensor(queries, "queries"), embeddings.shape[1]
     if h.shape[1] != d:
         raise ShapeError(f"queries must have {d} columns, like the references; got shape {tuple(h.shape)}")
-    return h if isinstance(queries, Tensor) else h.to(state.embeddings.device)
+    return h if isinstance(queries, Tensor) else h.to(embeddings.device)
 
 
 def as_weights(weights: Any, m: int, name: str) -> NDArray[np.float64]:
@@ -44,15 +56,15 @@ def as_targets(targets: Any, m: int) -> Tensor:
     return checks.float_tensor(torch.tensor(values[:, None] if values.ndim == 1 else values), "targets")
 
 
-def as_new_targets(targets: Any, n: int, state: State) -> Tensor | None:
-    """(n, T) targets for examples of a set; None if its examples have none."""
-    if state.targets is None:
+def as_new_targets(targets: Any, n: int, present: Tensor | None) -> Tensor | None:
+    """(n, T) targets for examples of a set whose present ones are (m, T); None if its examples have none."""
+    if present is None:
         if targets is not None:
             raise InputError("the examples of this set have labels but no targets; leave targets=… out")
         return None
     if targets is None:
         raise InputError("the examples of this set have targets, so new ones need them too; got none; give targets=…")
-    numbers, columns = as_targets(targets, n).to(state.targets.device), state.targets.shape[1]
+    numbers, columns = as_targets(targets, n).to(present.device), present.shape[1]
     if numbers.shape[1] != columns:
         given = tuple(numbers.shape)
         raise ShapeError(f"targets must have {columns} columns, like those of the set; got shape {given}")
@@ -98,3 +110,38 @@ def as_class_weights(weights: Any, n_classes: int) -> tuple[float, ...]:
     if values.shape != (n_classes,) or not ((values > 0) & np.isfinite(values)).all():
         raise ShapeError(f"class_weights must be {n_classes} positive numbers, one per class; got {values.tolist()}")
     return tuple(values.tolist())
+
+
+def as_ids(ids: Iterable[Hashable], n: int | None) -> pd.Index[Any]:
+    """Unique ids as a pandas index, with tuples kept as single ids."""
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        raise IdError(f"ids must be a list of ids; got {ids!r}; write [{ids!r}] for a single one")
+    if isinstance(ids, np.ndarray | Tensor) and ids.ndim != 1:
+        raise IdError(f"ids must be a 1-D array; got shape {tuple(ids.shape)}; give tuples for compound ids")
+    values = ids.tolist() if isinstance(ids, np.ndarray | Tensor) else list(ids)
+    if n is not None and len(values) != n:
+        raise ShapeError(f"ids must have one entry per row: {n} required, got {len(values)}")
+    for value in values:
+        try:
+            hash(value)
+        except TypeError as error:
+            raise IdError(
+                f"ids must be hashable, such as numbers, strings or tuples; got {value!r:.100}: {error}"
+            ) from None
+    index = compact([int(v) if isinstance(v, np.integer) else v for v in values])
+    repeated = index[index.duplicated()]
+    if len(repeated):
+        raise IdError(f"ids must be unique; repeated: {checks.listed(dict.fromkeys(repeated))}; drop or rename them")
+    return index
+
+
+def compact(values: list[Any]) -> pd.Index[Any]:
+    """Whole numbers are stored compactly; everything else keeps the objects given, never converted."""
+    whole = values and all(type(v) is int and -(2**63) <= v < 2**63 for v in values)
+    return pd.Index(values, tupleize_cols=False, dtype="int64" if whole else "object")
+
+
+def concatenate(a: pd.Index[Any], b: pd.Index[Any]) -> pd.Index[Any]:
+    """One index after another."""
+    # Appending objects would infer a common type: 2⁶⁰+1 next to 0.5 would become a float, None a NaN.
+    return a.append(b) if a.dtype == b.dtype == "int64" else compact([*a, *b])

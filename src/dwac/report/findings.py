@@ -115,7 +115,7 @@ class Findings:
     @property
     def represented(self) -> bool:
         """Whether few vote for all training examples."""
-        return self.clf.references_.weighted
+        return self.clf.references_.voters.weighted
 
     @property
     def n_examples(self) -> int:

@@ -175,7 +175,9 @@ def leave_one_out(references: ReferenceSet, rows: NDArray[np.int64] | None = Non
     votes = np.array(references.log_class_weights(h[torch.as_tensor(rows, device=h.device)]).cpu().numpy())
     labels, each = every[rows], np.arange(len(rows))
     # The votes of its class in units of its own vote, so that 1 is the example itself.
-    own = float(references.log_weights_at(torch.zeros(1, dtype=torch.float64))) + np.log(references.weights[rows])
+    own = float(references.voters.log_weights_at(torch.zeros(1, dtype=torch.float64))) + np.log(
+        references.weights[rows]
+    )
     log_all = votes[each, labels] - np.log(references.class_weights)[labels] - own
     with np.errstate(divide="ignore"):
         others = log_all + np.log(-np.expm1(-np.maximum(log_all, 0))) + own
@@ -193,7 +195,7 @@ def _without_self(references: ReferenceSet, mine: NDArray[Any], asked: NDArray[A
     factors = torch.as_tensor(np.log(references.weights[mine]), device=members.device)
     sums: list[Tensor] = []
     for part in torch.as_tensor(asked, device=members.device).split(max(1, _CELLS // len(mine))):
-        log_w = references.log_weights_at(squared_distances(members[part], members)) + factors
+        log_w = references.voters.log_weights_at(squared_distances(members[part], members)) + factors
         log_w[torch.arange(len(part)), part] = -torch.inf
         sums.append(log_w.logsumexp(dim=1))
     return np.asarray(torch.cat(sums).cpu().numpy())

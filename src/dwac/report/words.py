@@ -244,7 +244,9 @@ def issues(found: ClassFindings) -> str:
     """How many labels look wrong, and who judged them."""
     how_judged = found.issues.attrs
     n, m = found.count(len(found.issues)), found.count(how_judged.get("checked", len(found.clf.references_)))
-    who = "representative" if found.clf.references_.weighted and "folds" not in how_judged else "training example"
+    who = (
+        "representative" if found.clf.references_.voters.weighted and "folds" not in how_judged else "training example"
+    )
     how = JUDGED[how_judged.get("judged", IN_SAMPLE)]
     if n == 0:
         return f"No label of the {m:,} {who}s looks wrong. {how}"
@@ -290,7 +292,7 @@ def agreement(known: Agreement) -> str:
 def represented(clf: DWACClassifier, *, private: bool) -> str:
     """That few vote for all, and how often they agree with them; empty where everybody votes."""
     references, known = clf.references_, clf.agreement_
-    if not references.weighted:
+    if not references.voters.weighted:
         return ""
     few, everybody = len(references), round(float(references.sizes.sum()))
     if private:

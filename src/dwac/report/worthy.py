@@ -61,7 +61,7 @@ def _measured(found: Findings) -> Worth:
     rows = drawn(len(found.truth), len(references))
     own = np.full(len(rows), -1)
     if found.met.any():
-        own = references.index_of_ids.get_indexer(found.ids[rows])
+        own = references.voters.ids.get_indexer(found.ids[rows])
     return worth_for(found.clf, judges_of(found.clf, found.h[rows], found.truth[rows], own), len(found.truth))
 
 
@@ -86,7 +86,7 @@ def _removed(worth: Worth) -> str:
 
 
 def _who(worth: Worth) -> str:
-    return "representative" if worth.clf.references_.weighted else "training example"
+    return "representative" if worth.clf.references_.voters.weighted else "training example"
 
 
 def _examples(worth: Worth, part: pd.DataFrame, caption: str) -> Html:

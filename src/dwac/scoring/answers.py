@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -156,7 +157,7 @@ def _voters(clf: Estimator, X: Any, found: Any, early: Iterable[int], request: R
     if len(inside) == 0:
         return pa.array(held, kind)
     h = found.h if clf.target_.kind == NUMBERS else torch.as_tensor(clf.embed(take(X, inside)))
-    references = clf.references_.snapshot()
+    references = copy(clf.references_)
     votes, near = references.query(h.cpu().numpy(), k=min(request.voters, len(references)))
     shares = np.exp(near.log_weights - logsumexp(votes, axis=1, keepdims=True))
     inner = kind.value_type
@@ -171,7 +172,7 @@ def _voters(clf: Estimator, X: Any, found: Any, early: Iterable[int], request: R
 def _places(references: ReferenceSet, ids: NDArray[Any]) -> NDArray[np.int64]:
     """(n, k): where among the references these ids are."""
     wanted: pd.Index[Any] = pd.Index(ids.ravel(), tupleize_cols=False)
-    return np.asarray(references.index_of_ids.get_indexer(wanted)).reshape(ids.shape)
+    return np.asarray(references.voters.ids.get_indexer(wanted)).reshape(ids.shape)
 
 
 def _said(clf: Estimator, references: ReferenceSet, kind: pa.DataType) -> list[Any]:

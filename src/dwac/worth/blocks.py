@@ -25,7 +25,7 @@ def vote_blocks(
     size = max(1, VOTES.get(device.type, 2**21) // len(references))
     for start in range(0, len(h), size):
         rows = slice(start, min(start + size, len(h)))
-        log_w = references.every_vote(h[rows].to(device))
+        log_w = references.voters.every_vote(h[rows].to(device))
         if own is not None:
             known = np.flatnonzero(own[rows] >= 0)
             log_w[known, own[rows][known]] = -torch.inf

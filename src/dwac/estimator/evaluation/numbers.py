@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -79,7 +80,7 @@ class NumberPredictions(Answers):
     @property
     def distribution(self) -> PredictedDistribution:
         """The votes on each row."""
-        return PredictedDistribution(self.reg.references_.snapshot(), self.h, self.readable, single=False)
+        return PredictedDistribution(copy(self.reg.references_), self.h, self.readable, single=False)
 
     def quantiles(self, levels: Sequence[float]) -> Floats:
         """(n, T, Q): quantiles of the votes."""

@@ -273,7 +273,7 @@ def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
         "worth": points.n_training > 1,
         "target": explorer.task.start(explorer),
         "represented": represented(explorer.clf, private=explorer.private),
-        "sizes": points.references.sizes.tolist() if points.n_training and points.references.weighted else None,
+        "sizes": points.references.sizes.tolist() if points.n_training and points.references.voters.weighted else None,
         **grouped.discs(explorer),
         "private": explorer.private,
         "n_training": points.n_training,

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from dwac.kernels import squared_distances
-from dwac.reference import ReferenceSet
+from dwac.reference import ReferenceSet, without_members
 from dwac.server.answers import Model
 from dwac.server.refusals import RefusalError
 
@@ -98,7 +98,7 @@ def alone(clf: Model) -> Model:
     if clf.references_.members is None:
         return clf
     descriptions, agreement = clf.descriptions_, clf.agreement_
-    other = _voting(clf, clf.references_.alone(), descriptions)
+    other = _voting(clf, without_members(clf.references_), descriptions)
     if clf._folds is not None:
         other._folds = clf._folds.alone(clf.references_)
     other._agreement = agreement
@@ -118,7 +118,7 @@ def descriptions_after(clf: Model, changed: ReferenceSet) -> list[str | None] | 
     known, before, after = clf.descriptions_, clf.references_.groups, changed.groups
     if known is None:
         return None
-    rows = clf.references_.index_of_ids.get_indexer(changed.index_of_ids)
+    rows = clf.references_.voters.ids.get_indexer(changed.voters.ids)
     same = np.flatnonzero((clf.references_.labels.cpu().numpy()[rows] == changed.labels.cpu().numpy()) & (rows >= 0))
     groups, first = np.unique(after.of[same], return_index=True)
     kept = dict(zip(groups.tolist(), before.of[rows[same[first]]].tolist(), strict=True))
@@ -185,7 +185,7 @@ def _changes(h: Floats, own: NDArray[np.int64], references: ReferenceSet, edits:
     for start in range(0, len(h), step):
         part = slice(start, start + step)
         squared = squared_distances(torch.as_tensor(h[part]).double(), ref_h)
-        log_w = references.log_weights_at(squared).numpy() + votes
+        log_w = references.voters.log_weights_at(squared).numpy() + votes
         log_w = np.where(own[part, None] == places, -np.inf, log_w)
         for code in range(references.n_classes):
             gone[part, code] = _summed(log_w[:, before == code]) + factors[code]

@@ -46,7 +46,7 @@ def on_map(group: Group, points: Points) -> dict[str, Any]:
 
 
 def _places(points: Points, ids: list[Any]) -> list[int]:
-    return list(points.references.positions(ids).tolist())
+    return list(points.references.voters.positions(ids).tolist())
 
 
 def _compared(explanation: VoteExplanation, records: list[Any]) -> list[dict[str, Any]]:

@@ -100,7 +100,7 @@ def _central_first(references: ReferenceSet, rows: NDArray[np.int64]) -> NDArray
 def _listed(explorer: Explorer, session: str, everybody: ReferenceSet, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
     """Examples with their records; those that are points can be selected, and were perhaps edited."""
     points, edits, names = explorer.points, explorer.history(session).net, list(everybody.ids[rows])
-    places = points.references.index_of_ids.get_indexer(everybody.index_of_ids[rows]).tolist()
+    places = points.references.voters.ids.get_indexer(everybody.voters.ids[rows]).tolist()
     values, task = explorer.task.of_voters(everybody)[rows], explorer.task
     listed = []
     for name, place, value in zip(names, places, values, strict=True):

@@ -93,7 +93,7 @@ def issues(explorer: Explorer, session: str) -> dict[str, Any]:
     m = len(clf.references_)
     rows = None if m <= MOST else np.linspace(0, m - 1, MOST).astype(np.int64)
     found = label_issues(clf, rows=rows)
-    places = explorer.points.references.positions(found["id"].head(LISTED).tolist()).tolist()
+    places = explorer.points.references.voters.positions(found["id"].head(LISTED).tolist()).tolist()
     listed = [
         {"point": place, **{name: plain(value) for name, value in row.items()}}
         for place, row in zip(places, found.head(LISTED).to_dict("records"), strict=True)

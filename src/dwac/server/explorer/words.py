@@ -195,7 +195,7 @@ _ON_MAP = {
 
 def guide(explorer: Explorer) -> dict[str, str]:
     """The sentences of a page, by what its model predicts and whether few represent all."""
-    represented = REPRESENTED if explorer.clf.references_.weighted else {}
+    represented = REPRESENTED if explorer.clf.references_.voters.weighted else {}
     kind, points = explorer.clf.target_.kind, explorer.points
     own = _OF_TASK.get(kind, {})
     discs = len(points.layout.centres) if points.has_discs else 0

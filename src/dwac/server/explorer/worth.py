@@ -70,12 +70,12 @@ class Worths:
         rows = np.arange(n_training) if self.by_training else self._known
         chosen = rows[drawn(len(rows), n_training)]
         if self.by_training:
-            h, names = references.embeddings[chosen].cpu().numpy(), references.index_of_ids[chosen]
+            h, names = references.embeddings[chosen].cpu().numpy(), references.voters.ids[chosen]
         else:
             h, names = explorer.examples.h[chosen], explorer.examples.ids[chosen]
         own = np.full(len(chosen), -1)
         if self.by_training or seen(explorer.clf, names, h).any():
-            own = view.clf.references_.index_of_ids.get_indexer(names)
+            own = view.clf.references_.voters.ids.get_indexer(names)
         # Those that were removed judge on: so what removing one changes is what the page then shows.
         truth = points.values(view)[chosen + (0 if self.by_training else n_training)]
         return worth_for(view.clf, judges_of(view.clf, h, truth, own), len(rows))
@@ -85,7 +85,7 @@ def column(worths: Worths, session: str) -> NDArray[np.float32]:
     """(n,): the relative worth of all points; NaN for rows of data and for voters that were removed."""
     found, points = worths.of(session), worths.explorer.points
     values = np.full(len(points), np.nan, dtype="<f4")
-    values[points.references.index_of_ids.get_indexer(found.table.index)] = found.table["relative"]
+    values[points.references.voters.ids.get_indexer(found.table.index)] = found.table["relative"]
     return values
 
 
@@ -108,7 +108,7 @@ def listed(worths: Worths, session: str) -> dict[str, Any]:
 
 def _rows(worths: Worths, session: str, found: Worth, part: pd.DataFrame) -> list[dict[str, Any]]:
     points, task = worths.explorer.points, worths.explorer.task
-    places = points.references.index_of_ids.get_indexer(part.index)
+    places = points.references.voters.ids.get_indexer(part.index)
     values = points.values(worths.explorer.view(session))[places]
     return [
         {

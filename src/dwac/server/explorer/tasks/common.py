@@ -155,7 +155,7 @@ class Task(ABC):
 
     def discs_of(self, group: Any, references: ReferenceSet) -> list[int]:
         """The discs of the map that a group of an explanation is made of: leaves stay what they are in any grouping."""
-        places = references.index_of_ids.get_indexer(pd.Index(group.ids, tupleize_cols=False))
+        places = references.voters.ids.get_indexer(pd.Index(group.ids, tupleize_cols=False))
         found: list[int] = np.unique(references.groups.leaves[places[places >= 0]]).tolist()
         return found
 

@@ -143,13 +143,13 @@ class NumberTask(Task):
 
     def _own_shares(self, references: ReferenceSet, own: Ints, log_total: Floats) -> Floats:
         """(n,): the share of each training example in the votes on itself."""
-        at_home = float(references.log_weights_at(torch.zeros(1, dtype=torch.float64)))
+        at_home = float(references.voters.log_weights_at(torch.zeros(1, dtype=torch.float64)))
         places = np.clip(own, 0, len(references) - 1)
         return np.asarray(np.minimum(np.exp(at_home + np.log(references.weights[places]) - log_total), 1.0))
 
     def _without(self, references: ReferenceSet, h: torch.Tensor, place: int) -> list[float]:
         """The votes on a query of all but one, counted one by one."""
-        log_w = np.delete(references.log_votes(h), place)
+        log_w = np.delete(references.voters.log_votes(h).cpu().numpy(), place)
         targets = np.delete(self.of_voters(references), place, axis=0)
         log_total = float(np.logaddexp.reduce(log_w))
         shares = np.exp(log_w - log_total)
@@ -183,7 +183,7 @@ class NumberTask(Task):
         for start in range(0, len(votes), step):
             part = slice(start, start + step)
             squared = squared_distances(torch.as_tensor(examples.h[part]).double(), ref_h)
-            log_w = references.log_weights_at(squared).numpy() + np.log(references.weights[places])
+            log_w = references.voters.log_weights_at(squared).numpy() + np.log(references.weights[places])
             shares = np.where(examples.own[part, None] == places, 0.0, np.exp(log_w - votes[part, :1]))
             gone[part] = shares[:, removed].sum(axis=1)
             moved = votes[part, 1 : 1 + width] - shares @ before + shares @ now  # what is removed is 0 now

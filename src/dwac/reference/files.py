@@ -19,6 +19,8 @@ import math
 import os
 from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,9 +34,8 @@ from dwac import _checks as checks
 from dwac.errors import DwacError, EmptyReferenceError, IdError, InputError, LabelError, ShapeError, StorageError
 from dwac.kernels import get_kernel
 from dwac.reference import inputs
-from dwac.reference.divided import Ask, Divided
-from dwac.reference.ids import as_ids
-from dwac.reference.references import ReferenceSet, of_state
+from dwac.reference.blocks import Ask, BlockVoters
+from dwac.reference.references import ReferenceSet, set_of
 from dwac.storage import FileRows, RowsWriter, replace_file, tensor_rows
 
 FORMAT, VERSION = "dwac-references", 1
@@ -202,12 +203,12 @@ def mapped_set(
     factors = None if class_weights is None else inputs.as_class_weights(class_weights, n_classes)
     weighted = "weights" in held
     near = None if look_alikes is None else inputs.as_look_alikes(look_alikes, weighted=weighted)
-    names = None if ids is None else as_ids(ids, m)
+    names = None if ids is None else inputs.as_ids(ids, m)
     if names is None:
         names = pd.Index(rows["ids"].mapped.numpy(), copy=False) if "ids" in rows else pd.RangeIndex(m)
     step = max(SMALLEST_BLOCK, BLOCK // (held["embeddings"].shape[1] + 1))
     cuts = (*range(0, m, step), m)
-    state = Divided(
+    voters = BlockVoters(
         held["embeddings"],
         held["labels"],
         names,
@@ -223,7 +224,18 @@ def mapped_set(
         ask=ask,
         files=tuple(rows.values()),
     )
-    return of_state(state)
+    return set_of(voters)
+
+
+def in_memory(references: ReferenceSet) -> ReferenceSet:
+    """The same set in memory, if it was in files."""
+    voters = references.voters
+    if not isinstance(voters, BlockVoters):
+        return copy(references)
+    whole = voters.whole
+    columns = ("embeddings", "labels", "weights", "sizes", "targets")
+    copies = {name: getattr(whole, name).clone() for name in columns if getattr(whole, name) is not None}
+    return set_of(replace(whole, **copies, division=voters.divided))
 
 
 def _check(rows: Mapping[str, FileRows], m: int, n_classes: int) -> None:

@@ -1,11 +1,12 @@
-"""State: everything an edit replaces at once, and how it votes."""
+"""Voters: the frozen arrays of a reference set, which an edit replaces at once, and how they vote."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,10 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dwac import _checks as checks
 from dwac import engine
+from dwac.errors import IdError
 from dwac.kernels import Kernel, squared_distances
-from dwac.reference.groups import Division, Floats, Groups, Ints, found
-from dwac.reference.ids import compact, concatenate
+from dwac.reference.groups import Division, Floats, Groups, Ints, find_groups
+from dwac.reference.inputs import LookAlikes, as_ids, as_queries, compact, concatenate
 
 # The fixed number of queries per call of the engine. Rounding depends on the shape of a computation, so otherwise an
 # answer would depend on the other queries in its batch. Smaller batches are padded.
@@ -28,19 +31,8 @@ _FEW = 2**14
 _MATRIX = 2**17  # differences held at once
 
 
-class LookAlikes(NamedTuple):
-    """A second kernel: w = k(d) + weight · k(factor · d).
-
-    Where it is narrower, factor > 1, whoever is very near has a louder voice. With factor 0 it is a base vote, which
-    everybody has at any distance: where nobody is near, the classes have their shares of the references.
-    """
-
-    factor: float
-    weight: float
-
-
 @dataclass(frozen=True, eq=False)
-class State:
+class Voters:
     """The references of a `ReferenceSet`; never changed, only replaced."""
 
     embeddings: Tensor
@@ -54,8 +46,40 @@ class State:
     sizes: Tensor | None = None  # (m,) float64: how many examples each stands for; None for as many as it has votes
     look_alikes: LookAlikes | None = None
     division: Division | None = None
-    members: State | None = None  # all examples, where these references represent them
+    members: Voters | None = None  # all examples, where these references represent them
     targets: Tensor | None = None  # (m, T) float64: the numbers that are averaged; None where only labels are voted on
+
+    @property
+    def weighted(self) -> bool:
+        """Whether examples have weights of their own."""
+        return self.weights is not None
+
+    @property
+    def n_targets(self) -> int:
+        """T, the numbers that each example votes for; 0 if it has a label alone."""
+        return 0 if self.targets is None else self.targets.shape[1]
+
+    @property
+    def leaf_factors(self) -> Floats:
+        """(L,): by which the votes of a leaf are multiplied when one of its members casts them for all."""
+        return np.ones(len(self.groups.parents)) if self.divided is None else self.divided.factors
+
+    @property
+    def blocks(self) -> tuple[Any, ...]:
+        """The blocks of voters that are read from files; none in memory."""
+        return ()
+
+    def positions(self, ids: Iterable[Hashable]) -> Ints:
+        """The positions of examples in the set, by id."""
+        names = as_ids(ids, None)
+        where = self.ids.get_indexer(names) if len(names) else np.zeros(0)
+        unknown = names[where < 0]
+        if len(unknown):
+            raise IdError(
+                f"ids must be in the set; not in it: {checks.listed(unknown)}; "
+                f"its ids look like {self.ids[:1].tolist()[0]!r}"
+            )
+        return np.asarray(where, dtype=np.int64)
 
     # Votes
 
@@ -75,12 +99,12 @@ class State:
         return torch.as_tensor(self.groups.of, device=self.labels.device)
 
     @cached_property
-    def voters(self) -> engine.Voters:
+    def weighted_references(self) -> engine.WeightedReferences:
         """The votes of single references, with all that weighs them: for averages of targets."""
         factors: Tensor | None = None
         if self.weights is not None or self.class_weights is not None:
             factors = self.log_factors + torch.as_tensor(self.log_class_factors, device=self.labels.device)[self.labels]
-        return engine.Voters(self.embeddings, self.kernel, factors, self.look_alikes)
+        return engine.WeightedReferences(self.embeddings, self.kernel, factors, self.look_alikes)
 
     @cached_property
     def ordered(self) -> list[engine.Ordered]:
@@ -104,14 +128,14 @@ class State:
         return np.asarray(self.ids.take(rows.ravel()).to_numpy()).reshape(rows.shape)
 
     @cached_property
-    def each_once(self) -> State:
+    def each_once(self) -> Voters:
         """The same with one vote for each reference: the nearest then comes first."""
         if self.weights is None:
             return self
         return replace(self, weights=None, sizes=None, members=None, division=None)
 
     @cached_property
-    def directions(self) -> State:
+    def directions(self) -> Voters:
         """The same with embeddings of length 1, and one vote each."""
         return replace(self.each_once, embeddings=unit(self.embeddings), look_alikes=None, members=None, division=None)
 
@@ -119,7 +143,7 @@ class State:
     def groups(self) -> Groups:
         """The division that was given, or the default one."""
         if self.division is None:
-            return found(self.embeddings, self.labels, self.counted, self.n_classes)
+            return find_groups(self.embeddings, self.labels, self.counted, self.n_classes)
         return Groups.build(self.points, self.labels, self.counted, self.division.leaves, self.division.parents)
 
     @property
@@ -194,7 +218,7 @@ class State:
         return self.look_alikes if self.look_alikes is not None and self.look_alikes.factor == 0 else None
 
     @cached_property
-    def _narrow(self) -> State | None:
+    def _narrow(self) -> Voters | None:
         """The same references as the second kernel sees them, without class weights."""
         if self.look_alikes is None:
             return None
@@ -202,7 +226,7 @@ class State:
         return replace(self, embeddings=embeddings, look_alikes=None, class_weights=None, members=None)
 
     @cached_property
-    def _narrow_groups(self) -> State:
+    def _narrow_groups(self) -> Voters:
         """The same with the groups of this state."""
         _ = self.groups
         assert self._narrow is not None
@@ -273,9 +297,21 @@ class State:
         squared = torch.cat([(part.double() - point).square().sum(dim=1) for part in self.embeddings.split(65_536)])
         return self.log_weights_at(squared) + self.log_factors
 
-    # Other states
+    def every_vote(self, queries: Any) -> Any:
+        """(n, m) float64: the log of every example's vote on each query, its weight and its class's included.
 
-    def to(self, device: torch.device | str) -> State:
+        The matrix is held in memory: ask for few queries at a time.
+
+        >>> from dwac import ReferenceSet
+        >>> ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 1]).voters.every_vote([[1.0]])
+        array([[ -1.,   0., -16.]])
+        """
+        votes = engine.every_vote(self.weighted_references, as_queries(queries, self.embeddings))
+        return votes if isinstance(queries, Tensor) else votes.cpu().numpy()
+
+    # Other voters
+
+    def to(self, device: torch.device | str) -> Voters:
         """The same on a device."""
         return replace(
             self,
@@ -296,7 +332,7 @@ class State:
             return self.division
         return Division(groups.leaves, groups.parents, np.ones(len(groups.parents)))
 
-    def condensed(self, leaves: Ints | None = None, factors: Floats | None = None) -> State:
+    def condensed(self, leaves: Ints | None = None, factors: Floats | None = None) -> Voters:
         """The most central member of each leaf, with the votes of all its members; by default of the leaves there are.
 
         leaves: (m,), the leaf of each reference, without gaps. factors: (L,), by which those votes are multiplied.
@@ -324,16 +360,16 @@ class State:
             targets=None if self.targets is None else self.targets[rows],  # its own, as its label and embedding are
         )
 
-    def recoded(self, codes: Ints, n_classes: int) -> State:
+    def recoded(self, codes: Ints, n_classes: int) -> Voters:
         """The same votes, for class codes[k] in place of class k, in the same leaves; groups are found by Ward."""
         known = self._recoded.get((codes.tobytes(), n_classes))
         return known or self._recoded.setdefault((codes.tobytes(), n_classes), self._in_classes(codes, n_classes))
 
     @cached_property
-    def _recoded(self) -> dict[tuple[bytes, int], State]:
+    def _recoded(self) -> dict[tuple[bytes, int], Voters]:
         return {}
 
-    def _in_classes(self, codes: Ints, n_classes: int) -> State:
+    def _in_classes(self, codes: Ints, n_classes: int) -> Voters:
         labels = torch.as_tensor(codes, device=self.labels.device)[self.labels]
         everybody = None if self.members is None else self.members.recoded(codes, n_classes)
         # Who represents others is in the group of those it represents.
@@ -351,7 +387,7 @@ class State:
 
     def added(
         self, h: Tensor, labels: Tensor, ids: pd.Index[Any], next_id: int | None, targets: Tensor | None = None
-    ) -> State:
+    ) -> Voters:
         """With more references, of weight 1; each joins the leaf of its class whose representative is nearest."""
         one = torch.ones_like(labels, dtype=torch.float64)
         return replace(
@@ -366,7 +402,7 @@ class State:
             targets=None if self.targets is None or targets is None else torch.cat([self.targets, targets]),
         )
 
-    def removed(self, places: Ints) -> State:
+    def removed(self, places: Ints) -> Voters:
         """Without the references at these places."""
         keep = np.ones(len(self.labels), dtype=bool)
         keep[places] = False
@@ -382,7 +418,7 @@ class State:
             targets=None if self.targets is None else self.targets[mask],
         )
 
-    def relabelled(self, places: Ints, labels: Tensor) -> State:
+    def relabelled(self, places: Ints, labels: Tensor) -> Voters:
         """With other labels at these places; those whose label changes join a leaf of their new class."""
         other = (labels != self.labels[torch.as_tensor(places, device=self.labels.device)]).cpu().numpy()
         places, labels = places[other], labels[torch.as_tensor(other, device=labels.device)]
@@ -391,7 +427,7 @@ class State:
         changed[where] = labels
         return replace(self, labels=changed, division=self._joined(self.embeddings[where], labels, places))
 
-    def retargeted(self, places: Ints, targets: Tensor) -> State:
+    def retargeted(self, places: Ints, targets: Tensor) -> Voters:
         """With other targets (n, T) at these places; labels and groups stay."""
         assert self.targets is not None
         changed = self.targets.clone()

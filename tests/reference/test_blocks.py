@@ -19,8 +19,8 @@ from dwac import ReferenceSet
 from dwac.errors import EmptyReferenceError, InputError
 from dwac.kernels import KERNELS
 from dwac.reference import ReferenceWriter, mapped_set, merge, novelty
-from dwac.reference.parts import MeanPart
-from dwac.reference.references import of_state
+from dwac.reference.blocks import MeanPart
+from dwac.reference.references import set_of
 from dwac.storage import tensor_rows
 from tests import oracle
 from tests.named import refuses
@@ -35,20 +35,20 @@ FOLDER = tempfile.TemporaryDirectory()
 
 
 def in_files(refs: ReferenceSet, sizes: list[int], ask: Any = map) -> ReferenceSet:
-    """The same set in files, asked in shards of these sizes. The files are removed at the end of the process."""
+    """The same set in files, asked in blocks of these sizes. The files are removed at the end of the process."""
     folder = Path(FOLDER.name) / secrets.token_hex(8)
-    held = {"weights": refs.weights if refs.weighted else None, "targets": refs.targets}
+    held = {"weights": refs.weights if refs.voters.weighted else None, "targets": refs.targets}
     with ReferenceWriter(folder, refs.n_classes) as writer:
         writer.add(refs.embeddings, refs.labels, **held)
     rows = {path.stem: tensor_rows(path)[path.stem] for path in folder.glob("*.safetensors")}
-    options: dict[str, Any] = {"kernel": refs.kernel, "ids": refs.ids, "look_alikes": refs.look_alikes}
-    state = mapped_set(rows, n_classes=refs.n_classes, class_weights=refs.class_weights, **options, ask=ask)._state
-    return of_state(replace(state, cuts=tuple(np.cumsum([0, *sizes]).tolist())))  # type: ignore[call-arg]
+    options: dict[str, Any] = {"kernel": refs.kernel, "ids": refs.ids, "look_alikes": refs.voters.look_alikes}
+    voters = mapped_set(rows, n_classes=refs.n_classes, class_weights=refs.class_weights, **options, ask=ask).voters
+    return set_of(replace(voters, cuts=tuple(np.cumsum([0, *sizes]).tolist())))  # type: ignore[call-arg]
 
 
 @st.composite
 def examples(draw: Any, *, targets: bool = False) -> tuple[ReferenceSet, ReferenceSet, torch.Tensor]:
-    """A set, the same in shards, and queries: with ties, copies, classes that shards lack, and far queries."""
+    """A set, the same in blocks, and queries: with ties, copies, classes that blocks lack, and far queries."""
     m, d = draw(st.integers(1, 30)), draw(st.integers(1, 3))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     points = rng.integers(-3, 4, (m, d)) / 2 if draw(st.booleans()) else rng.normal(size=(m, d))
@@ -74,8 +74,8 @@ def definition(refs: ReferenceSet, queries: Any) -> Any:
     """(n, m): the log of every vote, with all that weighs it."""
     points, h = refs.embeddings.numpy(), np.asarray(queries)
     log_w = oracle.log_weights(h, points, refs.kernel)
-    if refs.look_alikes is not None:
-        factor, weight = refs.look_alikes
+    if refs.voters.look_alikes is not None:
+        factor, weight = refs.voters.look_alikes
         log_w = np.logaddexp(log_w, oracle.log_weights(factor * h, factor * points, refs.kernel) + math.log(weight))
     return log_w + np.log(refs.weights) + np.log(refs.class_weights)[refs.labels.numpy()]
 
@@ -91,11 +91,11 @@ def assert_logs(found: Any, want: Any, kernel: str = "gaussian") -> None:
 
 @relaxed
 @given(examples(), st.integers(1, 30), st.randoms(use_true_random=False))
-def test_votes_and_neighbours_of_shards_are_those_of_the_whole_set(example: Any, k: int, random: Any) -> None:
-    refs, shards, queries = example
+def test_votes_and_neighbours_of_blocks_are_those_of_the_whole_set(example: Any, k: int, random: Any) -> None:
+    refs, blocks, queries = example
     k = min(k, len(refs))
     votes, near = refs.query(queries, k=k)
-    found, same = shards.query(queries, k=k)
+    found, same = blocks.query(queries, k=k)
     assert_logs(found, votes, refs.kernel)
     assert_logs(found, sums(definition(refs, queries), refs.labels.numpy(), K), refs.kernel)
     assert (same.ids == near.ids).all()
@@ -104,7 +104,7 @@ def test_votes_and_neighbours_of_shards_are_those_of_the_whole_set(example: Any,
     np.testing.assert_allclose(same.squared_distances, near.squared_distances, rtol=1e-12, atol=1e-12)
     assert_logs(same.log_weights, near.log_weights, refs.kernel)
     # Any order, any tree.
-    parts = [shard.votes(queries, k) for shard in shards.shards]
+    parts = [block.votes(queries, k) for block in blocks.voters.blocks]
     while len(parts) > 1:
         one, other = (parts.pop(random.randrange(len(parts))) for _ in range(2))
         parts.append(merge([one, other]))
@@ -115,20 +115,20 @@ def test_votes_and_neighbours_of_shards_are_those_of_the_whole_set(example: Any,
 @relaxed
 @given(examples())
 def test_groups_novelty_and_single_votes_are_those_of_the_whole_set(example: Any) -> None:
-    refs, shards, queries = example
-    groups, found = refs.groups, shards.log_group_weights(queries)
+    refs, blocks, queries = example
+    groups, found = refs.groups, blocks.log_group_weights(queries)
     assert_logs(found, refs.log_group_weights(queries), refs.kernel)
     assert_logs(found, sums(definition(refs, queries), groups.of, len(groups)), refs.kernel)
-    assert_logs(shards.log_votes(queries[2]), refs.log_votes(queries[2]))
-    assert_logs(novelty(shards, queries, directions=True), novelty(refs, queries, directions=True))
+    assert_logs(blocks.voters.log_votes(queries[2]), refs.voters.log_votes(queries[2]))
+    assert_logs(novelty(blocks, queries, directions=True), novelty(refs, queries, directions=True))
 
 
 @pytest.mark.slow
 @relaxed
 @given(examples(targets=True))
-def test_distributions_of_shards_are_those_of_the_whole_set(example: Any) -> None:
-    refs, shards, queries = example
-    whole, divided, want = refs.distribution(queries), shards.distribution(queries), wanted(refs, queries)
+def test_distributions_of_blocks_are_those_of_the_whole_set(example: Any) -> None:
+    refs, blocks, queries = example
+    whole, divided, want = refs.distribution(queries), blocks.distribution(queries), wanted(refs, queries)
     np.testing.assert_allclose(divided.mean, each(want, lambda d: d.mean), atol=CLOSE)
     np.testing.assert_allclose(divided.variance, each(want, lambda d: d.variance), atol=CLOSE)
     assert_logs(divided.log_total, whole.log_total)
@@ -157,7 +157,7 @@ def test_a_quantile_among_many_targets_is_found_in_several_rounds() -> None:
         assert (found == refs.distribution(queries).quantiles([0.01, 0.3, 0.9])).all()
 
 
-def test_float32_sets_are_summed_in_float64_by_shards() -> None:
+def test_float32_sets_are_summed_in_float64_by_blocks() -> None:
     rng = np.random.default_rng(0)
     points, labels = rng.normal(size=(400, 16)).astype(np.float32), rng.integers(0, 3, 400)
     queries = rng.normal(size=(5, 16)).astype(np.float32)
@@ -165,21 +165,21 @@ def test_float32_sets_are_summed_in_float64_by_shards() -> None:
     assert_logs(found, oracle.log_class_weights(queries, points, labels, 3, "gaussian"))
 
 
-def test_shards_can_be_sent_and_asked_by_a_pool() -> None:
+def test_blocks_can_be_sent_and_asked_by_a_pool() -> None:
     rng = np.random.default_rng(0)
     refs = ReferenceSet(rng.normal(size=(50, 2)), rng.integers(0, 2, 50))
     queries = torch.tensor(rng.normal(size=(4, 2)))
-    shards = in_files(refs, [20, 20, 10])
-    before = len(pickle.dumps(shards.shards[0]))
-    want = shards.log_class_weights(queries)
-    assert len(pickle.dumps(shards.shards[0])) == before  # what was computed for a query is not sent
-    sent = pickle.loads(pickle.dumps(shards.shards))
-    assert torch.equal(merge(pickle.loads(pickle.dumps(shard.votes(queries))) for shard in sent).log_sums, want)
+    blocks = in_files(refs, [20, 20, 10])
+    before = len(pickle.dumps(blocks.voters.blocks[0]))
+    want = blocks.log_class_weights(queries)
+    assert len(pickle.dumps(blocks.voters.blocks[0])) == before  # what was computed for a query is not sent
+    sent = pickle.loads(pickle.dumps(blocks.voters.blocks))
+    assert torch.equal(merge(pickle.loads(pickle.dumps(block.votes(queries))) for block in sent).log_sums, want)
     with ThreadPoolExecutor(2) as pool:
         assert torch.equal(in_files(refs, [20, 20, 10], pool.map).log_class_weights(queries), want)
 
 
-def test_gradients_go_through_shards() -> None:
+def test_gradients_go_through_blocks() -> None:
     rng = np.random.default_rng(0)
     refs = ReferenceSet(rng.normal(size=(20, 2)), rng.integers(0, 3, 20))
     found = []
@@ -199,8 +199,8 @@ def test_what_both_say_stays_exactly_that() -> None:
 
 
 def test_impossible_questions_are_refused() -> None:
-    shards = in_files(ReferenceSet([[0.0], [1.0]], [0, 1]), [1, 1])
+    blocks = in_files(ReferenceSet([[0.0], [1.0]], [0, 1]), [1, 1])
     with refuses(InputError, "k"):
-        shards.nearest([[0.0]], k=3)
+        blocks.nearest([[0.0]], k=3)
     with refuses(EmptyReferenceError, "one"):
         merge([])

@@ -14,7 +14,7 @@ import torch
 
 from dwac import ReferenceSet
 from dwac.errors import DwacError, EmptyReferenceError, IdError, InputError, ShapeError, StorageError
-from dwac.reference import ReferenceWriter, mapped, merge, novelty, open_references
+from dwac.reference import ReferenceWriter, files, in_memory, merge, novelty, open_references
 from tests.named import refuses
 
 RNG = np.random.default_rng(0)
@@ -26,8 +26,8 @@ QUERIES = np.concatenate([RNG.normal(size=(5, 4)), [[900.0] * 4]])
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped, "BLOCK", 500)
-    monkeypatch.setattr(mapped, "SMALLEST_BLOCK", 10)
+    monkeypatch.setattr(files, "BLOCK", 500)
+    monkeypatch.setattr(files, "SMALLEST_BLOCK", 10)
 
 
 def write(path: Path, columns: dict[str, Any] | None = None, **options: Any) -> Path:
@@ -46,7 +46,7 @@ def test_a_set_on_disk_answers_as_the_set_in_memory_does(tmp_path: Path) -> None
     ids = np.arange(M) * 3 + 10
     found = open_references(write(tmp_path / "set", {"ids": ids}, **options))
     want = ReferenceSet(POINTS.astype(np.float64), LABELS, ids, K, weights=WEIGHTS, targets=TARGETS, **options)
-    assert len(found.shards) == 7
+    assert len(found.voters.blocks) == 7
     assert repr(found) == repr(want)
     (votes, near), (exact, nearest) = found.query(QUERIES, k=9), want.query(QUERIES, k=9)
     np.testing.assert_allclose(votes, exact, rtol=1e-12, atol=1e-9)
@@ -58,22 +58,22 @@ def test_a_set_on_disk_answers_as_the_set_in_memory_does(tmp_path: Path) -> None
     as_stored = ReferenceSet(POINTS, LABELS)
     strange = [novelty(refs, QUERIES, directions=True) for refs in (found, as_stored)]
     np.testing.assert_allclose(strange[0], strange[1], atol=1e-9)
-    assert found.positions([13, 10]).tolist() == [1, 0]
+    assert found.voters.positions([13, 10]).tolist() == [1, 0]
     few = found.condensed()
-    assert few.shards == ()
+    assert few.voters.blocks == ()
     np.testing.assert_allclose(few.log_class_weights(QUERIES), want.condensed().log_class_weights(QUERIES), rtol=1e-9)
-    in_memory = found.in_memory()
-    in_memory.remove([10])
-    assert in_memory.nearest(QUERIES, 1).ids.tolist() == want.nearest(QUERIES, 1).ids.tolist()
-    assert len(found) == M == len(in_memory) + 1
+    held = in_memory(found)
+    held.remove([10])
+    assert held.nearest(QUERIES, 1).ids.tolist() == want.nearest(QUERIES, 1).ids.tolist()
+    assert len(found) == M == len(held) + 1
 
 
 def test_blocks_are_sent_as_places_in_files_and_never_as_rows(tmp_path: Path) -> None:
     found = open_references(write(tmp_path / "set", {"weights": None}))
     want = found.log_class_weights(QUERIES)
-    sent = pickle.dumps(found.shards[2])
-    assert len(sent) < 1500 < len(found.shards[2]) * POINTS.nbytes / M
-    parts = [pickle.loads(pickle.dumps(shard)).votes(torch.tensor(QUERIES)) for shard in found.shards]
+    sent = pickle.dumps(found.voters.blocks[2])
+    assert len(sent) < 1500 < len(found.voters.blocks[2]) * POINTS.nbytes / M
+    parts = [pickle.loads(pickle.dumps(block)).votes(torch.tensor(QUERIES)) for block in found.voters.blocks]
     np.testing.assert_array_equal(merge(parts).log_sums, want)
 
 
@@ -175,11 +175,11 @@ def test_a_file_that_goes_away_while_in_use_is_named(tmp_path: Path) -> None:
 
 _ASK = """
 import resource, sys, torch
-from dwac.reference import mapped, open_references
-mapped.BLOCK = 2**18
+from dwac.reference import files, open_references
+files.BLOCK = 2**18
 refs = open_references(sys.argv[1], check=False)
 queries = torch.zeros(2, 64)
-few = mapped.ReferenceSet(torch.randn(100, 64), torch.zeros(100, dtype=torch.int64))
+few = files.ReferenceSet(torch.randn(100, 64), torch.zeros(100, dtype=torch.int64))
 few.query(queries, k=1)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 before = peak()
