@@ -190,11 +190,12 @@ def test_a_condensed_model_says_how_many_represent_how_many_and_how_well(
     interval = f"between {words.percent(known.low)} and {words.percent(known.high)}".replace("\u00a0", " ")
     assert text.count(f"Agreement {words.percent(known.share)}".replace("\u00a0", " ")) == 2
     assert text.count(interval) >= 2
+    assert words.GROUPS in text
     assert named(report.embedding_map(few).axes[0].get_title(), f"{total} training examples", 12)
     private = check_safe(report.write(few, X, y, tmp_path / "b.html", private=True).read_text()).words
     assert f"Representatives {privacy.count(12)} for {privacy.count(total):,} examples" in private
     assert f"Agreement {words.percent(privacy.agreement(known).share)}".replace("\u00a0", " ") in private
-    assert "Groups that decide" not in private
+    assert words.GROUPS not in private
 
 
 def test_rows_that_a_condensed_model_represents_are_known_again() -> None:
@@ -297,9 +298,11 @@ def test_a_private_report_on_images_and_texts_shows_none(tmp_path: Path) -> None
 def test_without_calibration_the_report_does_without_sets(tmp_path: Path) -> None:
     X, y = table(120)
     clf = DWACClassifier(epochs=1, validation_size=0, calibration_size=0, random_state=0, device="cpu").fit(X, y)
-    text = check_safe(report.write(clf, *table(50, seed=1), tmp_path / "r.html").read_text()).words
+    reader = check_safe(report.write(clf, *table(50, seed=1), tmp_path / "r.html").read_text())
+    text, sections = reader.words, {section.get("id") for section in reader.all("section")}
+    assert {"coverage", "cases"} <= sections
+    assert "typicality" not in sections
     assert "recalibrate" in text
-    assert "Mean typicality" not in text
     assert "explained predictions" in text
     assert named(text, "always gives one answer")
 
@@ -623,7 +626,7 @@ def test_constant_base_rates_are_reported_as_uninformative() -> None:
 
 
 def test_the_page_does_not_call_a_training_example_new(page: str) -> None:
-    assert "as if it were new" not in page
+    assert words.UNSEEN not in Reader(page).words
     assert words.LEARNED in Reader(page).words
 
 
