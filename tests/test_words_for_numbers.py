@@ -14,7 +14,7 @@ from dwac.cli.worth import digits_of
 from dwac.estimator.evaluation import common
 from dwac.explain import privacy, rendering
 from dwac.monitoring import gauges
-from dwac.report import card, parts, words, worthy
+from dwac.report import measures, words, worth
 
 
 def date(seconds: float) -> str:
@@ -26,9 +26,9 @@ def digits(value: float) -> str:
 
 
 WRITERS = [
-    date, digits, checks.percent, common.amount, common.share, words.percent, words.of_100,
-    rendering.percent, privacy.percent, card.number, parts.number, parts.share, output.number,
-    lambda value: worthy.points([value])(value),
+    date, digits, checks.percent, common.amount, common.share, measures.percent, words.of_100,
+    rendering.percent, privacy.percent, measures.number, measures.share, output.number,
+    lambda value: worth.points([value])(value),
 ]  # fmt: skip
 
 

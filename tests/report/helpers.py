@@ -2,13 +2,15 @@
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dwac.report.page import CSS
+import dwac
 
+CSS = Path(dwac.__file__).with_name("report").joinpath("style.css").read_text()
 EVIL = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>&amp;\u202e\x00 $x$"
 
 

@@ -18,16 +18,12 @@ import pytest
 from sklearn import metrics as sk
 
 from dwac import DWACClassifier, DWACRegressor, metrics, report
-from dwac.report import card, summaries, summary
-from dwac.report.chance import likely_share
-from dwac.report.findings import ClassFindings
+from dwac.report import classes, summary
+from dwac.report.findings import ClassFindings, LabelFindings, NumberFindings
 from dwac.report.grouped import every_group, strangest
-from dwac.report.label_findings import LabelFindings
-from dwac.report.number_findings import NumberFindings
-from dwac.report.pictures import hundred, lying, said, share_bar
-from dwac.report.scores import scores
-from dwac.report.summaries import class_summary, label_summary, number_summary
-from dwac.report.words import percent
+from dwac.report.measures import likely_share, percent, scores
+from dwac.report.plots import bars_across, bars_by_confidence, hundred, share_bar
+from dwac.report.summary import class_summary, label_summary, number_summary
 from tests.named import named
 from tests.report.helpers import Reader, check_safe
 
@@ -160,7 +156,7 @@ def test_labels_in_an_order_have_their_distances_and_one_test_is_one() -> None:
     few = ClassFindings.of(clf, *(part[:1] for part in rows(5, 1)))
     assert named(class_summary(few).sentences[1], "1 test")
     assert named(class_summary(few).sentences[4], "no class")
-    assert {"Mean distance", "Ranked probability score"} <= {fact.name for fact in card.headline(few)}
+    assert {"Mean distance", "Ranked probability score"} <= {fact.name for fact in classes.headline(few)}
 
 
 def test_a_model_no_better_than_guessing_is_said_to_be_so(models: dict[str, Any]) -> None:
@@ -214,9 +210,9 @@ def test_bars_that_are_left_out_are_counted(
     models: dict[str, Any], pages: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert named(pages["table"].read_text(), "weakest first.")
-    monkeypatch.setattr(summaries, "MOST_BARS", 1)
-    classes = class_summary(ClassFindings.of(models["table"], *asked("table", 1)))
-    assert named(classes.pictures[2].caption, "weakest first", "(1 of 3 classes)")
+    monkeypatch.setattr(summary, "MOST_BARS", 1)
+    of_classes = class_summary(ClassFindings.of(models["table"], *asked("table", 1)))
+    assert named(of_classes.pictures[2].caption, "weakest first", "(1 of 3 classes)")
     of = LabelFindings.of(models["labels"], *asked("labels", 1))
     assert named(label_summary(of).pictures[2].caption, "(1 of 2 labels)")
 
@@ -238,7 +234,7 @@ def test_a_hundred_squares_are_filled_for_those_that_are_right() -> None:
 
 def test_bars_show_how_often_it_was_right_and_what_it_said() -> None:
     stated = np.array([0.55, 0.55, 0.95, 0.95, 1.0, 0.3])
-    panel = said(stated, [True, False, True, True, False, False]).axes[0]
+    panel = bars_by_confidence(stated, [True, False, True, True, False, False]).axes[0]
     assert [bar.get_height() for bar in panel.patches] == pytest.approx([0, 50, 100 * 2 / 3])
     asked_for = [
         line.get_ydata()[0] for line in panel.lines if len(line.get_xdata()) == 2 and line.get_linewidth() == 2
@@ -250,7 +246,7 @@ def test_a_bar_is_bad_if_chance_does_not_explain_it() -> None:
     assert share_bar("x", [True] * 5 + [False] * 45, 0.5).bad
     assert not share_bar("x", [True] * 2 + [False] * 3, 0.5).bad
     bars = [share_bar("x", [True] * 5 + [False] * 45, 0.5), share_bar("y", [True] * 30 + [False] * 20, 0.5)]
-    panel = lying(bars, "of 100", 0.5).axes[0]
+    panel = bars_across(bars, "of 100", 0.5).axes[0]
     assert [patch.get_hatch() is not None for patch in panel.patches] == [True, False]
     panel.figure.canvas.draw()
     for text in panel.texts:  # beside the bars and their margins, not on them

@@ -14,25 +14,26 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jinja2 import UndefinedError
 from PIL import Image
 from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 from dwac import DWACClassifier, ReferenceSet, load, metrics, report
 from dwac.cli.app import app
+from dwac.drawing.pages import UNSEEN, templates
 from dwac.drawing.records import data_url
 from dwac.errors import InputError, LabelError, StorageError
 from dwac.estimator.out_of_fold import fold_classifiers
 from dwac.explain import privacy
 from dwac.kernels import KERNELS, get_kernel
-from dwac.report import card, cases, markup, words
-from dwac.report.chance import valid_coverage
+from dwac.report import card, classes, parts, words
 from dwac.report.findings import ClassFindings
 from dwac.report.label_issues import votes_of_all
-from dwac.report.page import CSS
+from dwac.report.measures import percent, valid_coverage
 from tests.chance import usual
 from tests.named import named, refuses
-from tests.report.helpers import EVIL, Reader, check_safe, table
+from tests.report.helpers import CSS, EVIL, Reader, check_safe, table
 
 # Models to report on
 
@@ -85,18 +86,18 @@ def test_the_report_says_what_the_library_measures(of_answers: DWACClassifier, p
     trust: Any = of_answers.conformal(X)
     assert f"Mean typicality {trust.typicality.mean():.3f}" in text
     covered = metrics.coverage(codes, trust.label_sets(0.1))
-    assert f"0.1 90 % {words.percent(covered)}".replace("\u00a0", " ") in text
+    assert f"0.1 90 % {percent(covered)}".replace("\u00a0", " ") in text
     assert f"{metrics.set_sizes(trust.label_sets(0.1)).mean:.2f}" in text
     for label in of_answers.classes_:
         share = metrics.coverage(codes[y == label], trust.label_sets(0.05)[y == label])
-        assert re.search(rf"{label} {(y == label).sum()} .* {words.percent(share)}".replace("\u00a0", " "), text)
+        assert re.search(rf"{label} {(y == label).sum()} .* {percent(share)}".replace("\u00a0", " "), text)
 
 
 def test_each_number_has_a_sentence(of_answers: DWACClassifier) -> None:
     X, y = table(100, seed=1)
     found = ClassFindings.of(of_answers, X, y, unlike=X.assign(signal=50.0))
-    data = partial(card.data, target=card.classes(found))
-    for facts in (card.headline, data, card.model, card.probabilities, card.typicality):
+    data = partial(card.data, target=classes.classes(found))
+    for facts in (classes.headline, data, card.model, classes.probabilities, card.typicality):
         for fact in facts(found):
             assert fact.name
             assert fact.value
@@ -115,7 +116,7 @@ def test_predictions_are_explained_by_the_explanation_itself(of_answers: DWACCla
             for voter in explained.shown:
                 assert str(voter.id) in text
             for group in () if explained.few_suffice else explained.shown_groups:
-                assert f"{words.percent(group.share)} {group.size} {group.description}".replace("\u00a0", " ") in text
+                assert f"{percent(group.share)} {group.size} {group.description}".replace("\u00a0", " ") in text
 
 
 def test_cases_are_what_they_are_called(of_answers: DWACClassifier) -> None:
@@ -154,7 +155,7 @@ def test_the_report_counts_groups_as_explanations_do(of_answers: DWACClassifier,
     assert f"{groups.name} {groups.value} {groups.meaning}".replace("\u00a0", " ") in text
     assert named(groups.name, "Groups")
     assert named(groups.meaning, "median", 200)
-    assert f"Share of the five heaviest {words.percent(found.deciding.share)}".replace("\u00a0", " ") in text
+    assert f"Share of the five heaviest {percent(found.deciding.share)}".replace("\u00a0", " ") in text
 
 
 def test_the_largest_groups_of_each_class_are_shown_with_their_most_central_example(
@@ -187,14 +188,14 @@ def test_a_condensed_model_says_how_many_represent_how_many_and_how_well(
     text = check_safe(report.write(few, X, y, tmp_path / "a.html").read_text()).words
     assert text.count(f"Representatives 12 for {total} examples") == 2  # the model card, and the section on groups
     assert f"Training {total} examples" in text
-    interval = f"between {words.percent(known.low)} and {words.percent(known.high)}".replace("\u00a0", " ")
-    assert text.count(f"Agreement {words.percent(known.share)}".replace("\u00a0", " ")) == 2
+    interval = f"between {percent(known.low)} and {percent(known.high)}".replace("\u00a0", " ")
+    assert text.count(f"Agreement {percent(known.share)}".replace("\u00a0", " ")) == 2
     assert text.count(interval) >= 2
     assert words.GROUPS in text
     assert named(report.embedding_map(few).axes[0].get_title(), f"{total} training examples", 12)
     private = check_safe(report.write(few, X, y, tmp_path / "b.html", private=True).read_text()).words
     assert f"Representatives {privacy.count(12)} for {privacy.count(total):,} examples" in private
-    assert f"Agreement {words.percent(privacy.agreement(known).share)}".replace("\u00a0", " ") in private
+    assert f"Agreement {percent(privacy.agreement(known).share)}".replace("\u00a0", " ") in private
     assert words.GROUPS not in private
 
 
@@ -236,10 +237,18 @@ def test_texts_cannot_break_out_either(encoder: str, tmp_path: Path, monkeypatch
 @settings(max_examples=60, deadline=None)
 @given(st.text(), st.text())
 def test_any_text_comes_back_as_the_text_it_was(text: str, attribute: str) -> None:
-    reader = Reader(markup.tag("p", text, title=attribute).encode("utf-8", "strict").decode())
-    unseen = markup.UNSEEN.sub("\ufffd", text)
+    page = templates().from_string('<p title="{{ title }}">{{ text }}</p>').render(text=text, title=attribute)
+    reader = Reader(page.encode("utf-8", "strict").decode())
+    unseen = UNSEEN.sub("\ufffd", text)
     assert "".join(reader.text).replace("\r", "\n") == unseen.replace("\r", "\n")
-    assert reader.all("p")[0]["title"] == markup.UNSEEN.sub("\ufffd", attribute)
+    assert reader.all("p")[0]["title"] == UNSEEN.sub("\ufffd", attribute)
+
+
+def test_a_value_that_a_template_lacks_is_an_error() -> None:
+    with pytest.raises(UndefinedError, match="title"):
+        templates().from_string("{{ title }}").render()
+    with pytest.raises(UndefinedError):
+        templates().from_string("{{ table.caption }}").render(table=object())
 
 
 def test_a_large_picture_is_shown_small_and_a_broken_one_not_at_all() -> None:
@@ -249,11 +258,12 @@ def test_a_large_picture_is_shown_small_and_a_broken_one_not_at_all() -> None:
         Image.fromarray(noise).save(file, "PNG")
         return file.getvalue()
 
-    assert len(cases.picture({"image": png(900, 600)}, "large")) < 20_000  # a page has up to 120
-    small = png(8, 8)
-    assert markup.tag("img", src=data_url(small))[:60] in cases.picture({"image": small}, "small")[:60]
+    large, small = parts.picture({"image": png(900, 600)}, "large"), png(8, 8)
+    assert large.src is not None
+    assert len(large.src) < 20_000  # a page has up to 120
+    assert parts.picture({"image": small}, "small").src == data_url(small)
     for broken in (png(900, 600)[:2000], b"\x89PNG\r\n\x1a\n" + b"\xff" * 100, b"\x89PNG\r\n\x1a\n"):
-        assert "<img" not in cases.picture({"image": broken}, "broken")
+        assert parts.picture({"image": broken}, "broken").src is None
 
 
 # What is kept back

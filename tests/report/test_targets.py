@@ -13,9 +13,8 @@ from dwac.errors import InputError
 from dwac.estimator import DWACRegressor
 from dwac.estimator.evaluation import amount
 from dwac.report import plots
-from dwac.report.label_findings import LabelFindings
-from dwac.report.number_findings import NumberFindings
-from dwac.report.words import percent
+from dwac.report.findings import LabelFindings, NumberFindings
+from dwac.report.measures import percent
 from tests.named import named, refuses
 from tests.report.helpers import EVIL, Reader
 

@@ -12,10 +12,8 @@ import pytest
 from dwac import DWACClassifier, DWACRegressor, report
 from dwac.drawing.picture import Picture
 from dwac.errors import InputError
-from dwac.report.findings import ClassFindings
-from dwac.report.number_findings import NumberFindings
-from dwac.report.worth import columns_of_people, drawn, judges_of, worth_for
-from dwac.report.worthy import points, worth_section
+from dwac.report.findings import ClassFindings, NumberFindings
+from dwac.report.worth import columns_of_people, drawn, judges_of, points, worth_for, worth_section
 from tests.named import named, refuses
 from tests.report.helpers import Reader
 
@@ -92,7 +90,9 @@ def test_whose_data_carries_the_model_is_said_by_column(of_patients, page_on_wor
     others.remove(women.tolist())
     after = others.probabilities(of_patients.embed(NEW))[np.arange(40), codes].mean()
     assert groups.loc["f", "if_removed"] == pytest.approx(after - found.whole, abs=1e-6)
-    named = {row[0] for row in cells(str(worth_section(ClassFindings.of(of_patients, NEW, TRUE), by="sex")))}
+    section = worth_section(ClassFindings.of(of_patients, NEW, TRUE), by="sex")
+    assert section is not None
+    named = {row[0] for table in section.groups for row in table.rows}
     assert "f" in named
     assert "here" not in named
     with refuses(InputError, "by", "dose", "sex", "native-country", "'clinic'"):
@@ -112,7 +112,9 @@ def test_errors_of_numbers_rise_without_those_who_help() -> None:
     reg = DWACRegressor(**QUICK).fit(X, 10 * X["dose"])
     y = 10 * NEW["dose"]
     found = NumberFindings.of(reg, NEW, y)
-    rows = {row[0]: row for row in cells(str(worth_section(found)))}
+    section = worth_section(found)
+    assert section is not None
+    rows = {row[0]: row for _, table in section.examples for row in table.rows}
     first = next(name for name in rows if name.startswith("p0-"))
     others = copy(reg.references_)
     others.remove([first])

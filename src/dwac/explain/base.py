@@ -18,7 +18,7 @@ from dwac.explain import privacy
 from dwac.explain.numerals import coverage
 from dwac.explain.rendering import (
     Row,
-    Table,
+    VoterTable,
     about,
     cell_of,
     distance,
@@ -331,7 +331,7 @@ class VoteExplanation:
         apart = columns[own:] if len(columns) - own > _BESIDE else []
         columns = columns[:own] if apart else columns
         own_row = rows_of(mine[columns], "dwac-example", private=self.private) if beside and not apart else []
-        tables = [Table(columns, own_row + rows_of(frame[columns], private=self.private))]
+        tables = [VoterTable(columns, own_row + rows_of(frame[columns], private=self.private))]
         for start in range(0, len(frame), _ABREAST) if apart else ():
             tables.append(self._records(frame.iloc[start : start + _ABREAST], mine if beside else mine[:0], apart))
         return render(
@@ -341,14 +341,14 @@ class VoteExplanation:
             **example_values(*((self.record, self.attention) if example and not beside else (None, None))),
         )
 
-    def _records(self, frame: pd.DataFrame, mine: pd.DataFrame, columns: Sequence[Any]) -> Table:
+    def _records(self, frame: pd.DataFrame, mine: pd.DataFrame, columns: Sequence[Any]) -> VoterTable:
         """The records of a few voters side by side, a line per column: many columns do not fit beside each other."""
         who = next(name for name in ("most alike", "id", *frame.columns) if name in frame)
         cells = pd.concat([mine[columns].astype(object), frame[columns].astype(object)])
         rows = [
             Row([cell_of("", value, private=self.private) for value in cells[name]], name=str(name)) for name in columns
         ]
-        return Table(["", *[EXAMPLE] * len(mine), *frame[who]], rows, "dwac-records" + " dwac-example" * len(mine))
+        return VoterTable(["", *[EXAMPLE] * len(mine), *frame[who]], rows, "dwac-records" + " dwac-example" * len(mine))
 
     def _repr_html_(self) -> str:
         return self.to_html()

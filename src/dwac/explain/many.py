@@ -17,7 +17,7 @@ from dwac.drawing.pages import render
 from dwac.drawing.records import written
 from dwac.errors import ShapeError
 from dwac.explain import privacy
-from dwac.explain.rendering import Table, line_width, more_columns, percent, rows_of, table_lines
+from dwac.explain.rendering import VoterTable, line_width, more_columns, percent, rows_of, table_lines
 
 E = TypeVar("E")
 
@@ -106,7 +106,7 @@ class Explanations(list[E]):
         """The same for notebooks; every value is escaped."""
         frame = self._shown() if self else pd.DataFrame()
         note = f"{self._title()}; {self._more()}"
-        return render("explain/templates/many.html", shown=Table(list(frame.columns), rows_of(frame)), note=note)
+        return render("explain/templates/many.html", shown=VoterTable(list(frame.columns), rows_of(frame)), note=note)
 
 
 def _text(name: str, value: Any, each: Any) -> str:

@@ -128,7 +128,7 @@ class Row(NamedTuple):
     name: str | None = None
 
 
-class Table(NamedTuple):
+class VoterTable(NamedTuple):
     """A table on a page: the names of its columns, its rows, and its class."""
 
     head: Sequence[Any]

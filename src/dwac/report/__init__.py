@@ -10,26 +10,28 @@ Needs the extra `dwac[report]`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from dwac.drawing.pages import render
 from dwac.errors import EPSILON, InputError, StorageError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.estimator.worth import kept_column
-from dwac.report.findings import ClassFindings, Findings
-from dwac.report.label_findings import LabelFindings
+from dwac.report.classes import class_values
+from dwac.report.findings import ClassFindings, Findings, LabelFindings, NumberFindings
 from dwac.report.label_issues import label_issues, leave_one_out
 from dwac.report.label_noise import LabelNoise, label_noise
 from dwac.report.maps import embedding_map
-from dwac.report.number_findings import NumberFindings
-from dwac.report.page import page
+from dwac.report.numbers import number_values
 from dwac.report.plots import history, reliability, sets, typicality
 from dwac.report.seen import seen
+from dwac.report.several import label_values
 from dwac.storage.files import replace_file
 
 __all__ = [
@@ -47,7 +49,13 @@ __all__ = [
 ]
 
 
-_OTHERS: dict[str, type[Findings]] = {NUMBERS: NumberFindings, LABELS: LabelFindings}  # than classes
+# By what is predicted: what is measured, the values of the page, and the template that says them in words.
+_Kind = tuple[type[Findings], Callable[[Any, int, int, str | None], dict[str, Any]], str]
+_CLASSES: _Kind = (ClassFindings, class_values, "report/templates/classes.html")
+_OTHERS: dict[str, _Kind] = {
+    NUMBERS: (NumberFindings, number_values, "report/templates/numbers.html"),
+    LABELS: (LabelFindings, label_values, "report/templates/several.html"),
+}
 
 
 def write(
@@ -93,10 +101,12 @@ def write(
         raise InputError(f"labels to check are for models of classes; this one predicts {kind}; leave issues out")
     if by is not None:
         _check_groups(clf, by, private=private)
-    asked: dict[str, Any] = {"ids": ids, "unlike": unlike, "epsilon": epsilon, "private": private}
-    asked |= {} if kind in _OTHERS else {"judged": issues}
-    found = _OTHERS.get(kind, ClassFindings).of(clf, X, y, **asked)
-    content = page(found, title=title, k=k, n_cases=cases, note=note, by=by)
+    measured, values_of, template = _OTHERS.get(kind, _CLASSES)
+    judged = {} if kind in _OTHERS else {"judged": issues}
+    findings = measured.of(clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private, **judged)
+    notes = [text for text in (note, _privacy_note(findings), _training_note(findings)) if text]
+    values = values_of(findings, k, cases, by)
+    content = render(template, title=title, notes=notes, version=version("dwac"), **values)
     try:
         replace_file(Path(path), content.encode("utf-8", "replace"))
     except OSError as error:
@@ -111,3 +121,23 @@ def _check_groups(clf: DWACClassifier | DWACRegressor, by: str, *, private: bool
     if private and not clf.private_:
         raise InputError("by shows groups of training examples, a private report shows none; leave out one of the two")
     kept_column(clf, by, "by")
+
+
+def _privacy_note(findings: Findings) -> str:
+    if not findings.private:
+        return ""
+    rounded = " Predicted numbers are rounded, and intervals are rounded outwards."
+    return (
+        "This report is private. Shares are rounded to whole per cent, p-values and typicality above 10 % count as 1, "
+        "and results are computed from the rounded numbers. No training example is shown or named."
+        + (rounded if findings.clf.target_.kind == NUMBERS else "")
+    )
+
+
+def _training_note(findings: Findings) -> str:
+    """A warning if test examples were used in training."""
+    n = int(findings.met.sum())
+    if not n:
+        return ""
+    some = "Some of the" if findings.private else f"{n:,} of the {len(findings.met):,}"
+    return f"{some} test examples were used in training, so the results are too optimistic."

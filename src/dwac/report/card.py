@@ -1,116 +1,68 @@
-"""The model card: facts, their values, and what they mean."""
+"""The model card: facts on the data, the model, its groups and typicality: their values, and what they mean."""
 
 from __future__ import annotations
 
-from importlib.metadata import version as version_of
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dwac.drawing.records import written
-from dwac.estimator.evaluation import Fact, OrderedEvaluation
-from dwac.estimator.targets import CLASSES
-from dwac.report import words
-from dwac.report.findings import ClassFindings, Findings
+from dwac.estimator.evaluation import Fact
+from dwac.report import plots, words
+from dwac.report.findings import Findings
+from dwac.report.grouped import Group, every_group, largest, strangest
+from dwac.report.measures import Measure, percent
+from dwac.report.parts import ReportTable, brief, images
 from dwac.report.seen import Estimator
 
 _KINDS = {"tabular": "rows of a table", "image": "images", "text": "texts", "huggingface": "texts", "module": "tensors"}
-_SILENT = {
-    "encoder",
-    "kernel",
-    "checkpoint",
-    "device",
-    "verbose",
-}  # shown elsewhere, or without effect on the model
+_SILENT = {"encoder", "kernel", "checkpoint", "device", "verbose"}  # shown elsewhere, or without effect on the model
+_MOST_TYPICAL, _MOST_STRANGE, _MOST_RELIED_ON = 36, 6, 8  # groups in a table
+_MOST_EACH = 3  # groups of a class
+_COLUMNS = 4  # of an example
 
 
-def version() -> str:
-    """The version of dwac."""
-    return version_of("dwac")
+def model_values(findings: Findings, target: Fact) -> dict[str, Any]:
+    """What the sections on the model and on unfamiliar data show. target: what is said of what is predicted."""
+    clf, history = findings.clf, findings.clf.history_
+    trained = images(*map(plots.alone, plots.history_panels(history))) if len(history) > 1 else []
+    return {
+        "lead": words.LEADS.get(clf.target_.kind, words.LEAD),
+        "data": data(findings, target),
+        "model": model(findings),
+        "history": history,
+        "training_plots": trained,
+        "cross_fitted": clf.cross_fitted_,
+        "typicality": typicality(findings),
+        "typicality_plots": _typicality_plots(findings),
+        "unlike": findings.typicality_outside is not None,
+        "n": findings.result.n,
+        "n_calibration": findings.count(len(clf.calibration_y_)),
+        "epsilon": findings.result.epsilon,
+    }
 
 
-def headline(found: ClassFindings) -> list[Fact]:
-    """The most important facts."""
-    result = found.result
-    macro, binary = found.scores.macro, len(found.clf.classes_) == 2
-    means = "" if binary else " The mean over classes, each against all others."
-    facts = [
-        Fact("Accuracy", words.percent(result.accuracy), words.accuracy(found)),
-        Fact(
-            "ROC AUC",
-            number(macro["roc_auc"]),
-            f"How often a random example of a class gets a higher probability of "
-            f"it than an example of another class; 0.5 is chance, 1 is perfect.{means}",
-        ),
-        Fact(
-            "Macro F1",
-            number(macro["f1"]),
-            f"The harmonic mean of precision ({number(macro['precision'])} on "
-            f"average) and recall ({number(macro['recall'])}), the mean over classes, rare and common alike.",
-        ),
-        Fact("Calibration error", f"{result.calibration_error:.3f}", words.calibration(found)),
-    ]
-    if result.coverage is not None and result.mean_set_size is not None:
-        promise = f"Coverage at ε\u00a0=\u00a0{result.epsilon:g}"
-        facts += [
-            Fact(promise, words.percent(result.coverage), words.coverage(found)),
-            Fact("Labels per prediction set", f"{result.mean_set_size:.2f}", words.set_size(found)),
-        ]
-    if isinstance(result, OrderedEvaluation):
-        facts += [
-            Fact("Mean distance", number(result.mean_distance), "Places in the order between the predicted and the "
-                 "true label."),
-            Fact("Ranked probability score", number(result.ranked_probability_score), "The squared error of the "
-                 "probability of at most each label, the mean over labels; 0 is perfect."),
-        ]  # fmt: skip
-    return facts
+# Data and model
 
 
-def number(value: float) -> str:
-    """A score with three digits; a dash if it is not defined."""
-    return f"{value:.3f}" if value == value else "–"
-
-
-def classes(found: ClassFindings) -> Fact:
-    """The classes, and how many training examples each has."""
-    names, references = found.clf.classes_.tolist(), found.clf.references_
-    counts = np.bincount(references.labels.cpu().numpy(), references.sizes, len(names)).round()
-    few, many = written(names[counts.argmin()]), written(names[counts.argmax()])
-    fewest, most = (found.count(int(count)) for count in (counts.min(), counts.max()))
-    balance = f"From {fewest:,} training examples ({few}) to {most:,} ({many})."
-    kind = "classes" if found.clf.target_.kind == CLASSES else "labels in an order"
-    return Fact(f"{len(names)} {kind}", written(", ".join(written(name) for name in names), 200), balance)
-
-
-def data(found: Findings, target: Fact) -> list[Fact]:
+def data(findings: Findings, target: Fact) -> list[Fact]:
     """The data and how it was split. target: what is said of what is predicted."""
-    clf = found.clf
+    clf = findings.clf
     columns = getattr(clf, "n_features_in_", None)
     kind = _KINDS.get(clf.encoder_.kind, clf.encoder_.kind) + (f", {columns:,} columns" if columns else "")
     new = "All results in this report are measured on these; they must be new to the model."
-    trained = f"The network was trained on these, and {_who_votes(found)}."
+    who_votes = "some of them vote for all" if findings.represented else "these vote"
+    validation = "Not needed: cross-fitted." if clf.cross_fitted_ else "Held out for early stopping."
     return [
         Fact("Kind", kind, "The form of an example."),
         target,
-        Fact("Training", f"{found.n_examples:,} examples", trained),
-        Fact("Validation", f"{found.count(len(clf.validation_ids_)):,} examples", _validation(clf)),
-        Fact("Calibration", f"{found.count(len(clf.calibration_y_)):,} examples", _calibration(clf)),
-        Fact("Test", f"{found.result.n:,} examples", new),
+        Fact("Training", f"{findings.n_examples:,} examples", f"The network was trained on these, and {who_votes}."),
+        Fact("Validation", f"{findings.count(len(clf.validation_ids_)):,} examples", validation),
+        Fact("Calibration", f"{findings.count(len(clf.calibration_y_)):,} examples", _calibration(clf)),
+        Fact("Test", f"{findings.result.n:,} examples", new),
     ]
-
-
-def _who_votes(found: Findings) -> str:
-    return "some of them vote for all" if found.represented else "these vote"
-
-
-def _training(clf: Estimator) -> str:
-    if clf.cross_fitted_:
-        return "Of training steps, of all networks together, each without a fifth of the examples."
-    return "Passes through the training examples."
-
-
-def _validation(clf: Estimator) -> str:
-    return "Not needed: cross-fitted." if clf.cross_fitted_ else "Held out for early stopping."
 
 
 def _calibration(clf: Estimator) -> str:
@@ -134,9 +86,9 @@ def _calibration(clf: Estimator) -> str:
 _FINGERPRINT = "Of the model folder, as printed when it was written; dwac.load(path, expect=…) and --expect demand it."
 
 
-def model(found: Findings) -> list[Fact]:
+def model(findings: Findings) -> list[Fact]:
     """The network, its training and its settings."""
-    clf = found.clf
+    clf = findings.clf
     references, history, members = clf.references_, clf.history_, getattr(clf.model_, "ensemble_size", 1)
     network = f"{clf.encoder_.kind}: {written(getattr(clf.encoder_, 'settings', {}).get('network', 'own'))}"
     several = f" An ensemble of {members}." if members > 1 else ""
@@ -144,33 +96,21 @@ def model(found: Findings) -> list[Fact]:
     near = "The position of an example: the nearer a training example, the larger its vote."
     by_hand = "Settings that differ from the defaults for this kind of data."
     ended = written(history.attrs.get("ended") or "finished")
+    steps, meaning = ("epochs", "Passes through the training examples.")
+    if clf.cross_fitted_:
+        steps, meaning = (
+            "rounds",
+            "Of training steps, of all networks together, each without a fifth of the examples.",
+        )
     return [
         Fact("Network", network, f"Turns an example into a point.{several}"),
         Fact("Embedding", f"a point of {references.embeddings.shape[1]} numbers", near),
         Fact("Kernel", references.kernel, "How votes decrease with distance."),
-        *groups(found),
-        Fact("Training", f"{len(history)} {'rounds' if clf.cross_fitted_ else 'epochs'}, {ended}", _training(clf)),
+        *groups(findings),
+        Fact("Training", f"{len(history)} {steps}, {ended}", meaning),
         Fact("Settings", ", ".join(_changed(clf)) or "defaults", by_hand),
         *([] if clf.fingerprint_ is None else [Fact("Fingerprint", clf.fingerprint_, _FINGERPRINT)]),
     ]
-
-
-def groups(found: Findings) -> list[Fact]:
-    """How few voters or groups explain a prediction, and how far representatives agree with all."""
-    facts, by_group = [], found.deciding
-    if found.represented:
-        voters = f"{found.count(len(found.clf.references_)):,} for {found.n_examples:,} examples"
-        facts.append(Fact("Representatives", voters, words.REPRESENTATIVES))
-        known = found.agreement
-        if known is not None:
-            facts.append(Fact("Agreement", words.percent(known.share), words.agreement(known)))
-    if by_group is not None:
-        facts += [
-            Fact("Groups", f"{len(found.clf.references_.groups):,}", words.GROUPS),
-            Fact("Groups that decide a label", f"{by_group.groups:g}", words.deciding(found, by_group)),
-            Fact("Share of the five heaviest", words.percent(by_group.share), words.heaviest(by_group)),
-        ]
-    return facts
 
 
 def _changed(clf: Estimator) -> list[str]:
@@ -182,21 +122,112 @@ def _changed(clf: Estimator) -> list[str]:
     ]
 
 
-def probabilities(found: ClassFindings) -> list[Fact]:
-    """How far the stated probabilities can be trusted."""
-    result, test = found.result, found.calibration
-    top = words.beside_chance(test.top_label)
-    return [
-        Fact("Calibration error", f"{test.error.value:.4f}", f"Over all classes. {words.beside_chance(test.error)}"),
-        Fact("Error of the top label", f"{test.top_label.value:.4f}", f"Of the predicted label only. {top}"),
-        Fact("Resolution", words.percent(test.resolution), words.resolution(found)),
-        Fact("Log loss", f"{result.log_loss:.4f}", words.log_loss(found)),
-    ]
+# Typicality
 
 
-def typicality(found: Findings) -> list[Fact]:
-    """Typicality of familiar and of out-of-distribution data."""
-    facts = [Fact("Mean typicality", f"{found.result.typicality:.3f}", words.typicality(found))]
-    if found.typicality_outside is not None:
-        facts.append(Fact("Out-of-distribution", f"{found.typicality_outside.mean():.3f}", words.outside(found)))
+def typicality(findings: Findings) -> list[Fact]:
+    """Typicality of familiar and of out-of-distribution data; nothing if it is not known."""
+    if findings.typicality is None:
+        return []
+    facts = [Fact("Mean typicality", f"{findings.result.typicality:.3f}", words.typicality(findings))]
+    if findings.typicality_outside is not None:
+        facts.append(Fact("Out-of-distribution", f"{findings.typicality_outside.mean():.3f}", words.outside(findings)))
     return facts
+
+
+def _typicality_plots(findings: Findings) -> list[Any]:
+    if findings.typicality is None:
+        return []
+    return images(plots.alone(plots.typicality_panel(findings.typicality, findings.typicality_outside), width=4.0))
+
+
+# Groups of training examples: facts, the typical ones, and those on whose word test examples go wrong
+
+
+def groups(findings: Findings) -> list[Fact]:
+    """How few voters or groups explain a prediction, and how far representatives agree with all."""
+    facts, by_group = [], findings.deciding
+    if findings.represented:
+        voters = f"{findings.count(len(findings.clf.references_)):,} for {findings.n_examples:,} examples"
+        facts.append(
+            Fact("Representatives", voters, "Real training examples that vote for all: each stands for those like it, "
+                 "and its vote counts for so many.")
+        )  # fmt: skip
+        known = findings.agreement
+        if known is not None:
+            facts.append(Fact("Agreement", percent(known.share), words.agreement(known)))
+    if by_group is not None:
+        facts += [
+            Fact("Groups", f"{len(findings.clf.references_.groups):,}", words.GROUPS),
+            Fact("Groups that decide a label", f"{by_group.groups:g}", words.deciding(findings, by_group)),
+            Fact("Share of the five heaviest", percent(by_group.share), words.heaviest(by_group)),
+        ]
+    return facts
+
+
+def group_tables(
+    findings: Findings,
+    labels: Sequence[str],
+    measure: Measure,
+    strange: NDArray[np.bool_],
+    how: str,
+    codes: NDArray[np.int64] | None = None,
+) -> list[ReportTable]:
+    """The typical groups, and those with more strange test examples than others.
+
+    labels: (G,) what each group votes for. strange: (n,) test examples that are unlike any other, or go wrong: how they
+    do, in words. codes: (n,) the predicted classes, if classes are predicted.
+    """
+    every = every_group(findings.clf, findings.h, codes)
+    classes = findings.clf.references_.groups.labels
+    each = int(np.clip(_MOST_TYPICAL // len(np.unique(classes)), 1, _MOST_EACH))
+    if codes is not None:
+        typical, what = largest(every, classes, each)[:_MOST_TYPICAL], f"the largest of each class, up to {each}"
+    else:
+        typical = sorted(every, key=lambda group: -len(group.rows))[:_MOST_RELIED_ON]
+        what = "those on which most test examples rely"
+    tables = [_group_table(findings, typical, labels, measure, f"Typical groups: {what}")]
+    odd = strangest(every, strange, _MOST_STRANGE)
+    if odd:
+        worst = f"Strange groups: test examples that rely on them are unfamiliar, or {how}, more often than others"
+        tables.append(_group_table(findings, odd, labels, measure, worst, strange))
+    return tables
+
+
+def _group_table(
+    findings: Findings,
+    some: Sequence[Group],
+    labels: Sequence[str],
+    measure: Measure,
+    caption: str,
+    strange: NDArray[np.bool_] | None = None,
+) -> ReportTable:
+    described = any(group.description for group in some)
+    rows = []
+    for group in some:
+        tested, typical = measure.values[group.rows], findings.typicality
+        rows.append(
+            (
+                labels[group.place],
+                f"{group.size:,}",
+                (group.description or "–") if described else percent(group.share),
+                written(group.representative),
+                f"{len(group.rows):,}",
+                *((f"{int(strange[group.rows].sum()):,}",) if strange is not None else ()),
+                measure.say(float(tested.mean())) if len(tested) else "–",
+                "–" if typical is None or not len(tested) else f"{typical[group.rows].mean():.2f}",
+                brief(findings.clf.examples_.get(group.representative), _COLUMNS),
+            )
+        )
+    head = (
+        "votes for",
+        "training examples",
+        "what sets it apart" if described else "of all",
+        "most central",
+        "test examples",
+        *(("strange",) if strange is not None else ()),
+        measure.name,
+        "typicality",
+        "most central example",
+    )
+    return ReportTable(caption, head, rows, numbers=[1, *range(4, len(head) - 1)])

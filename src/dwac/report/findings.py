@@ -1,7 +1,8 @@
-"""All numbers of a report, computed once: predictions, how they compare with the truth, suspicious labels."""
+"""All numbers of a report, computed once: predictions, and how they compare with the truth, whatever is predicted."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,17 +14,29 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dwac import metrics
-from dwac.errors import EPSILON
-from dwac.estimator import DWACClassifier
-from dwac.estimator.evaluation import Evaluation, Predictions, evaluate, predict
+from dwac.drawing.records import written
+from dwac.errors import EPSILON, CalibrationWarning
+from dwac.estimator import DWACClassifier, DWACRegressor
+from dwac.estimator.evaluation import (
+    Evaluation,
+    LabelEvaluation,
+    LabelPredictions,
+    NumberEvaluation,
+    NumberPredictions,
+    Predictions,
+    evaluate,
+    predict,
+)
 from dwac.estimator.preparation import encode_known, row_ids, rows_of, take
+from dwac.estimator.targets import read_labels, read_numbers
 from dwac.explain import privacy
 from dwac.explain.explanation import STRANGE
-from dwac.report.chance import valid_coverage
 from dwac.report.grouped import Deciding, deciding
 from dwac.report.label_issues import label_issues
-from dwac.report.scores import Scores, one_hot, scores
+from dwac.report.measures import Scores, one_hot, scores, valid_coverage
 from dwac.report.seen import Estimator, seen
+
+Floats = NDArray[np.float64]
 
 EPSILONS = (0.01, 0.05, 0.1, 0.2)
 _GRID = np.linspace(0.005, 0.5, 100)
@@ -87,16 +100,16 @@ class Findings:
         return privacy.count(n) if self.private else n
 
     @property
-    def typicality(self) -> NDArray[np.float64] | None:
+    def typicality(self) -> Floats | None:
         """(n,); None if the model is not calibrated."""
-        found: NDArray[np.float64] | None = self.predictions.typicality
-        return found
+        values: Floats | None = self.predictions.typicality
+        return values
 
     @property
-    def typicality_outside(self) -> NDArray[np.float64] | None:
+    def typicality_outside(self) -> Floats | None:
         """Typicality of the out-of-distribution examples, if given."""
-        found: NDArray[np.float64] | None = None if self.outside is None else self.outside.typicality
-        return found
+        values: Floats | None = None if self.outside is None else self.outside.typicality
+        return values
 
     @cached_property
     def h(self) -> NDArray[Any]:
@@ -143,7 +156,7 @@ class Findings:
 
     @property
     def deciding(self) -> Deciding | None:
-        """How many groups and voters decide a label; None where there is no such."""
+        """How many groups and voters decide a label; None unless classes are predicted."""
         return None
 
     @property
@@ -159,7 +172,7 @@ class Findings:
 
 @dataclass(frozen=True, eq=False)
 class ClassFindings(Findings):
-    """The same where classes are predicted."""
+    """Predicted classes, and the true ones."""
 
     clf: DWACClassifier
     predictions: Predictions
@@ -177,7 +190,7 @@ class ClassFindings(Findings):
         return np.asarray(self.predictions.codes == self.truth)
 
     @property
-    def probability(self) -> NDArray[np.float64]:
+    def probability(self) -> Floats:
         """(n,): probability of the predicted label."""
         return np.asarray(self.predictions.probabilities.max(axis=1))
 
@@ -209,8 +222,7 @@ class ClassFindings(Findings):
     def scores(self) -> Scores:
         """Precision, recall, F1 and ROC AUC by class."""
         k = len(self.predictions.classes)
-        told = one_hot(self.predictions.codes, k)
-        return scores(one_hot(self.truth, k), told, self.predictions.probabilities)
+        return scores(one_hot(self.truth, k), one_hot(self.predictions.codes, k), self.predictions.probabilities)
 
     @property
     def covered(self) -> NDArray[np.bool_] | None:
@@ -255,5 +267,93 @@ class ClassFindings(Findings):
         trust = self.predictions.conformal
         strange = np.argsort(self.probability if self.typicality is None else self.typicality, kind="stable")
         torn = np.argsort(self.probability if trust is None else trust.confidence, kind="stable")
-        found = [int(row) for row in strange if row not in but][: -(-most // 2)]
-        return found + [int(row) for row in torn if row not in [*but, *found]][: most - len(found)]
+        rows = [int(row) for row in strange if row not in but][: -(-most // 2)]
+        return rows + [int(row) for row in torn if row not in [*but, *rows]][: most - len(rows)]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelFindings(Findings):
+    """Predicted labels, and which ones examples have, (n, L)."""
+
+    clf: DWACClassifier
+    truth: NDArray[np.bool_]
+    predictions: LabelPredictions
+    outside: LabelPredictions | None
+    result: LabelEvaluation
+
+    @staticmethod
+    def _truth(clf: Any, y: Any, n: int) -> NDArray[np.bool_]:
+        return np.asarray(read_labels(y, n, clf.classes_, listed=clf.target_.listed)[0] > 0)
+
+    @cached_property
+    def scores(self) -> Scores:
+        """Precision, recall, F1 and ROC AUC by label."""
+        return scores(self.truth, self.predictions.has, self.predictions.probabilities)
+
+    @property
+    def wrong(self) -> NDArray[np.int64]:
+        """(n,): how many labels are wrong."""
+        return np.asarray((self.predictions.has != self.truth).sum(axis=1))
+
+    def cases(self, most: int) -> dict[str, list[int]]:
+        """Rows of typical, doubtful and wrong predictions, each once."""
+        wrong = [row for row in np.argsort(-self.wrong, kind="stable").tolist() if self.wrong[row]][:most]
+        doubtful = [row for row in self.unusual if row not in wrong][:most]
+        trust = -self.wrong if self.typicality is None else self.typicality
+        usual = np.argsort(np.abs(trust - np.median(trust)), kind="stable").tolist()
+        right = [row for row in usual if not self.wrong[row] and row not in doubtful]
+        return {"typical": right[:most], "doubtful": doubtful, "wrong": wrong}
+
+
+@dataclass(frozen=True, eq=False)
+class NumberFindings(Findings):
+    """Predicted numbers, and how they compare with the true ones (n, T)."""
+
+    clf: DWACRegressor
+    truth: Floats
+    predictions: NumberPredictions
+    outside: NumberPredictions | None
+    result: NumberEvaluation
+
+    @staticmethod
+    def _truth(clf: Any, y: Any, n: int) -> Floats:
+        del clf
+        return np.asarray(read_numbers(y, n)[0])
+
+    @property
+    def names(self) -> list[str]:
+        """(T,): the names of the numbers; that of a single one may not be known."""
+        return ["the number" if name is None else written(name) for name in self.predictions.names]
+
+    @property
+    def values(self) -> Floats:
+        """(n, T): what is predicted; rounded if private."""
+        return self.predictions.shown
+
+    @property
+    def errors(self) -> Floats:
+        """(n,): absolute errors, in units of the spread of each number; the largest of a row."""
+        return np.asarray((np.abs(self.values - self.truth) / self.clf.target_.scale[1]).max(axis=1))
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether there are intervals."""
+        return self.result.coverage is not None
+
+    def intervals(self, epsilon: float) -> Floats | None:
+        """(n, T, 2): intervals at any ε; None without calibration."""
+        with warnings.catch_warnings():  # nobody asked for these ε: too few rows for one are seen on the page
+            warnings.simplefilter("ignore", CalibrationWarning)
+            return self.predictions.intervals(epsilon)
+
+    def cases(self, most: int) -> dict[str, list[int]]:
+        """Rows of typical, doubtful and wrong predictions, each once."""
+        wrong = np.argsort(-self.errors, kind="stable")[:most].tolist()
+        doubtful = [row for row in self.unusual if row not in wrong][:most]
+        trust = -self.errors if self.typicality is None else self.typicality
+        usual = np.argsort(np.abs(trust - np.median(trust)), kind="stable").tolist()
+        return {
+            "typical": [row for row in usual if row not in (*wrong, *doubtful)][:most],
+            "doubtful": doubtful,
+            "wrong": wrong,
+        }

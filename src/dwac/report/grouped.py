@@ -16,7 +16,7 @@ from dwac.estimator.targets import NUMBERS
 from dwac.explain import explain
 from dwac.explain.numbers import in_groups
 from dwac.reference import ReferenceSet
-from dwac.report.chance import likely_share
+from dwac.report.measures import likely_share
 
 _ROWS = 200  # test examples whose votes are summed by group
 _HEAVIEST = 5

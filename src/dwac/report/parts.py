@@ -1,110 +1,145 @@
-"""Sections of a report that do not depend on what is predicted."""
+"""What the templates of a report are filled with: tables, cells that are more than text, and figures as images."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+import io
+import struct
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dwac.estimator.evaluation import Fact
-from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED
-from dwac.report import card, plots, words
-from dwac.report.findings import Findings
-from dwac.report.markup import Html, joined, table, tag
-from dwac.report.words import percent
-
-Section = tuple[str, str, Html | None]  # name, heading and content; left out without content
+from dwac._checks import listed
+from dwac.drawing.records import data_url, image_of, kind_of, written
 
 _PIXELS = 112  # per inch of a plot; 96 on paper
-_STOPPED = " Training stops when the loss on validation examples, which are not trained on, stops improving."
-_LOSS = {
-    CLASSES: "The loss is large if the true label has a low probability",
-    ORDERED: "The loss is large if the votes are far from the true label in the order",
-    LABELS: "The loss is the squared error of the probabilities of labels, 1 if nothing is known",
-    NUMBERS: "The loss is large if the votes are far from the true number",
-}
+_LARGEST_SIDE, _LARGEST_PICTURE = 128, 2**25  # pixels, pixels in all
+_SMALL_PNG, _QUALITY = 4096, 80  # bytes up to which a PNG is kept as it is; quality of a JPEG, in per cent
+_LONGEST_TEXT, _MOST_COLUMNS = 300, 12  # of an example in a cell
 
 
-def tiles(facts: list[Fact]) -> Html:
-    """The most important facts, large."""
-    shown = [
-        tag("div", tag("dt", fact.name), tag("dd", tag("strong", fact.value), tag("p", fact.meaning))) for fact in facts
-    ]
-    return tag("dl", *shown, class_="tiles")
+class ReportTable(NamedTuple):
+    """A table whose first column names its rows; `numbers` are the right-aligned columns, `left` the rows left out."""
+
+    caption: str
+    head: Sequence[Any]
+    rows: Sequence[Sequence[Any]]
+    numbers: Container[int] = ()
+    left: int = 0
 
 
-def fact_table(facts: list[Fact], caption: str) -> Html:
-    """Facts as a table: name, value, meaning."""
-    return tag("div", table(("fact", "value", "what it means"), facts, caption=caption), class_="facts")
+class VoteShare(NamedTuple):
+    """A share of the vote as a bar and a text; hatched if for another label. size: examples that a voter stands for."""
+
+    share: float
+    text: str
+    other: bool = False
+    size: int = 1
+    kind: str = "bar"
 
 
-class Shown(NamedTuple):
-    """A figure, or several that belong together; what it shows, for those who cannot see it; and its caption."""
+class Shaded(NamedTuple):
+    """A number in a cell that is the darker, the larger its share is."""
+
+    text: str
+    share: float
+    kind: str = "shaded"
+
+
+class Different(NamedTuple):
+    """A value that differs from that of the explained example."""
+
+    text: str
+    kind: str = "different"
+
+
+class Named(NamedTuple):
+    """A label above the name of the example that votes for it."""
+
+    label: str
+    name: str
+    kind: str = "named"
+
+
+class Photo(NamedTuple):
+    """A picture of an example: its data URL, or none if it cannot be shown."""
+
+    src: str | None
+    alt: str
+    is_small: bool
+    kind: str = "picture"
+
+
+class Plot(NamedTuple):
+    """A drawn figure: its data URL, and its width on a wide page."""
+
+    src: str
+    width: int
+
+
+class Figure(NamedTuple):
+    """A figure; what it shows, for those who cannot see it; and its caption."""
 
     drawn: Any
     alt: str
     caption: str
 
-
-def shown(content: Shown) -> Html:
-    """Figures with their caption. Each is as wide as it was drawn, or as the page if that is narrower."""
-    figures: Sequence[Any] = content.drawn if isinstance(content.drawn, list) else [content.drawn]
-    images = []
-    for place, drawn in enumerate(figures, 1):
-        url = "data:image/svg+xml;base64," + base64.b64encode(drawn.svg().encode()).decode()
-        alt = content.alt if len(figures) == 1 else f"{content.alt} ({place} of {len(figures)})"
-        images.append(tag("img", src=url, alt=alt, width=round(drawn.get_figwidth() * _PIXELS)))
-    return tag("figure", tag("div", *images, class_="panels"), tag("figcaption", content.caption), class_="chart")
+    @property
+    def images(self) -> list[Plot]:
+        """The figure as an image."""
+        return images(self.drawn)
 
 
-def figure(drawn: Any, alt: str, caption: str) -> Html:
-    """The same from its parts."""
-    return shown(Shown(drawn, alt, caption))
-
-
-def folded(head: str, note: str | None, *parts: Any) -> Html:
-    """A part that is opened by a click, and on paper always is."""
-    said = None if note is None else tag("span", note, class_="note")
-    return tag("details", tag("summary", tag("h3", head), said), *parts)
-
-
-def model(found: Findings, target: Fact) -> Html:
-    """The data, the model and its training. target: what is said of what is predicted."""
-    history = found.clf.history_
-    parts = [
-        tag("p", words.LEADS.get(found.clf.target_.kind, words.LEAD)),
-        fact_table(card.data(found, target), "Data"),
-        fact_table(card.model(found), "Model"),
+def images(*figures: Any) -> list[Plot]:
+    """Figures as images. Each is as wide as it was drawn, or as the page if that is narrower."""
+    return [
+        Plot(
+            "data:image/svg+xml;base64," + base64.b64encode(figure.svg().encode()).decode(),
+            round(figure.get_figwidth() * _PIXELS),
+        )
+        for figure in figures
     ]
-    if len(history) > 1:
-        what = "Loss and accuracy" if "validation_accuracy" in history else "Loss"
-        caption = f"Training by epoch. {_LOSS[found.clf.target_.kind]}; lower is better."
-        caption += "" if found.clf.cross_fitted_ else _STOPPED
-        drawn = [plots.alone(painter) for painter in plots.history_panels(history)]
-        parts.append(figure(drawn, f"{what} over {len(history)} epochs of training", caption))
-    return joined(parts)
 
 
-def typicality(found: Findings) -> Html | None:
-    """Typicality, and that of out-of-distribution examples, if any."""
-    if found.typicality is None:
+def labels_of(names: Iterable[Any]) -> str:
+    """Labels with commas; "no label" if there are none."""
+    return ", ".join(map(written, names)) or "no label"
+
+
+def brief(record: Any, most: int = _MOST_COLUMNS) -> Photo | str:
+    """A training example in a cell of a table; of a row of a table, `most` columns."""
+    kind = kind_of(record)
+    if kind == "image":
+        return picture(record, "the training example")
+    if kind == "text":
+        return written(record["text"], _LONGEST_TEXT)
+    if kind == "table":
+        return listed((f"{written(name, 30)} {written(value, 30)}" for name, value in record.items()), most, str)
+    return "–"
+
+
+def picture(record: Any, alt: str) -> Photo:
+    """The picture in a record, small enough for a page with many."""
+    png = image_of(record) if isinstance(record, Mapping) else None
+    width, height = struct.unpack(">II", png[16:24]) if png is not None and len(png) > 24 else (0, 0)
+    url = None if png is None or not 0 < width * height < _LARGEST_PICTURE else _small(png, max(width, height))
+    return Photo(url, alt, max(width, height) < 64)
+
+
+def _small(png: bytes, side: int) -> str | None:
+    """A small picture as a data URL: a PNG, or a JPEG where that is smaller, as of a photo; None if it is damaged."""
+    from PIL import Image
+
+    if side <= _LARGEST_SIDE and len(png) <= _SMALL_PNG:
+        return data_url(png)
+    try:
+        with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
+            image.thumbnail((_LARGEST_SIDE, _LARGEST_SIDE))
+            clear = image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
+            shown, files = image.convert("RGBA" if clear else "RGB"), {"png": io.BytesIO(), "jpeg": io.BytesIO()}
+            shown.save(files["png"], "PNG", optimize=True)
+            if not clear:
+                shown.save(files["jpeg"], "JPEG", quality=_QUALITY)
+    except (OSError, ValueError, SyntaxError, struct.error):  # raised for damaged pictures
         return None
-    outside = found.typicality_outside
-    caption = "Distribution of typicality." + (
-        ""
-        if outside is None
-        else " The further the hatched area is to the left, the better unfamiliar data is detected."
-    )
-    drawn = plots.alone(plots.typicality_panel(found.typicality, outside), width=4.0)
-    alt = "Histogram of typicality" + ("" if outside is None else ", of test examples and of out-of-distribution data")
-    return joined((fact_table(card.typicality(found), "Typicality"), figure(drawn, alt, caption)))
-
-
-def share(value: float | None) -> str:
-    """A share in per cent; a dash if there is none."""
-    return percent(value) if value is not None and value == value else "–"
-
-
-def number(value: float, digits: int = 2) -> str:
-    """A number; a dash if there is none."""
-    return f"{value:.{digits}f}" if value == value else "–"
+    kind, file = min(((k, f) for k, f in files.items() if f.tell()), key=lambda pair: pair[1].tell())
+    return data_url(file.getvalue(), kind)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from dwac import _checks as checks
 from dwac.drawing.records import written
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.targets import LABELS, NUMBERS
@@ -12,10 +11,10 @@ from dwac.explain import privacy
 from dwac.explain.explanation import STRANGE
 from dwac.explain.rendering import about
 from dwac.metrics import AgainstChance, Agreement
-from dwac.report.chance import likely_share
 from dwac.report.findings import ClassFindings, Findings
 from dwac.report.grouped import Deciding
 from dwac.report.label_issues import IN_SAMPLE, OUT_OF_FOLD
+from dwac.report.measures import likely_share, percent
 
 LEAD = (
     "Every prediction of this model is a vote. Each training example votes for its own label; the more similar it is "
@@ -26,28 +25,6 @@ LEADS = {
     NUMBERS: LEAD.replace("its own label", "its own number"),
     LABELS: LEAD.replace("its own label", "its own labels"),
 }
-LIMITS = (
-    "The results hold for these test examples. They apply to new examples from the same source; data from other times, "
-    "places or instruments need a new test.",
-    "The coverage of prediction sets is an average: it does not hold for every example, or for other kinds of data.",
-    "The votes show which training examples the model relied on. They do not show causes in the real world.",
-)
-_NO_MAP = "Neither a map nor a list of labels to check is part of a report on {}; `dwac explore` shows the map."
-
-
-def limits(kind: str) -> tuple[str, ...]:
-    """What to keep in mind of a report on classes, labels or numbers; and what is not part of it."""
-    if kind == NUMBERS:
-        intervals = LIMITS[1].replace("prediction sets", "intervals")
-        return LIMITS[0], intervals, LIMITS[2], _NO_MAP.format("numbers")
-    return (*LIMITS, _NO_MAP.format("several labels")) if kind == LABELS else LIMITS
-
-
-PRIVATE = (
-    "This report is private. Shares are rounded to whole per cent, p-values and typicality above 10 % count as 1, and "
-    "results are computed from the rounded numbers. No training example is shown or named."
-)
-PRIVATE_NUMBERS = " Predicted numbers are rounded, and intervals are rounded outwards."
 LEARNED = (  # a limit of checking the labels of training examples
     "The network was trained on these labels, including wrong ones, so wrong labels that it has memorised are not "
     "found; judged out of fold, by a model not trained on them, they would be."
@@ -58,15 +35,7 @@ GROUPS = (
     "Training examples of one class that vote alike form a group. Its share of a vote is the exact sum of its members' "
     "votes."
 )
-REPRESENTATIVES = (
-    "Real training examples that vote for all: each stands for those like it, and its vote counts for so many."
-)
 OFF = 0.03  # error beyond chance from which probabilities are only a rough guide
-
-
-def percent(share: float) -> str:
-    """A share in per cent, with as many digits as are useful, on one line."""
-    return checks.percent(share, most=3).replace(" ", "\u00a0")
 
 
 def of_100(share: float) -> str:

@@ -1,4 +1,4 @@
-"""Training examples that help the predictions of rows whose target is known, and those that harm them.
+"""Training examples that help the predictions of rows whose target is known, those that harm them, and whose they are.
 
 found = worth_for(clf, judges_of(clf, h, truth, own))
 found.table                                # by id, the most helpful of their class first: worth, if_removed, label, …
@@ -8,17 +8,24 @@ The values are those of `clf.worth`. Many rows need not judge: a few hundred, dr
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from dwac.drawing.records import written
+from dwac.estimator.evaluation import amount
 from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.estimator.worth import Judges, Options, kept_column, scores_of, worth_by
+from dwac.report.findings import Findings
+from dwac.report.measures import percent
+from dwac.report.parts import ReportTable, brief
 from dwac.report.seen import Estimator
 
 _MOST, _FEWEST, _VOTES = 500, 50, 5_000_000  # judges, and votes that they look at together
@@ -36,6 +43,13 @@ _OF_PEOPLE = re.compile(
     r"(?<![a-z])(sex|gender|race|ethnic(ity)?|nationality|country|religion|marital|clinic|hospital|patient|person|user"
     r"|customer|annotator|site|region)(?![a-z])"
 )
+
+_SHOWN, _COLUMNS_SHOWN, _MOST_GROUPS = 10, 6, 20  # examples at each end, columns of each, groups of a column
+_ADDS = {
+    NUMBERS: "takes off the squared error of the voters' mean, in per cent of the variance of the training numbers",
+    LABELS: "adds to the probability that a label is as it is, on average over labels, in percentage points",
+}
+_NOW = {NUMBERS: "squared error", LABELS: "mean probability that a label is as it is"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,3 +134,142 @@ def columns_of_people(clf: Estimator) -> list[str]:
     named = [name for name in frame.columns if _OF_PEOPLE.search(str(name).lower())]
     few = [str(name) for name in named if 2 <= frame[name].astype(str).nunique() <= _NAMED]
     return few[:_COLUMNS]
+
+
+# The section of the report
+
+
+class WorthSection(NamedTuple):
+    """What the report says of worth: sentences, the most and the least helpful examples, and groups of each column."""
+
+    lead: str
+    compared: str
+    removed: str
+    examples: list[tuple[str, ReportTable]]
+    groups: list[ReportTable]
+
+
+def worth_section(findings: Findings, by: str | None = None) -> WorthSection | None:
+    """The ten training examples that help most, within their class, and the ten that help least; by: groups, too.
+
+    Without `by`, of columns that look like groups of people. None for a private report.
+    """
+    if findings.private or len(findings.clf.references_) < 2:
+        return None
+    worth, kind = _measure(findings), findings.clf.target_.kind
+    most, least = worth.ends(_SHOWN)
+    unit = "in per cent of the variance" if kind == NUMBERS else "in percentage points"
+    ends = (("Most helpful", most), ("Least helpful", least))
+    examples = [(head, _examples(worth, part, f"{head}, {unit}")) for head, part in ends]
+    columns = columns_of_people(findings.clf) if by is None else [by]
+    groups = [_groups(worth, column) for column in columns]
+    return WorthSection(_lead(worth), compared(kind), _removed(worth), examples, groups)
+
+
+def _measure(findings: Findings) -> Worth:
+    """Judged by the test examples; one that votes takes no part in the vote on itself."""
+    references = findings.clf.references_
+    rows = drawn(len(findings.truth), len(references))
+    own = np.full(len(rows), -1)
+    if findings.met.any():
+        own = references.voters.ids.get_indexer(findings.ids[rows])
+    return worth_for(
+        findings.clf, judges_of(findings.clf, findings.h[rows], findings.truth[rows], own), len(findings.truth)
+    )
+
+
+def _lead(worth: Worth) -> str:
+    kind, n = worth.clf.target_.kind, len(worth.judges.own)
+    adds = _ADDS.get(kind, "adds to the probability of the true label, in percentage points")
+    rows = f"{n:,} test examples" + (f" drawn at random from {worth.n_rows:,}" if n < worth.n_rows else "")
+    return (
+        f"The worth of a training example is what its vote {adds}: its Shapley value, the average over {rows} and over "
+        f"all orders in which voters may come. Together the {len(worth.table):,} {_who(worth)}s are worth "
+        f"{points(worth.together)(worth.together)}; {worth.harming:,} of them harm more than they help."
+    )
+
+
+def _removed(worth: Worth) -> str:
+    what = _NOW.get(worth.clf.target_.kind, "mean probability of the true label")
+    return (
+        f"“If removed” is exact: by how much the {what}, now {percent(abs(worth.whole))}, would change without this "
+        "one example, all others staying. It may differ in sign from worth, which also counts how an example votes "
+        "among few others. To remove votes, use silence (dwac silence), which leaves calibration as it is."
+    )
+
+
+def _who(worth: Worth) -> str:
+    return "representative" if worth.clf.references_.voters.weighted else "training example"
+
+
+def _examples(worth: Worth, part: pd.DataFrame, caption: str) -> ReportTable:
+    clf = worth.clf
+    say, say_removed = points(part[["worth", "standard_error"]]), points(part["if_removed"])
+    rows = [
+        (
+            written(name),
+            outcome(clf, row),
+            f"{say(row['worth'])} ±\u00a0{say(2 * row['standard_error']).lstrip('+')}",
+            f"{row['relative']:+.1f}".replace("-", "−"),
+            say_removed(_change(clf, row["if_removed"])),
+            brief(clf.examples_.get(name), _COLUMNS_SHOWN),
+        )
+        for name, row in part.iterrows()
+    ]
+    what = "number" if clf.target_.kind == NUMBERS else "label"
+    head = (_who(worth), what, "worth ± 2 s.e.", "relative", "if removed", "example")
+    return ReportTable(caption, head, rows, numbers=[2, 3, 4])
+
+
+def _change(clf: Any, change: float) -> float:
+    """The change of the squared error, or of the probability: an error rises where worth falls."""
+    return -change if clf.target_.kind == NUMBERS else change
+
+
+def outcome(clf: Any, row: pd.Series[Any]) -> str:
+    """What a voter votes for, from its row in a table of worth."""
+    values = row.drop(
+        ["worth", "deviation", "standard_error", "if_removed", "relative", "size"], errors="ignore"
+    ).tolist()
+    if clf.target_.kind == LABELS:
+        values = list(values[0]) or ["no label"]
+    return ", ".join(amount(value) if isinstance(value, float) else written(value) for value in values)
+
+
+def _groups(worth: Worth, column: str) -> ReportTable:
+    found = worth.by(column)
+    everyone, whole = found["examples"].sum(), found["sum"].sum()
+    say, say_removed = points(found[["worth", "sum"]]), points(found["if_removed"])
+    rows = [
+        (
+            written(name),
+            f"{row['examples']:,.0f} ({percent(row['examples'] / everyone)})",
+            say(row["sum"]) + (f" ({percent(row['sum'] / whole)})".replace("-", "−") if whole > 0 else ""),
+            f"{say(row['worth'])} ±\u00a0{say(2 * row['standard_error']).lstrip('+')}",
+            say_removed(_change(worth.clf, row["if_removed"])),
+        )
+        for name, row in found.head(_MOST_GROUPS).iterrows()
+    ]
+    left = len(found) - len(rows)
+    caption = f"By {column}: whose data carries the model" + (
+        f"; {left:,} more {'are' if left > 1 else 'is'} worth less" if left else ""
+    )
+    head = (column, f"{_who(worth)}s", "sum of their worth", "worth as one ± 2 s.e.", "if all are removed")
+    return ReportTable(caption, head, rows, numbers=range(1, 5))
+
+
+def points(values: Any) -> Callable[[float], str]:
+    """How to write such values: in hundredths with their sign, all with as many digits as the largest needs.
+
+    >>> say = points([0.01234, -0.001])
+    >>> say(0.01234), say(-0.001), say(1e-9)
+    ('+1.23', '−0.10', '0')
+    """
+    largest = float(np.nanmax(np.abs(np.asarray(values, dtype=np.float64)), initial=0.0))
+    digits = max(0, 2 - math.floor(math.log10(100 * largest))) if 0 < 100 * largest < math.inf else 2
+
+    def say(value: float) -> str:
+        text = f"{100 * value:+.{digits}f}"
+        return "–" if value != value else "0" if float(text) == 0 else text.replace("-", "−")
+
+    return say
