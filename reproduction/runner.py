@@ -103,7 +103,8 @@ def run(
             told = partial(on_tried, case) if on_tried else None
             journal = Journal(kept.journal(case), code(peer=case.is_peer), told)
             record = _measured(case, library, can, device, journal)
-            gc.collect()  # reference cycles in networks would hold GPU memory
+            if torch.cuda.is_available():
+                gc.collect()  # reference cycles in networks would hold GPU memory
             kept.write(case, record)
             journal.done()
             outcome.fitted.append(case.key)
