@@ -14,7 +14,7 @@ MINUTES ?= 10
 # Compiled modules are kept, whatever the environment says: compiling them again takes every new process 6 seconds.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test types tests docs test-slow fuzz test-triton test-engines test-lowest build bench clean
+.PHONY: demo test types kernels tests docs test-slow fuzz test-triton test-engines test-lowest build bench clean
 
 demo: .venv/demo
 	$(BIN)/dwac demo
@@ -22,15 +22,18 @@ demo: .venv/demo
 test: .venv/compiled
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(MAKE) --jobs 2 types tests
+	$(MAKE) --jobs 3 types kernels tests
 
 # mypy keeps one core busy for two minutes: beside the tests.
 types: .venv/test
 	$(BIN)/mypy
 
-tests: .venv/test
-	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/pytest -k "(fused or triton and gaussian and (oracle or few_outliers or closed_form)) \
+# One process: each would import and collect for as long as it tests.
+kernels: .venv/test
+	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/pytest -n0 -q -k "(fused or triton and gaussian and (oracle or few_outliers or closed_form)) \
 		and not every_width and not any_ and not 64-50 and not 7-1000 and not 3-50" tests/engine tests/nn/test_loss.py
+
+tests: .venv/test
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --durations=20
 
 # Much data, many fits, other processes or a browser.

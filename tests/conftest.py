@@ -39,7 +39,10 @@ progress.EVERY = 3600.0
 
 
 # What takes longest comes first, so that no worker is left alone with it at the end.
-LONG = ("test_site.py", "test_readme.py", "test_browser.py", "test_server.py", "test_report.py", "test_pages.py")
+LONG = (
+    *("test_site.py", "test_readme.py", "test_browser.py", "test_server.py", "test_report.py", "test_pages.py"),
+    *("test_classifier.py", "test_paper.py", "test_explorer_targets.py", "test_games.py"),
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
