@@ -310,8 +310,8 @@ def test_without_calibration_the_report_does_without_sets(tmp_path: Path) -> Non
     clf = DWACClassifier(epochs=1, validation_size=0, calibration_size=0, random_state=0, device="cpu").fit(X, y)
     reader = check_safe(report.write(clf, *table(50, seed=1), tmp_path / "r.html").read_text())
     text, sections = reader.words, {section.get("id") for section in reader.all("section")}
-    assert {"coverage", "cases"} <= sections
-    assert "typicality" not in sections
+    assert "cases" in sections
+    assert not {"coverage", "typicality"} & sections
     assert "recalibrate" in text
     assert "explained predictions" in text
     assert named(text, "always gives one answer")
