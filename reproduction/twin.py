@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from dwac import training
 from dwac.conformal import Calibration, ConformalPrediction, nonconformity, true_label_scores
 from dwac.encoders import Encoder, TabularEncoder, backbone, choose
-from dwac.estimator.base import rows_for
+from dwac.estimator.observed import rows_for
 from dwac.estimator.preparation import split, take
 from dwac.estimator.settings import device_of
 from dwac.nn import SoftmaxTwin, batches

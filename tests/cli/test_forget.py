@@ -107,7 +107,7 @@ def test_silence_takes_votes_away_and_keeps_calibration(model: Path, tmp_path: P
     assert named(run("silence", model, gone, "-o", tmp_path / "again").stdout, "calibration keeps")
     run("forget", tmp_path / "less", gone, "-o", tmp_path / "deleted")
     deleted: Any = load(tmp_path / "deleted").clf
-    assert gone not in set(deleted._shards.rows.ids)
+    assert gone not in set(deleted.fitted_.shards.rows.ids)
     mark = found["fingerprint"]
     assert mark == dwac.fingerprint(tmp_path / "less")
     assert mark in error_line("forget", model, gone, "-o", tmp_path / "none", "--expect", mark)  # that of another

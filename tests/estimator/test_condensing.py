@@ -90,7 +90,7 @@ def silent(clf: DWACClassifier) -> Any:
 
 
 def test_validation_rows_keep_their_labels_and_their_log_loss(full, chosen) -> None:
-    rows = full._validation_rows
+    rows = full.fitted_.validation
     votes, all_votes = (refs.log_probabilities(rows.h).numpy() for refs in (chosen.references_, full.references_))
     assert (votes.argmax(axis=1) == all_votes.argmax(axis=1)).mean() >= 0.995
     assert log_loss(rows.y, votes) <= 1.005 * log_loss(rows.y, all_votes)
@@ -100,7 +100,7 @@ def test_validation_rows_keep_their_labels_and_their_log_loss(full, chosen) -> N
 
 
 def condenser(clf: DWACClassifier) -> condensing.Condenser:
-    rows = clf._validation_rows
+    rows = clf.fitted_.validation
     return condensing.Condenser(clf.references_, rows.h, rows.y)
 
 
@@ -229,7 +229,7 @@ def test_settings_that_say_nothing_are_refused_before_training(voters) -> None:
 
 
 def test_calibration_scores_are_those_of_the_few(few) -> None:
-    rows = few._calibration_rows
+    rows = few.fitted_.calibration
     probabilities = few.references_.probabilities(rows.h).numpy()
     own = np.sort(-probabilities[np.arange(len(rows.y)), rows.y])
     scores = -few.predict_proba(NEW)

@@ -140,7 +140,7 @@ def test_explanations_and_batches_give_the_same_p_values(clf: DWACClassifier) ->
 def test_p_values_are_those_of_the_definition(clf: DWACClassifier) -> None:
     """A double loop over folds and rows, with votes by the networks and voters that a fold's model has."""
     X, _ = table(12, seed=5)
-    folds: Any = clf._folds
+    folds: Any = clf.fitted_.folds
     references, h = clf.references_, torch.as_tensor(clf.embed(X))
     of, y = folds.numbers(references.voters.ids), references.labels.numpy()
     base = references.voters.look_alikes.weight if references.voters.look_alikes is not None else 0.0
@@ -246,7 +246,7 @@ def test_rows_of_a_fold_take_no_part_in_who_represents_the_others() -> None:
 def test_representatives_without_their_members_are_edited_in_every_fold(clf: DWACClassifier, tmp_path: Path) -> None:
     few, (X, y) = clf.condense(12), table(30, seed=3)
     alone = dwac.load(few.save(tmp_path / "few"), device="cpu")
-    folds, references = alone._folds, alone.references_
+    folds, references = alone.fitted_.folds, alone.references_
     assert folds is not None
     assert folds.few is not None
     first = references.ids[0]
@@ -259,10 +259,10 @@ def test_representatives_without_their_members_are_edited_in_every_fold(clf: DWA
     assert (voters.labels[voters.voters.positions(with_first)] == relabelled.labels[0]).all()
     with warns(UserWarning, 12):
         alone.forget([first])
-    assert alone._folds is not None
-    assert not any({*own.ids} & {*with_first, first} for own in alone._folds.sets(alone.references_))
+    assert alone.fitted_.folds is not None
+    assert not any({*own.ids} & {*with_first, first} for own in alone.fitted_.folds.sets(alone.references_))
     alone.add_references(X.set_axis([f"new{i}" for i in range(30)]), y)
-    assert all({f"new{i}" for i in range(30)} <= {*own.ids} for own in alone._folds.sets(alone.references_))
+    assert all({f"new{i}" for i in range(30)} <= {*own.ids} for own in alone.fitted_.folds.sets(alone.references_))
     again = dwac.load(alone.save(tmp_path / "again"), device="cpu")
     np.testing.assert_array_equal(again.conformal(X).p_values, alone.conformal(X).p_values)
 
@@ -419,14 +419,14 @@ def test_a_forgotten_id_that_is_added_again_is_new_to_every_fold(tmp_path: Path)
     clf.save(tmp_path / "model")
     again = dwac.load(tmp_path / "model", device="cpu")
     np.testing.assert_array_equal(again.conformal(X).p_values, clf.conformal(X).p_values)
-    folds: Any = clf._folds
+    folds: Any = clf.fitted_.folds
     assert all("row7" in voters.ids for voters in folds.sets(clf.references_))
 
 
 def test_p_values_need_voters_in_two_folds() -> None:
     X, _ = table()
     clf = fitted()
-    known: Any = clf._folds
+    known: Any = clf.fitted_.folds
     folds = known.numbers(clf.calibration_ids_)
     clf.forget(clf.calibration_ids_[folds != 2])
     assert len(clf.predict(X)) == 120
@@ -438,7 +438,7 @@ def test_p_values_need_voters_in_two_folds() -> None:
 
 def test_voters_have_the_typicality_that_they_calibrate_with(clf: DWACClassifier) -> None:
     own = clf.novelty_of_voters(clf.references_, np.arange(120))
-    np.testing.assert_allclose(own, np.repeat(clf._calibration_novelty()[:, None], 5, axis=1))
+    np.testing.assert_allclose(own, np.repeat(clf.fitted_.calibration_novelty()[:, None], 5, axis=1))
 
 
 def test_a_voter_added_to_the_references_alone_is_known_by_its_embedding() -> None:

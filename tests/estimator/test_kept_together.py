@@ -10,7 +10,7 @@ import pytest
 import dwac
 from dwac import DWACClassifier, DWACRegressor
 from dwac.errors import InputError, ShapeError
-from dwac.estimator.near_copies import have_near_copies
+from dwac.estimator.fit.near_copies import have_near_copies
 from dwac.estimator.preparation import split
 from tests.named import refuses, warns
 
@@ -28,7 +28,7 @@ def visits(n_groups: int, each: int, seed: int, noise: float = 0.05) -> tuple[An
 
 def whole(model: Any, groups: list[str]) -> bool:
     """Whether every group is in one fold."""
-    return len(set(zip(groups, model._folds.of.tolist(), strict=True))) == len(set(groups))
+    return len(set(zip(groups, model.fitted_.folds.of.tolist(), strict=True))) == len(set(groups))
 
 
 def test_groups_stay_in_one_fold_and_cover_new_groups(tmp_path) -> None:

@@ -26,7 +26,7 @@ from dwac import DWACClassifier, storage
 from dwac.encoders import HuggingFaceEncoder, ImageEncoder, TabularEncoder
 from dwac.encoders.huggingface import MODEL_TYPES
 from dwac.errors import DwacError, InputError, StorageError
-from dwac.estimator import persistence
+from dwac.estimator import loading, persistence
 from dwac.nn import Ensemble
 from tests.estimator.helpers import Change, forge
 from tests.named import named, refuses
@@ -101,7 +101,7 @@ def test_a_label_that_could_not_be_loaded_is_named_when_saving(fitted, tmp_path)
         (np.array([date(2020, 1, 1), object(), 3], dtype=object), ["object", "label"]),
     ):
         clf = load(fitted.save(tmp_path / "other", overwrite=True))
-        clf.target_ = replace(clf.target_, names=classes)
+        clf.fitted_ = replace(clf.fitted_, target=replace(clf.target_, names=classes))
         with refuses(InputError, *facts):
             clf.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
@@ -403,7 +403,7 @@ def test_a_hostile_size_takes_no_memory(folder, change, monkeypatch) -> None:
     def never(*_: Any) -> Any:
         raise AssertionError("the network was built")
 
-    monkeypatch.setattr(DWACClassifier, "_new_model", never)
+    monkeypatch.setattr(loading, "new_model", never)
     with refuses(StorageError, folder) as caught:
         load(folder)
     assert not named(caught.value, "the network was built")

@@ -229,7 +229,7 @@ def test_groups_are_those_of_the_rows_that_calibrate(tmp_path) -> None:
     reg = DWACRegressor(cross_fit=False, calibration_size=60, epochs=3, random_state=0, device="cpu")
     reg.fit(X[:200], y[:200], within=["a", "b"] * 100)
     gone = reg.calibration_ids_[:3].tolist()
-    kept: Any = reg.forget(gone)._within
+    kept: Any = reg.forget(gone).fitted_.within
     assert not kept.index.isin(gone).any()
     reg.recalibrate(X[200:], y[200:])
     with refuses(InputError, "recalibrate", "within=…"):

@@ -13,8 +13,9 @@ from sklearn.datasets import load_digits
 
 import dwac
 from dwac.errors import IdError, InputError, LabelError
-from dwac.estimator import persistence, sharding
+from dwac.estimator import persistence
 from dwac.estimator.certificate import Certificate, fingerprint
+from dwac.estimator.fit import sharded
 from dwac.estimator.shards import CALIBRATION, TRAINING, VALIDATION, as_stored, deal
 from dwac.storage import read_model
 from tests.named import refuses, warns
@@ -54,7 +55,7 @@ def assert_same(one: Any, other: Any) -> None:
     assert examples is not None
     assert other_examples is not None
     pd.testing.assert_frame_equal(examples, other_examples, check_index_type=False)
-    rows, others_rows = (persistence.all_rows(clf, include_examples=True) for clf in (one, other))
+    rows, others_rows = (persistence.all_rows(clf.fitted_, include_examples=True) for clf in (one, other))
     assert rows is not None
     assert others_rows is not None
     pd.testing.assert_frame_equal(rows, others_rows, check_index_type=False)
@@ -73,7 +74,7 @@ def loaded(saved: Path) -> Any:
 
 def some_id(clf: Any, role: int, shard: int) -> str:
     """A row of a common class."""
-    rows = clf._shards.rows
+    rows = clf.fitted_.shards.rows
     here = (rows.role == role) & (rows.shard == shard) & (clf.classes_[rows.codes] != "rare")
     return str(rows.ids[here][3])
 
@@ -123,7 +124,7 @@ def test_votes_go_first_and_networks_are_trained_later(saved: Path, tmp_path: Pa
     with warns(UserWarning, "2 of 2"):
         clf.forget(gone)
     again = loaded(clf.save(tmp_path / "stale"))
-    assert not set(gone) & set(again._shards.rows.ids)
+    assert not set(gone) & set(again.fitted_.shards.rows.ids)
     again.forget([], exact=True)
     assert all(again.deletions_[-1].covers(name) for name in gone)
     assert len(again.deletions_[-1].ids) == 2
@@ -258,13 +259,17 @@ def test_stored_rows_are_stored_as_they_are() -> None:
 
 def test_the_certificate_says_what_was_done_and_names_nobody(saved: Path, tmp_path: Path) -> None:
     clf = loaded(saved)
-    before, gone = fingerprint(clf), some_id(clf, TRAINING, 1)
+    before, gone = fingerprint(clf.fitted_), some_id(clf, TRAINING, 1)
     certificate = clf.forget([gone], exact=True).deletions_[-1]
     (trained,) = certificate.retrained
-    rows = clf._shards.rows.of(1)
-    assert (trained.seed, trained.rows, trained.rows_sha256) == (clf._shards.seed_of(1), len(rows), rows.digest())
+    rows = clf.fitted_.shards.rows.of(1)
+    assert (trained.seed, trained.rows, trained.rows_sha256) == (
+        clf.fitted_.shards.seed_of(1),
+        len(rows),
+        rows.digest(),
+    )
     assert trained.before != trained.after
-    assert (certificate.before, certificate.after) == (before, fingerprint(clf))
+    assert (certificate.before, certificate.after) == (before, fingerprint(clf.fitted_))
     assert certificate.covers(gone)
     assert not certificate.covers("row 0" if gone != "row 0" else "row 1")
     path = certificate.save(tmp_path / "certificate.json")
@@ -290,20 +295,20 @@ def test_a_model_that_saw_the_row_does_not_pass_for_one_that_did_not(saved: Path
 
 def test_an_interrupted_deletion_leaves_the_model_as_it_was(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clf = loaded(saved)
-    gone, before = [some_id(clf, TRAINING, 0), some_id(clf, TRAINING, 1)], fingerprint(clf)
+    gone, before = [some_id(clf, TRAINING, 0), some_id(clf, TRAINING, 1)], fingerprint(clf.fitted_)
     members = clf.model_.backbone.members
 
     def interrupted(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sharding.ShardedEstimator, "_join_members", interrupted)
+    monkeypatch.setattr(sharded, "_join_members", interrupted)
     with pytest.raises(KeyboardInterrupt):
         clf.forget(gone, exact=True)
-    assert fingerprint(clf) == before
+    assert fingerprint(clf.fitted_) == before
     assert clf.model_.backbone.members is members
     assert clf.deletions_ == []
     assert set(gone) < set(clf.references_.ids)
-    assert set(gone) < set(clf._shards.rows.ids)
+    assert set(gone) < set(clf.fitted_.shards.rows.ids)
 
 
 def test_training_that_is_stopped_is_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +317,7 @@ def test_training_that_is_stopped_is_no_model(monkeypatch: pytest.MonkeyPatch) -
         history.attrs["ended"] = "interrupted"
         return history
 
-    monkeypatch.setattr(dwac.DWACClassifier, "_train_parts", stopped)
+    monkeypatch.setattr(sharded, "train_parts", stopped)
     with pytest.raises(KeyboardInterrupt):
         dwac.DWACClassifier(**QUICK).fit(*table())
 
@@ -339,7 +344,7 @@ def test_exact_deletion_says_what_it_needs(saved: Path, tmp_path: Path) -> None:
     changed.references_.relabel([voter], (changed.references_.labels[:1] + 1) % 2)
     with refuses(InputError, "voters", "labels"):
         changed.forget(gone, exact=True)
-    assert fingerprint(clf) == fingerprint(loaded(saved))
+    assert fingerprint(clf.fitted_) == fingerprint(loaded(saved).fitted_)
 
 
 @pytest.mark.parametrize(
@@ -375,7 +380,7 @@ def test_data_that_one_row_could_change_for_all_are_refused() -> None:
 def test_a_folder_whose_rows_do_not_fit_is_refused(saved: Path) -> None:
     _, tensors, _ = persistence.pack(loaded(saved), include_examples=True)
     config = json.loads((saved / "model.json").read_text())["config"]["shards"]
-    frame = persistence.all_rows(loaded(saved), include_examples=True)
+    frame = persistence.all_rows(loaded(saved).fitted_, include_examples=True)
     from dwac.estimator import shards
 
     assert shards.unpack(config, tensors, frame) is not None

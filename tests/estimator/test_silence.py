@@ -60,7 +60,7 @@ def test_silenced_rows_vote_no_more_and_calibrate_on(crossed: Any, condensed: bo
     gone = ["row3", "row7", "row8"]
     before = clf.calibration_ids_.tolist(), clf.calibration_y_.tolist()
     clf.silence(gone)
-    assert not {*gone} & {*clf._voter_ids()}
+    assert not {*gone} & {*clf.fitted_.voter_ids}
     assert not {*gone} & {*clf.references_.ids}
     assert (clf.calibration_ids_.tolist(), clf.calibration_y_.tolist()) == before
     X = table(30, seed=1)
@@ -74,17 +74,17 @@ def test_silenced_rows_vote_no_more_and_calibrate_on(crossed: Any, condensed: bo
 
 def test_silenced_row_is_judged_by_the_models_that_left_it_out() -> None:
     clf = fitted("classes")
-    before = clf._folds.judged(clf.references_, clf.calibration_h_, clf.calibration_ids_)
-    own = clf._folds.numbers(pd.Index(["row5"]))[0]
+    before = clf.fitted_.folds.judged(clf.references_, clf.calibration_h_, clf.calibration_ids_)
+    own = clf.fitted_.folds.numbers(pd.Index(["row5"]))[0]
     clf.silence(["row5"])
-    after = clf._folds.judged(clf.references_, clf.calibration_h_, clf.calibration_ids_)
-    same = clf._folds.numbers(clf.calibration_ids_) == own  # its vote did not count for these, itself among them
+    after = clf.fitted_.folds.judged(clf.references_, clf.calibration_h_, clf.calibration_ids_)
+    same = clf.fitted_.folds.numbers(clf.calibration_ids_) == own  # its vote did not count for these, itself among them
     np.testing.assert_array_equal(after[same], before[same])
     assert not np.array_equal(after[~same], before[~same])
     back = table().loc[["row5"]]
     clf.add_references(back, target("classes", table())[[5]])  # which undoes it
     np.testing.assert_allclose(
-        clf._folds.judged(clf.references_, clf.calibration_h_, clf.calibration_ids_), before, atol=1e-4
+        clf.fitted_.folds.judged(clf.references_, clf.calibration_h_, clf.calibration_ids_), before, atol=1e-4
     )
 
 
@@ -104,9 +104,9 @@ def test_relabelled_rows_calibrate_with_the_labels_they_came_with(crossed: Any) 
     kind = clf.target_.kind
     y = target(kind, X)
     new = y.iloc[[1, 1]] if isinstance(y, pd.DataFrame) else y[[1, 1]]
-    before = clf.calibration_y_.tolist(), clf._calibration_rows.exact.tolist()
+    before = clf.calibration_y_.tolist(), clf.fitted_.calibration.exact.tolist()
     clf.relabel(["row3", "row7"], new)
-    assert (clf.calibration_y_.tolist(), clf._calibration_rows.exact.tolist()) == before
+    assert (clf.calibration_y_.tolist(), clf.fitted_.calibration.exact.tolist()) == before
     places = clf.references_.voters.positions(["row1", "row3", "row7"])
     votes = clf.references_.labels if clf.references_.targets is None else clf.references_.targets
     assert len(votes[places].unique(dim=0)) == 1
@@ -124,7 +124,7 @@ def test_rows_of_a_sharded_model_that_were_silenced_can_be_forgotten() -> None:
         clf.forget([name], exact=True)
     with warns(UserWarning, 2):
         clf.forget([name])
-    assert name not in clf._shards.rows.ids
+    assert name not in clf.fitted_.shards.rows.ids
 
 
 def test_a_category_loses_its_name_with_the_last_voter_that_has_it(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ import dwac
 from dwac import DWACClassifier, DWACRegressor
 from dwac.encoders import TabularEncoder, TextEncoder
 from dwac.errors import InputError, LabelError, NonFiniteError, ShapeError
-from dwac.estimator import spool, streaming, survey
 from dwac.estimator.condensing import Condenser, counted
-from dwac.estimator.streams import Roles, open_dataset, stream_of
+from dwac.estimator.fit import spool, stream, survey
+from dwac.estimator.fit.streams import Roles, open_dataset, stream_of
 from tests.named import named, refuses, warns
 
 N = 5_000
@@ -78,7 +78,7 @@ def nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if memory were small: most rows are seen in passing only."""
     monkeypatch.setattr(survey, "SAMPLE", 1_200)
-    monkeypatch.setattr(streaming, "VOTERS", 600)
+    monkeypatch.setattr(stream, "VOTERS", 600)
 
 
 def rows(*features: str, label: str = "label") -> pads.Dataset:
@@ -361,8 +361,8 @@ _CHILD = """
 import sys, threading
 import numpy as np, pandas as pd, pyarrow.dataset as pads, torch
 from dwac import DWACClassifier
-from dwac.estimator import spool, streaming, streams, survey
-survey.SAMPLE, streaming.VOTERS, spool._BLOCK, streams._CELLS = 10_000, 5_000, 2**20, 2**18
+from dwac.estimator.fit import spool, stream, streams, survey
+survey.SAMPLE, stream.VOTERS, spool._BLOCK, streams._CELLS = 10_000, 5_000, 2**20, 2**18
 
 def anonymous():
     lines = open("/proc/self/status").read().splitlines()

@@ -13,6 +13,7 @@ import dwac
 from dwac import DWACClassifier, metrics, storage
 from dwac.errors import CalibrationWarning, StorageError
 from dwac.estimator import evaluation
+from dwac.estimator.held_out import HeldOutRows
 from dwac.nn import WeightedAverage
 from dwac.reference import ReferenceSet, novelty
 from tests.chance import RARE
@@ -90,7 +91,7 @@ def test_novelty_of_a_voter_among_few_is_finite():
 def test_new_rows_like_those_of_calibration_are_atypical_as_often_as_promised(clf: DWACClassifier) -> None:
     """Of n calibration rows and one new row, each is as likely to be any in the order of novelty."""
     X, y = two_sides(2000, seed=7)
-    measured = clf._novelty.scores(clf.references_, *_rows(clf, X))
+    measured = clf.fitted_.novelty.scores(clf.references_, *_rows(clf, X))
     rng, n, draws, found = np.random.default_rng(0), 40, 4200, []
     for _ in range(draws):
         some = rng.choice(len(y), n + 1, replace=False)
@@ -100,8 +101,13 @@ def test_new_rows_like_those_of_calibration_are_atypical_as_often_as_promised(cl
         assert law.ppf(RARE) <= (np.array(found) <= epsilon).sum() <= law.isf(RARE)
 
 
+def _held_out(clf: DWACClassifier, X: Any) -> HeldOutRows:
+    codes, exact = np.zeros(len(X), dtype=np.int64), np.zeros((len(X), 0))
+    return HeldOutRows.of(clf.model_, clf.encoder_.transform(X), codes, X.index, exact, compared=True)
+
+
 def _rows(clf: DWACClassifier, X: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    rows = clf._rows_of(clf.encoder_.transform(X), np.zeros(len(X), dtype=np.int64), X.index)
+    rows = _held_out(clf, X)
     return rows.h, rows.z
 
 
@@ -319,7 +325,7 @@ def test_removed_voters_are_not_known_and_their_ids_can_be_reused(clf: DWACClass
     row = X.loc[[name]]
 
     def apart(rows: pd.DataFrame) -> float:
-        known = model._novelty.known
+        known = model.fitted_.novelty.known
         assert known is not None
         return float(known.distance(_rows(model, rows)[1], model.references_.voters.ids)[0])
 
@@ -328,8 +334,8 @@ def test_removed_voters_are_not_known_and_their_ids_can_be_reused(clf: DWACClass
     assert apart(row) > 0
     again = copy_of(model, tmp_path / "again")
     np.testing.assert_array_equal(typical(again, X), typical(model, X))
-    assert again._novelty.known is not None
-    assert len(again._novelty.known) == len(again.references_)
+    assert again.fitted_.novelty.known is not None
+    assert len(again.fitted_.novelty.known) == len(again.references_)
     other = row + 0.7
     model.add_references(other, [True])
     assert apart(other) == 0 < apart(row)
@@ -347,8 +353,8 @@ def test_condensed_models_measure_the_distance_to_representatives(clf: DWACClass
     )
     np.testing.assert_array_equal(typical(alone, X), found)
     np.testing.assert_array_equal(typical(whole, X), found)
-    assert alone._novelty.known is not None
-    assert len(alone._novelty.known) == 30
+    assert alone.fitted_.novelty.known is not None
+    assert len(alone.fitted_.novelty.known) == 30
 
 
 # Folders
@@ -411,9 +417,8 @@ def test_rows_that_all_repeat_are_typical_and_others_are_not() -> None:
 
 def test_one_absurd_validation_row_does_not_disable_novelty(clf: DWACClassifier) -> None:
     X, _ = two_sides(200, seed=11)
-    rows = [clf._rows_of(clf.encoder_.transform(part), np.zeros(200, dtype=np.int64), X.index) for part in (
-        X, X.assign(a=[*X["a"][:-1], 1e300]))]  # fmt: skip
-    found = [clf._novelty.fit(clf.references_, part).usual for part in rows]
+    rows = [_held_out(clf, part) for part in (X, X.assign(a=[*X["a"][:-1], 1e300]))]
+    found = [clf.fitted_.novelty.fit(clf.references_, part).usual for part in rows]
     assert found[0] is not None
     assert found[1] is not None
     np.testing.assert_allclose(found[0], found[1], rtol=0.2)
@@ -467,6 +472,6 @@ def test_the_explorer_compares_a_training_row_with_the_others(clf: DWACClassifie
     examples = explorer.Examples.of(model)
     for place, name in enumerate(model.references_.ids[:5]):
         without = deepcopy(clf).forget([name])
-        want = without._novelty.scores(without.references_, *_rows(without, X.loc[[name]]))
+        want = without.fitted_.novelty.scores(without.references_, *_rows(without, X.loc[[name]]))
         np.testing.assert_allclose(examples.novelty[place], want[0], atol=1e-4)
     assert len(explorer.first_view(model, examples).predictions.conformal.typicality) == len(model.references_)

@@ -13,7 +13,7 @@ from dwac import DWACClassifier, DWACRegressor, load
 from dwac.errors import CalibrationError, InputError, StorageError
 from dwac.estimator.evaluation import predict
 from dwac.estimator.readable import Partial
-from dwac.estimator.watching import nearest_groups, observe, predictions_from
+from dwac.estimator.watching import nearest_groups, predictions_from
 from dwac.monitoring import Monitor, merged
 from tests.monitoring.helpers import QUICK, people
 from tests.named import named, refuses
@@ -133,9 +133,7 @@ def test_a_batch_without_rows_changes_nothing(clf: DWACClassifier) -> None:
 
 def test_one_pass_gives_the_predictions_of_predict(clf: DWACClassifier) -> None:
     X = people(20, 5)
-    pd.testing.assert_frame_equal(
-        predictions_from(clf, observe(clf, X), private=False).frame(), predict(clf, X).frame()
-    )
+    pd.testing.assert_frame_equal(predictions_from(clf, clf.observe(X), private=False).frame(), predict(clf, X).frame())
 
 
 def test_rows_that_cannot_be_read_are_strange(clf: DWACClassifier) -> None:

@@ -93,7 +93,7 @@ def forget(
 
 def names_of(clf: Estimator, ids: list[str], done: str) -> list[Any]:
     """The ids as the model knows them: a number that was typed is a text. done: what was not done if one is unknown."""
-    known = {str(name): name for name in clf._held_ids()}
+    known = {str(name): name for name in clf.fitted_.held_ids()}
     for name in ids:
         if name not in known:
             raise IdError(f"ids must be of rows that the model holds; {name!r} is not; nothing was {done}")
@@ -120,13 +120,14 @@ def _facts(clf: Estimator, n: int, exact: bool, seconds: float, written: Path) -
 
 def _remains(clf: Estimator, names: list[Any]) -> str:
     """What votes that go leave behind, and how that goes, too."""
-    if clf._shards is None:
+    shards = clf.fitted_.shards
+    if shards is None:
         return f"{_SEEN}; a model trained with --shards can forget them with --exact"
-    if clf._shards.rows is None or clf.references_.voters.weighted:
+    if shards.rows is None or clf.references_.voters.weighted:
         return f"{_SEEN}; only a model with all its rows and voters, as dwac train wrote it, can forget with --exact"
     import pandas as pd
 
-    if not clf._shards.rows.seen_by(pd.Index(names, tupleize_cols=False)):
+    if not shards.rows.seen_by(pd.Index(names, tupleize_cols=False)):
         return "no network saw these rows: only calibration heeded them, and it follows"
     return f"{_SEEN}; dwac forget MODEL can forget them with --exact"
 

@@ -16,7 +16,7 @@ from dwac.cli.output import print_json, print_notes, progress_printed
 from dwac.errors import EPSILON, InputError
 
 if TYPE_CHECKING:
-    from dwac.estimator.streams import Stream
+    from dwac.estimator.fit.streams import Stream
     from dwac.reading import Estimator, Rows, Streamed
 
 _NUMBERED = (

@@ -87,7 +87,7 @@ class Certificate:
 
     def verify(self, clf: Any) -> bool:
         """Whether a model has the bits of this certificate: this one after deletion, or one fitted without the rows."""
-        return fingerprint(clf) == self.after
+        return fingerprint(clf.fitted_) == self.after
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
@@ -118,16 +118,16 @@ class Certificate:
             raise StorageError(f"{path} must be a certificate that dwac wrote; it is not: {error}") from None
 
 
-def fingerprint(clf: Any) -> str:
+def fingerprint(fitted: Any) -> str:
     """SHA-256 of a fitted model: all weights, the voters, and the calibration rows as they are embedded."""
-    references, held = clf.references_, clf._calibration_rows
-    chosen = [clf.model_.raw_feature_weight, references.voters.look_alikes, references.class_weights.tolist()]
+    model, references, held = fitted.model, fitted.references, fitted.calibration
+    chosen = [model.raw_feature_weight, references.voters.look_alikes, references.class_weights.tolist()]
     text = json.dumps([_encoded(references.ids), _encoded(held.ids), *chosen])
     voters = {"h": references.embeddings, "y": references.labels}
     rows = {"held_h": held.h, "held_y": torch.as_tensor(held.y), "held_exact": torch.as_tensor(held.exact)}
     if references.targets is not None:
         voters["targets"] = references.targets
-    networks = [*clf.model_.backbone.state_dict().items(), *clf.model_.embedding.state_dict().items()]
+    networks = [*model.backbone.state_dict().items(), *model.embedding.state_dict().items()]
     return sha256(text, [*networks, *voters.items(), *rows.items()])
 
 

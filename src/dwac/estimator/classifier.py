@@ -19,7 +19,6 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
 
 from dwac import _checks as checks
 from dwac.conformal import (
@@ -30,25 +29,14 @@ from dwac.conformal import (
     nonconformity,
 )
 from dwac.errors import EPSILON, InputError, LabelError
+from dwac.estimator.base import DWACEstimator
 from dwac.estimator.containers import native
-from dwac.estimator.fitting import Reading
 from dwac.estimator.labelling import next_labels
-from dwac.estimator.preparation import class_weights, encode_known, encode_labels, row_weights
+from dwac.estimator.observed import input_distances
+from dwac.estimator.preparation import row_weights
 from dwac.estimator.readable import Reasons, answered, masked, readable, require_some, unmasked, warn_of, without
 from dwac.estimator.several import Calibrations, calibrate, label_probabilities
-from dwac.estimator.streaming import StreamingEstimator
-from dwac.estimator.targets import (
-    LABELS,
-    ORDERED,
-    Target,
-    check_several,
-    classes,
-    holds_lists,
-    is_several,
-    ordered_names,
-    read_labels,
-    several_labels,
-)
+from dwac.estimator.targets import LABELS, ORDERED, read_known
 from dwac.estimator.worth import Options, worth_of
 from dwac.explain import Explanation, Explanations, LabelExplanations, explain, explain_labels, privacy
 from dwac.explain.explainer import unreadable
@@ -59,7 +47,7 @@ from dwac.reference import ReferenceSet
 Floats = NDArray[np.float64]
 
 
-class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
+class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
     """A deep classifier whose every prediction is a weighted vote of training examples.
 
     Rows are divided into three parts: training rows vote, validation rows decide when training stops, and calibration
@@ -123,14 +111,6 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         device: "auto" (a GPU if available), "cpu", "cuda", …
         random_state: an integer makes fits on a CPU repeat exactly, unless other threads use torch's generator.
         verbose: show a progress bar: True, False, or "auto" (in a terminal or notebook).
-
-    Attributes:
-        classes_: the labels, sorted.
-        history_: a DataFrame with one row per epoch; `history_.attrs["ended"]` says why training ended.
-        encoder_: the fitted encoder. model_: the network. references_: who votes.
-        validation_ids_, calibration_ids_: which rows were held out.
-        deletions_: certificates of exact deletions, as `forget` made them.
-        private_: whether the model was saved without its training examples; its answers are then private by default.
 
     >>> import pandas as pd
     >>> X = pd.DataFrame({"x": range(60)}, index=[f"row{i}" for i in range(60)])
@@ -236,48 +216,17 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
                 measured and promised is for new groups. At least 5; not for rows that are read in batches.
             ids: unique names of the rows; by default the index of a DataFrame or Series, else 0 … n-1.
         """
-        return self._fit(*self._received(X, y, ids), sample_weight, ids, groups=groups)
+        return self._fit(X, y, sample_weight, ids, None, groups)
 
-    def _read_target(self, y: Any, n: int) -> Reading:
-        ordered = self.ordered is True
-        if is_several(y):
-            if ordered:
-                raise InputError("ordered=True is for one label per row; y has several; leave ordered at 'auto'")
-            table, names = read_labels(y, n)
-            for sentence in check_several(table, names):
-                checks.warn(sentence)
-            several = several_labels(names, table, listed=holds_lists(y))
-            return Reading(table, several.codes(table), lambda _: several)
-        codes, found = encode_labels(y, n)
-        order = None if self.ordered is False else ordered_names(y)
-        if order is not None:
-            codes, found = encode_known(y, n, order), order
-        target = classes(found, ordered=ordered or order is not None)
-        return Reading(np.zeros((n, 0)), codes, lambda _: target)
-
-    def _named(self) -> None:
-        self.classes_ = self.target_.names
-
-    def _class_weights(self, target: Target, codes: NDArray[np.int64]) -> Floats | None:
-        if self.class_weight is not None and target.kind == LABELS:
-            raise InputError("class_weight is for one label per row; y has several; use sample_weight")
-        return class_weights(self.class_weight, codes, target.outcomes)
-
-    def _known(self, y: Any, n: int, *, strict: bool) -> tuple[NDArray[np.int64], Floats]:
-        y = native(y, "y")
-        if self.target_.kind == LABELS:
-            table = read_labels(y, n, self.classes_, listed=self.target_.listed)[0]
-            return self.target_.codes(table), table
-        return encode_known(y, n, self.classes_, strict=strict), np.zeros((n, 0))
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The labels: sorted, or in their order."""
+        return self.fitted_.target.names
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
-
-    @property
-    def _base_votes(self) -> bool:  # type: ignore[override]
-        return self.nonconformity != "weights"
 
     # Predicting
 
@@ -331,9 +280,9 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         votes = self.log_class_weights(X)
         if self.target_.kind == LABELS:
             has = self._probabilities(votes) >= 0.5
-            right = (has == self._known(y, len(has), strict=False)[1]).all(axis=1)
+            right = (has == read_known(self.target_, y, len(has), strict=False)[1]).all(axis=1)
         else:
-            right = votes.argmax(axis=1) == self._known(y, len(votes), strict=False)[0]
+            right = votes.argmax(axis=1) == read_known(self.target_, y, len(votes), strict=False)[0]
         rows = answered(votes)
         require_some(rows)
         return float(np.average(right[rows], weights=row_weights(sample_weight, len(right))[rows]))
@@ -377,7 +326,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         predicted = privacy.labels if private else LabelCalibration.predict
         found = predicted(self._label_calibration().labels, p, by_fold, self.classes_)
         if novelty is not None:
-            found = replace(found, typicality=self._typicality(novelty, private=private))
+            found = replace(found, typicality=self._fitted.typicality(novelty, private=private))
         return found if reasons is None else found.without(~readable(reasons))
 
     def conformal_of(
@@ -405,7 +354,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
             scores = nonconformity(log_class_weights, self._score)
             found = self._calibration().predict(scores, classes=self.classes_, fold_scores=by_fold, ordered=ordered)
         if novelty is not None:
-            found = replace(found, typicality=self._typicality(novelty, private=private))
+            found = replace(found, typicality=self._fitted.typicality(novelty, private=private))
         return found if reasons is None else found.without(~readable(reasons))
 
     @overload
@@ -455,7 +404,8 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
             votes, reasons = self.votes(X)
             p = label_probabilities(unmasked(votes), self.target_)
             return np.asarray(self._label_calibration().misses.sets(p, epsilon) & readable(reasons)[:, None])
-        return self.conformal_of(*self._asked(X, folds=True)).label_sets(epsilon)
+        observed = self.observe(X)
+        return self.conformal_of(observed.votes, observed.reasons, None, observed.fold_votes).label_sets(epsilon)
 
     def _label_sets(self, probabilities: Floats, epsilon: float, *, private: bool) -> NDArray[np.bool_]:
         """(n, L): sets of several labels; private: from rounded probabilities, whose rounding adds labels only."""
@@ -471,24 +421,23 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         if self.target_.kind == LABELS:
             return self._label_calibration().misses.expected(epsilon)
         found = self._calibration().expected_sets(epsilon, ordered=self.target_.kind == ORDERED)
-        return found if self._n_groups is None else found.of_groups(self._n_groups)
+        n_groups = self._fitted.n_groups
+        return found if n_groups is None else found.of_groups(n_groups)
 
     def _label_calibration(self) -> Calibrations:
         """The calibration of several labels, against the references as they are now."""
-        found: Calibrations = self._calibrated_with(
-            (LABELS,), lambda: calibrate(self.model_, self._calibration_rows, self.target_, self._folds)
-        )
-        return found
+        fitted = self._fitted
+        return fitted.derive(LABELS, lambda: calibrate(fitted.model, fitted.calibration, fitted.target, fitted.folds))
 
     def _calibration(self) -> Calibration:
         """The calibration against the references as they are now."""
-        found: Calibration = self._calibrated_with(
-            (self._score, self.class_conditional),
-            lambda: self._calibration_rows.calibration(
-                self.model_, self._score, class_conditional=self.class_conditional, folds=self._folds
-            ),
-        )
-        return found
+        fitted, score, by_class = self._fitted, self._score, self.class_conditional
+
+        def compute() -> Calibration:
+            rows = fitted.calibration
+            return rows.calibration(fitted.model, score, class_conditional=by_class, folds=fitted.folds)
+
+        return fitted.derive(("calibration", score, by_class), compute)
 
     @property
     def _score(self) -> str:
@@ -582,22 +531,19 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         private: give labels and rounded shares only; no training id, record, distance or weight. By default for a model
         that was saved without its training examples. See `dwac.explain.privacy`.
         """
-        check_is_fitted(self, "model_")
+        fitted = self._fitted
         k, epsilon = checks.positive_int(k, "k"), checks.epsilon(epsilon)
         self._check_label(label)
-        private = self.private_ if private is None else private
-        rows = self._sift(X, private=private)
-        found: Iterator[Any] = iter([])
-        if rows.inputs:
-            rows, h = self._embedded(rows)
-            shown = self._shown(rows.X, rows.unknown[rows.readable]) if rows.inputs else []
-            if rows.inputs:
-                novelty = self._novelty_of(h, rows.inputs)
-                given = {"private": private, "shown": shown, "X": rows.X, "novelty": novelty}
-                found = iter(self.explain_of(h, k, epsilon=epsilon, label=label, **given))
+        private = fitted.private if private is None else private
+        observed = self.observe(X, private=private)
+        explained: Iterator[Any] = iter([])
+        if len(observed.h):
+            given = {"private": private, "shown": observed.shown(), "X": observed.rows.X}
+            novelty = observed.novelty[observed.readable]
+            explained = iter(self.explain_of(observed.h, k, epsilon=epsilon, label=label, novelty=novelty, **given))
         unread = partial(self._unread, label=label, private=private)
-        explained = [next(found) if why is None else unread(why) for why in rows.reasons]
-        return Explanations(explained, ids_of(X, len(explained)))
+        found = [next(explained) if why is None else unread(why) for why in observed.reasons]
+        return Explanations(found, ids_of(X, len(found)))
 
     def _check_label(self, label: Any) -> None:
         if label is None:
@@ -616,11 +562,8 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
 
     def _describe_label(self, label: int, references: ReferenceSet) -> list[str | None] | None:
         """What sets the groups of one label's vote apart: found once, until there are other groups."""
-        known = self.__dict__.setdefault("_described_labels", {})
-        if label not in known or known[label][0] is not references.groups:
-            known[label] = references.groups, self._describe(references)
-        found: list[str | None] | None = known[label][1]
-        return found
+        fitted = self._fitted
+        return fitted.derive(("descriptions", label), lambda: fitted.describe(references))
 
     @property
     def _names(self) -> list[Any]:
@@ -648,24 +591,25 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
         descriptions of their groups; by default all. X: the rows, to which those members of a group that look like them
         are shown. novelty: as in `evidence`, for their typicality. fold_votes: by default computed from h.
         """
-        private = self.private_ if private is None else private
-        calibrated = len(self.calibration_y_) > 0
+        fitted = self._fitted
+        private = fitted.private if private is None else private
+        calibrated = fitted.calibrated
         if calibrated and fold_votes is None:
-            fold_votes = self.fold_votes(h, references=references)
-        voters = self.references_ if references is None else references
+            fold_votes = fitted.fold_votes(h, references=references)
+        voters = fitted.references if references is None else references
         common: dict[str, Any] = {
             "k": k,
-            "typicality": self._typicality(novelty, private=private) if novelty is not None and calibrated else None,
-            "records": self.examples_,
+            "typicality": fitted.typicality(novelty, private=private) if novelty is not None and calibrated else None,
+            "records": fitted.examples,
             "private": private,
             "shown": shown,
-            "alike": partial(self._differences, X) if X is not None and self._comparable and not private else None,
-            "agreement": self.agreement_,
+            "alike": None if X is None or private else input_distances(fitted, X),
+            "agreement": fitted.agreement,
             "epsilon": epsilon,
         }
         if self.target_.kind == LABELS:
             h = torch.as_tensor(h, device=voters.embeddings.device)
-            votes = self._counted(h) if references is None else references.log_class_weights(h).cpu().numpy()
+            votes = fitted.votes(h) if references is None else references.log_class_weights(h).cpu().numpy()
             chances = label_probabilities(votes, self.target_)
             found = explain_labels(
                 voters,
@@ -687,7 +631,7 @@ class DWACClassifier(ClassifierMixin, StreamingEstimator):  # type: ignore[misc]
             fold_votes=fold_votes,
             classes=self._names,
             ordered=self.target_.kind == ORDERED,
-            descriptions=None if private else self.descriptions_ if references is None else descriptions,
+            descriptions=None if private else fitted.descriptions if references is None else descriptions,
             **common,
         )
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dwac import _checks as checks
 from dwac.errors import InputError
-from dwac.estimator.base import Voting
+from dwac.estimator.base import DWACEstimator
 from dwac.estimator.containers import native
 from dwac.estimator.preparation import row_ids
 from dwac.estimator.readable import warn_of
@@ -29,18 +29,19 @@ _OF_PRIOR = 0.01  # the share of the vote that the prior has, as in `dwac.worth.
 
 
 def next_labels(
-    model: Voting, pool: Any, n: int, judges: Any = None, ids: Iterable[Hashable] | None = None
+    model: DWACEstimator, pool: Any, n: int, judges: Any = None, ids: Iterable[Hashable] | None = None
 ) -> pd.DataFrame:
     """The table of `DWACClassifier.label_next`."""
     references, n = model.references_, checks.positive_int(n, "n")
     if model.target_.kind == LABELS:
         raise InputError("label_next is for models of one label per row; this one predicts several; ask by margins")
-    rows, h = model._heard(pool)
-    warn_of(rows.reasons, "labels are not asked for")
+    observed = model.observe(pool)
+    h = observed.h
+    warn_of(observed.reasons, "labels are not asked for")
     if len(h) == 0:
         raise InputError("the pool must have at least one row that can be read; got none")
-    names = row_ids(native(pool), ids, len(rows.reasons))[rows.readable]
-    votes = torch.as_tensor(model._counted(h))
+    names = row_ids(native(pool), ids, len(observed))[observed.readable]
+    votes = torch.as_tensor(observed.votes[observed.readable])
     p = votes.softmax(dim=1)
     margins = _margins(p)
     doubtful = margins.argsort(stable=True)[: _DOUBTFUL * n]
@@ -49,7 +50,7 @@ def next_labels(
     log_w = _votes_of(references, candidates, h_judges) + _class_weight(references, p[doubtful])
     alike = _votes_of(references, candidates, candidates)
     alike = (alike - alike.amax()).exp()
-    prior = torch.as_tensor(model._log_shares()) + np.log(_OF_PRIOR)
+    prior = torch.as_tensor(model.fitted_.log_shares()) + np.log(_OF_PRIOR)
     votes_judges = torch.logaddexp(votes_judges, prior + votes_judges.logsumexp(dim=1, keepdim=True))
     chosen, worth = _one_by_one(log_w, p[doubtful], votes_judges, alike, min(n, len(doubtful)))
     places = doubtful[chosen]
@@ -119,13 +120,13 @@ def _one_by_one(log_w: Tensor, p: Tensor, votes: Tensor, alike: Tensor, n: int) 
     return torch.tensor(chosen), torch.stack(worth)
 
 
-def _judging(model: Voting, h: Tensor, votes: Tensor, judges: Any) -> tuple[Tensor, Tensor]:
+def _judging(model: DWACEstimator, h: Tensor, votes: Tensor, judges: Any) -> tuple[Tensor, Tensor]:
     """Embeddings of rows that profit, and the votes on them: of the pool itself if no others are given."""
     if judges is not None:
-        h = model._heard(judges)[1]
+        h = model.observe(judges).h
         if len(h) == 0:
             raise InputError("X must have at least one row that can be read; got none")
-        votes = torch.as_tensor(model._counted(h))
+        votes = torch.as_tensor(model.fitted_.votes(h))
     some = torch.linspace(0, len(h) - 1, min(len(h), _JUDGES)).round().long()
     return h[some.to(h.device)], votes[some]
 

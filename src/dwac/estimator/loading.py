@@ -11,6 +11,7 @@ from dwac.encoders import ModuleEncoder
 from dwac.errors import InputError
 from dwac.estimator import persistence
 from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.fit.network import new_model
 from dwac.estimator.regressor import DWACRegressor
 from dwac.estimator.settings import device_of
 from dwac.estimator.targets import NUMBERS
@@ -42,10 +43,9 @@ def load(
             encoder.module = module
         target = persistence.target_of(stored)
         kind = DWACRegressor if target.kind == NUMBERS else DWACClassifier
-        model = kind(**persistence.settings_of(stored.config, encoder))
-        model.device = device
-        model._fitted = model.get_params(deep=False)
-        network = model._new_model(encoder, target, *persistence.sizes_of(stored, module))
-        persistence.unpack(model, stored, encoder, target, network, device_of(device))
-        model._loaded = stored.fingerprint, model._version, model._calibration_rows
-    return model
+        estimator = kind(**persistence.settings_of(stored.config, encoder))
+        estimator.device = device
+        settings = estimator._settings()
+        network = new_model(settings, encoder, target, *persistence.sizes_of(stored, encoder, module))
+        estimator.fitted_ = persistence.unpack(settings, stored, encoder, target, network, device_of(device))
+    return estimator

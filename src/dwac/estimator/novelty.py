@@ -14,7 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dwac.encoders import Encoder
+from dwac.estimator.folds import Folds
 from dwac.estimator.held_out import HeldOutRows
+from dwac.nn import WeightedAverage, batches
+from dwac.nn.batches import Inputs
 from dwac.reference import Known, ReferenceSet, novelty
 
 Floats = NDArray[np.float64]
@@ -54,6 +58,21 @@ class Novelty:
     usual: tuple[Usual, Usual] | None = None  # scores by embedding, and as they are; None where only one is measured
     directions: bool = False  # whether directions of embeddings count too, as they do for images and texts
     voters: ReferenceSet | None = None  # measured against these whoever votes; by default against those who vote
+
+    @classmethod
+    def of(cls, model: WeightedAverage, encoder: Encoder, inputs: Inputs, *, raw_features: bool) -> Novelty:
+        """Of a table, also by what its voters, given as inputs, are compared by."""
+        if not raw_features or model.n_compared_features == 0:
+            return cls(directions=encoder.kind != "tabular")
+        return cls(Known(batches.compared(model, inputs), model.references.voters.ids))
+
+    def learn(
+        self, references: ReferenceSet, validation: HeldOutRows, calibration: HeldOutRows, folds: Folds | None
+    ) -> Novelty:
+        """Learn what is usual among rows that do not vote: validation rows, or those of a fold."""
+        if folds is None:
+            return self.fit(references, validation)
+        return self.fit(folds.sets(references)[0], calibration.of_fold(folds, 0))
 
     def fit(self, references: ReferenceSet, rows: HeldOutRows) -> Novelty:
         """Learn what is usual from held-out rows; if they are few, from voters compared with the others."""

@@ -26,10 +26,12 @@ from dwac.encoders.sharded import SHARDED, Sharded
 from dwac.errors import DwacError, EncodingError, InputError, StorageError
 from dwac.estimator import shards, targets
 from dwac.estimator.certificate import Certificate
+from dwac.estimator.fitted import Descriptions, Features, Fitted, Origin
 from dwac.estimator.folds import Folds, Representatives
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.novelty import Novelty, Usual
 from dwac.estimator.preparation import Examples
+from dwac.estimator.settings import Settings
 from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED, Target
 from dwac.metrics import Agreement
 from dwac.nn import Ensemble, WeightedAverage
@@ -50,6 +52,7 @@ _ROWS = {  # of voters, and what a reference set calls them
     "ref_size": "sizes",
 }
 MAPPED = frozenset(_ROWS)  # what stays in its file, if voters do
+_NOW = ("nonconformity", "class_conditional", "average", "unknown", "random_state", "device", "encoder")
 _LABELS = "OUSiufbmM"  # NumPy's letters for objects, texts, bytes, numbers, booleans, durations and dates
 _MOST_BYTES = 2**28  # of labels, and of a network's numbers that are computed rather than stored
 
@@ -62,68 +65,70 @@ class _ModuleNeededError(InputError):
 
 
 def pack(
-    clf: Any, *, include_examples: bool, include_members: bool = False
+    estimator: Any, *, include_examples: bool, include_members: bool = False
 ) -> tuple[dict[str, Any], dict[str, Tensor], pd.DataFrame | None]:
-    """(config, tensors, examples) of a fitted classifier."""
-    # The settings as fitted: later changes, other than for prediction sets, are for the next fit.
-    live = clf.get_params(deep=False)
-    later = [name for name in ("nonconformity", "class_conditional", "average", "unknown") if name in live]
-    fitted = {**getattr(clf, "_fitted", live), **{name: live[name] for name in later}}
-    settings = {name: _packed(value) for name, value in fitted.items() if name != "encoder"}
-    settings |= {"random_state": clf.random_state if isinstance(clf.random_state, int) else None}
-    settings |= {"checkpoint": None, "device": str(clf.device)}
-    target = clf.target_
+    """(config, tensors, examples) of a fitted estimator."""
+    fitted, live = estimator.fitted_, estimator.get_params(deep=False)
+    # The settings as fitted. Of those as they are now, what concerns predictions; the rest is for the next fit.
+    settings = {name: live[name] if name in _NOW else getattr(fitted.settings, name) for name in live}
+    stored = {name: _packed(value) for name, value in settings.items() if name != "encoder"}
+    seed, encoder = settings["random_state"], settings["encoder"]
+    stored |= {"random_state": seed if isinstance(seed, int) else None}
+    stored |= {"checkpoint": None, "device": str(settings["device"])}
+    target, model = fitted.target, fitted.model
+    features = () if fitted.features.names is None else fitted.features.names
     names = [encode_value(label) for label in target.names]
     _classes(names, target.names.dtype.str)  # refuses to save what could not be loaded
     config = {
-        "settings": settings,
+        "settings": stored,
         "encoder": {
-            "asked": clf.encoder if isinstance(clf.encoder, str) else None,
-            "kind": clf.encoder_.kind,
-            "config": clf.encoder_.config(),
+            "asked": encoder if isinstance(encoder, str) else None,
+            "kind": fitted.encoder.kind,
+            "config": fitted.encoder.config(),
         },
         "task": target.kind,
         "listed": target.listed,
         "single": target.single,
-        "calibration_groups": clf._n_groups,
-        "groups": None if clf._within is None else [encode_value(name) for name in _groups(clf)],
+        "calibration_groups": fitted.n_groups,
+        "groups": None if fitted.within is None else [encode_value(name) for name in _groups(fitted)],
         "classes": names,
         "classes_type": target.names.dtype.str,
-        "features": [encode_value(name) for name in getattr(clf, "feature_names_in_", [])],
-        "n_features": getattr(clf, "n_features_in_", None),
-        "validation_ids": [encode_value(name) for name in clf.validation_ids_],
-        "calibration_ids": [encode_value(name) for name in clf.calibration_ids_],
-        "history": _history(clf.history_),
-        "ended": clf.history_.attrs.get("ended"),
-        "raw_feature_weight": getattr(clf.model_, "raw_feature_weight", 0.0),
+        "features": [encode_value(name) for name in features],
+        "n_features": fitted.features.n,
+        "validation_ids": [encode_value(name) for name in fitted.validation_ids],
+        "calibration_ids": [encode_value(name) for name in fitted.calibration.ids],
+        "history": _history(fitted.history),
+        "ended": fitted.history.attrs.get("ended"),
+        "raw_feature_weight": getattr(model, "raw_feature_weight", 0.0),
         "novelty": None,
         "ensemble_size": 1
-        if isinstance(clf.encoder_, ModuleEncoder)
-        else clf.model_.ensemble_size - clf.encoder_.n_beside,
+        if isinstance(fitted.encoder, ModuleEncoder)
+        else model.ensemble_size - fitted.encoder.n_beside,
         "without_record": [],
         "condensed": False,
         "agreement": None,
         "descriptions": None,
-        "private": clf.private_ or not include_examples,
-        "deletions": [certificate.to_dict() for certificate in clf.deletions_],
+        "private": fitted.private or not include_examples,
+        "deletions": [certificate.to_dict() for certificate in fitted.deletions],
     }
     tensors = {
         f"{part}.{name}": value
         for part in _NETWORK
-        if hasattr(clf.model_, part)
-        for name, value in getattr(clf.model_, part).state_dict().items()
+        if hasattr(model, part)
+        for name, value in getattr(model, part).state_dict().items()
     }
     if target.kind in (LABELS, NUMBERS):
         tensors |= {"target_table": torch.as_tensor(target.table), "target_scale": torch.as_tensor(target.scale)}
-    tensors |= _pack_rows("calibration", clf._calibration_rows, include_examples)
-    config["shards"], own = shards.pack(clf._shards, include_rows=_keeps_rows(clf, include_examples))
+    tensors |= _pack_rows("calibration", fitted.calibration, include_examples)
+    config["shards"], own = shards.pack(fitted.shards, include_rows=_keeps_rows(fitted, include_examples))
     tensors |= own
-    if clf._folds is not None:
-        tensors["folds"] = torch.as_tensor(clf._folds.numbers(clf.calibration_ids_))
-    config["agreement"] = None if clf.agreement_ is None else list(clf.agreement_)
-    config["condensed"] = clf.references_.members is not None and include_members
-    config["descriptions"] = clf.descriptions_ if include_examples else None
-    references = clf.references_.members if config["condensed"] else clf.references_
+    if fitted.folds is not None:
+        tensors["folds"] = torch.as_tensor(fitted.folds.numbers(fitted.calibration.ids))
+    agreement, members = fitted.agreement, fitted.references.members
+    config["agreement"] = None if agreement is None else list(agreement)
+    config["condensed"] = members is not None and include_members
+    config["descriptions"] = fitted.descriptions if include_examples else None
+    references = fitted.references if members is None or not include_members else members
     tensors |= {"ref_h": references.embeddings, "ref_y": references.labels}
     if references.targets is not None:
         tensors["ref_target"] = references.targets
@@ -134,25 +139,27 @@ def pack(
         tensors["look_alikes"] = torch.tensor(references.voters.look_alikes, dtype=torch.float64)
     if references.voters.weighted:
         tensors |= {"ref_weight": torch.tensor(references.weights), "ref_size": torch.tensor(references.sizes)}
-    if clf.references_.voters.weighted and clf._folds is not None:
-        config["fold_ids"], own = _pack_fold_voters(clf, include_examples, alone=references.voters.weighted)
+    if fitted.references.voters.weighted and fitted.folds is not None:
+        config["fold_ids"], own = _pack_fold_voters(
+            fitted, fitted.folds, include_examples, alone=references.voters.weighted
+        )
         tensors |= own
     if references.voters.weighted:
         # Validation rows choose representatives. Those who are not there cannot be chosen from again, so these rows
         # are of no use, and a small folder should name nobody whom it does not need.
         config["validation_ids"] = []
     else:
-        tensors |= _pack_rows("validation", clf._validation_rows, include_examples)
-    measured = clf._novelty
+        tensors |= _pack_rows("validation", fitted.validation, include_examples)
+    measured = fitted.novelty
     if measured.known is not None and include_examples:  # what rows are compared by are numbers of these rows
         config["novelty"] = None if measured.usual is None else [list(pair) for pair in measured.usual]
         tensors["known_z"] = measured.known.of(references.voters.ids).z
         tensors["known_rows"] = torch.as_tensor(np.flatnonzero(references.voters.ids.isin(measured.known.ids)))
-    if fitted.get("class_weight") is not None:
+    if settings.get("class_weight") is not None:
         tensors["class_weights"] = torch.as_tensor(references.class_weights)
     # The ids are the index of the records; without records, of a frame without columns.
     ids = pd.Index(list(references.ids), tupleize_cols=False)
-    records = clf.examples_.frame() if include_examples else None
+    records = fitted.examples.frame() if include_examples else None
     if records is None:
         return config, tensors, pd.DataFrame(index=ids)
     rows = records.index.get_indexer(ids)
@@ -161,14 +168,16 @@ def pack(
     return config, tensors, records.iloc[rows[rows >= 0]]
 
 
-def all_rows(clf: Any, *, include_examples: bool) -> pd.DataFrame | None:
+def all_rows(fitted: Fitted, *, include_examples: bool) -> pd.DataFrame | None:
     """The rows that networks are trained again on, for exact deletion; None if there are none."""
-    return shards.frame_of(clf._shards) if _keeps_rows(clf, include_examples) else None
+    if fitted.shards is None or not _keeps_rows(fitted, include_examples):
+        return None
+    return shards.frame_of(fitted.shards)
 
 
-def _keeps_rows(clf: Any, include_examples: bool) -> bool:
+def _keeps_rows(fitted: Fitted, include_examples: bool) -> bool:
     """Whether all rows are stored. A condensed model should name nobody whom it does not need."""
-    return include_examples and clf._shards is not None and not clf.references_.voters.weighted
+    return include_examples and fitted.shards is not None and not fitted.references.voters.weighted
 
 
 def _history(history: pd.DataFrame) -> dict[str, list[Any]]:
@@ -176,18 +185,21 @@ def _history(history: pd.DataFrame) -> dict[str, list[Any]]:
     return {str(name): list(column) for name, column in history.astype(object).where(history.notna(), None).items()}
 
 
-def _pack_fold_voters(clf: Any, include_examples: bool, *, alone: bool) -> tuple[list[Any], dict[str, Tensor]]:
+def _pack_fold_voters(
+    fitted: Fitted, folds: Folds, include_examples: bool, *, alone: bool
+) -> tuple[list[Any], dict[str, Tensor]]:
     """The ids of who represents others in the models of the folds, and their tensors.
 
     Where all are stored, only their votes; if alone, those who vote in any fold.
     """
     if not alone:
-        return [], {"fold_votes": torch.as_tensor(clf._folds.voters(clf.references_)[1])}
-    few = clf._folds.alone(clf.references_).few
+        return [], {"fold_votes": torch.as_tensor(folds.voters(fitted.references)[1])}
+    few = folds.alone(fitted.references).few
+    assert few is not None
     found = {"fold_votes": torch.as_tensor(few.votes), "fold_h": few.voters.embeddings, "fold_y": few.voters.labels}
     if few.voters.targets is not None:
         found["fold_target"] = few.voters.targets
-    if (known := clf._novelty.known) is not None and include_examples:
+    if (known := fitted.novelty.known) is not None and include_examples:
         names = few.voters.voters.ids
         found["fold_z"] = known.of(names).z
         found["fold_known"] = torch.as_tensor(np.flatnonzero(names.isin(known.ids)))
@@ -289,10 +301,9 @@ class Sizes(NamedTuple):
     n_features: int
 
 
-def sizes_of(stored: Stored, module: nn.Module | None = None) -> Sizes:
+def sizes_of(stored: Stored, encoder: Encoder, module: nn.Module | None = None) -> Sizes:
     """The sizes of the network to build; an error if they differ from those of the stored tensors."""
     config, tensors = stored.config, stored.tensors
-    encoder = encoder_of(config)
     ensemble_size = checks.positive_int(config["ensemble_size"], "ensemble_size")
     held = _stored_networks(tensors)
     if ensemble_size > 1 and ensemble_size != held:
@@ -318,50 +329,64 @@ def _stored_networks(tensors: Mapping[str, Tensor]) -> int:
     return len({name.split(".")[2] for name in tensors if name.startswith("backbone.members.")})
 
 
-def unpack(clf: Any, stored: Stored, encoder: Encoder, target: Target, model: Any, device: torch.device) -> None:
-    """Fill a new classifier or regressor with the stored state."""
+def unpack(
+    settings: Settings, stored: Stored, encoder: Encoder, target: Target, model: WeightedAverage, device: torch.device
+) -> Fitted:
+    """The stored model; model: a new network of its sizes."""
     config, tensors = stored.config, stored.tensors
-    clf._check_settings()
+    settings.check()
     for part in _NETWORK:
         network = getattr(model, part, None)
         if isinstance(network, nn.Module):
             _check_shapes(part, {name: tuple(value.shape) for name, value in network.state_dict().items()}, tensors)
             network.load_state_dict(_of(part, tensors))
             _check_weights(part, network)
-    clf.encoder_, clf.model_ = encoder, model.to(device).eval()
-    clf.target_ = target
-    clf._named()
-    clf.history_ = pd.DataFrame(config["history"])
-    clf.history_.attrs["ended"] = config["ended"]
-    _unpack_features(clf, config, encoder)
-    clf.validation_ids_, calibration_ids = _ids(config["validation_ids"]), _ids(config["calibration_ids"])
+    model = model.to(device).eval()
+    history = pd.DataFrame(config["history"])
+    history.attrs["ended"] = config["ended"]
+    validation_ids, calibration_ids = _ids(config["validation_ids"]), _ids(config["calibration_ids"])
     model.raw_feature_weight = _share(config["raw_feature_weight"], "raw_feature_weight", model.n_raw_features > 0)
     n_groups = config.get("calibration_groups")
     if not (n_groups is None or (type(n_groups) is int and 0 < n_groups <= len(calibration_ids))):
         raise StorageError(f"calibration_groups must be how many groups calibrated, or null; got {n_groups!r:.60}")
-    clf._n_groups = n_groups
-    clf._within = _unpack_groups(config.get("groups"), calibration_ids)
-    clf._calibrate(_unpack_rows("calibration", tensors, calibration_ids, target, model, device))
-    stored_rows = "validation_h" in tensors
-    validation = (
-        tensors if stored_rows else {f"validation_{name}": tensors[f"calibration_{name}"][:0] for name in "hyz"}
-    )
-    if not stored_rows and "calibration_exact" in tensors:
+    calibration = _unpack_rows("calibration", tensors, calibration_ids, target, model, device)
+    kept = "validation_h" in tensors
+    validation = tensors if kept else {f"validation_{name}": tensors[f"calibration_{name}"][:0] for name in "hyz"}
+    if not kept and "calibration_exact" in tensors:
         validation["validation_exact"] = tensors["calibration_exact"][:0]
-    ids = clf.validation_ids_ if stored_rows else clf.validation_ids_[:0]
-    clf._validation_rows = _unpack_rows("validation", validation, ids, target, model, device)
-    clf._agreement, clf._agreed = _agreement(config["agreement"]), None
-    clf.examples_, clf._folds = Examples(), None
-    clf._novelty = Novelty(directions=encoder.kind != "tabular")
-    _unpack_references(clf, stored, model, device)
-    clf._folds = _folds(clf, stored, model, device)
+    held = _unpack_rows("validation", validation, validation_ids if kept else validation_ids[:0], target, model, device)
+    features = _unpack_features(config, encoder)
+    ids = _unpack_references(stored, settings.kernel, target, model, device)
+    novelty = Novelty(directions=encoder.kind != "tabular")
+    if "known_z" in tensors:
+        novelty = _novelty(stored, ids, model, device)
+    folds, novelty = _unpack_folds(stored, target, model, calibration, novelty, device)
     if isinstance(encoder, HuggingFaceEncoder):  # checks that the library's network accepts its tokeniser's output
         with torch.no_grad():
             model.embed(tuple(part.to(device) for part in encoder.transform(["a"])))
-    clf._shards = shards.unpack(config.get("shards"), tensors, stored.all_rows)
-    clf.deletions_ = [Certificate.from_dict(found) for found in config.get("deletions", [])]
-    clf.private_ = bool(config["private"])
-    clf._fitted = clf.get_params(deep=False)
+    groups = model.references.groups
+    return Fitted(
+        settings=settings,
+        encoder=encoder,
+        model=model,
+        target=target,
+        history=history,
+        examples=_unpack_examples(stored, encoder),
+        novelty=novelty,
+        validation=held,
+        validation_ids=validation_ids,
+        calibration=calibration,
+        features=features,
+        folds=folds,
+        shards=shards.unpack(config.get("shards"), tensors, stored.all_rows),
+        within=_unpack_groups(config.get("groups"), calibration_ids),
+        n_groups=n_groups,
+        private=bool(config["private"]),
+        deletions=tuple(Certificate.from_dict(found) for found in config.get("deletions", [])),
+        stored_agreement=_agreement(config["agreement"]),
+        stored_descriptions=Descriptions(_descriptions(config["descriptions"], len(groups)), groups),
+        origin=Origin(stored.fingerprint, model.references.voters),
+    )
 
 
 def _unpack_rows(
@@ -383,9 +408,10 @@ def _unpack_rows(
     return HeldOutRows(h.to(device, model.embedding.weight.dtype), z.to(device), y.numpy(), ids, exact)
 
 
-def _groups(clf: Any) -> list[Any]:
+def _groups(fitted: Fitted) -> list[Any]:
     """The groups of the calibration rows."""
-    return list(clf._within.reindex(clf.calibration_ids_))
+    assert fitted.within is not None
+    return list(fitted.within.reindex(fitted.calibration.ids))
 
 
 def _unpack_groups(values: Any, ids: pd.Index[Any]) -> pd.Series[Any] | None:
@@ -396,12 +422,19 @@ def _unpack_groups(values: Any, ids: pd.Index[Any]) -> pd.Series[Any] | None:
     return pd.Series([decode_value(value) for value in values], index=ids, dtype=object)
 
 
-def _folds(clf: Any, stored: Stored, model: WeightedAverage, device: torch.device) -> Folds | None:
-    """The folds of a cross-fitted model."""
-    ids, tensors, references = clf.calibration_ids_, stored.tensors, model.references
+def _unpack_folds(
+    stored: Stored,
+    target: Target,
+    model: WeightedAverage,
+    rows: HeldOutRows,
+    novelty: Novelty,
+    device: torch.device,
+) -> tuple[Folds | None, Novelty]:
+    """The folds of a cross-fitted model, whose calibration rows these are; and novelty that knows all their voters."""
+    ids, tensors, references = rows.ids, stored.tensors, model.references
     of, votes = tensors.get("folds"), tensors.get("fold_votes")
     if of is None:
-        return None
+        return None, novelty
     whole = of.shape == (len(ids),) and of.dtype == torch.int64 and bool(((of >= 0) & (of < FOLDS)).all())
     if not whole or model.ensemble_size % FOLDS:
         raise StorageError(
@@ -410,8 +443,10 @@ def _folds(clf: Any, stored: Stored, model: WeightedAverage, device: torch.devic
         )
     folds = Folds(ids, of.numpy(), model.ensemble_size)
     if votes is None:
-        return folds
-    own = _fold_voters(clf, stored, device) if "fold_h" in tensors else None
+        return folds, novelty
+    own = None
+    if "fold_h" in tensors:
+        own, novelty = _fold_voters(stored, target, model, novelty, device)
     n = len(own or references.members or references)
     if votes.shape != (n, FOLDS) or not ((votes >= 0) & votes.isfinite()).all():
         raise StorageError(
@@ -419,31 +454,33 @@ def _folds(clf: Any, stored: Stored, model: WeightedAverage, device: torch.devic
             f"{tuple(votes.shape)}"
         )
     if references.members is not None:
-        return folds.knowing(references, votes.numpy())
+        return folds.knowing(references, votes.numpy()), novelty
     if own is not None:
-        return replace(folds, few=Representatives.found(own, votes.numpy(), references))
+        return replace(folds, few=Representatives.found(own, votes.numpy(), references)), novelty
     # Saved before the models of folds had representatives of their own: these are found among the calibration rows.
-    rows, known = clf._calibration_rows, clf._calibration_rows.y >= 0
+    known = rows.y >= 0
     here = torch.as_tensor(known, device=device)
     own = _like(references, rows.h[here], rows.y[known], rows.ids[known], rows.exact[known])
-    if clf._novelty.known is not None:
-        clf._novelty = replace(clf._novelty, known=clf._novelty.known.joined(rows.z, rows.ids))
-    return replace(folds, few=Representatives.found(own, folds.condensed(references, own), references))
+    if novelty.known is not None:
+        novelty = replace(novelty, known=novelty.known.joined(rows.z, rows.ids))
+    few = Representatives.found(own, folds.condensed(references, own), references)
+    return replace(folds, few=few), novelty
 
 
-def _fold_voters(clf: Any, stored: Stored, device: torch.device) -> ReferenceSet:
+def _fold_voters(
+    stored: Stored, target: Target, model: WeightedAverage, novelty: Novelty, device: torch.device
+) -> tuple[ReferenceSet, Novelty]:
     """Who represents others in the models of the folds; what they are compared by joins the novelty of the model."""
-    ids, tensors, model = _ids(stored.config["fold_ids"]), stored.tensors, clf.model_
+    ids, tensors = _ids(stored.config["fold_ids"]), stored.tensors
     h, y, exact = tensors["fold_h"].to(device), tensors["fold_y"], tensors.get("fold_target")
-    _check_rows("representatives", h, y, len(ids), clf.target_.n_codes, model.vector_size)
+    _check_rows("representatives", h, y, len(ids), target.n_codes, model.vector_size)
     z, rows = tensors.get("fold_z"), tensors.get("fold_known")
-    if clf._novelty.known is not None and z is not None and rows is not None:
+    if novelty.known is not None and z is not None and rows is not None:
         fits = z.shape == (len(rows), model.n_compared_features) and bool(((rows >= 0) & (rows < len(ids))).all())
         if not fits or len(rows.unique()) != len(rows):
             raise StorageError(f"the features of its representatives do not fit the model; got shape {tuple(z.shape)}")
-        known = clf._novelty.known.joined(z.to(device), ids[rows.numpy()])
-        clf._novelty = replace(clf._novelty, known=known)
-    return _like(model.references, h, y, ids, exact)
+        novelty = replace(novelty, known=novelty.known.joined(z.to(device), ids[rows.numpy()]))
+    return _like(model.references, h, y, ids, exact), novelty
 
 
 def _like(references: ReferenceSet, h: Tensor, y: Any, ids: pd.Index[Any], exact: Any) -> ReferenceSet:
@@ -487,21 +524,20 @@ def _share(value: Any, name: str, possible: bool) -> float:
     return float(value)
 
 
-def _unpack_features(clf: Any, config: Mapping[str, Any], encoder: Encoder) -> None:
+def _unpack_features(config: Mapping[str, Any], encoder: Encoder) -> Features:
     n_features, names = config["n_features"], [decode_value(name) for name in config["features"]]
     known = [column.name for column in encoder.columns] if isinstance(encoder, TabularEncoder) else names
     if names and names != known:
         raise StorageError(f"its features must be the encoder's columns, {known!r:.200}; got {names!r:.200}")
     if n_features is not None and known and n_features != len(known):
         raise StorageError(f"its number of features must be {len(known)}, the number of names; got {n_features!r}")
-    if n_features is not None:
-        clf.n_features_in_ = int(n_features)
-    if names:
-        clf.feature_names_in_ = np.array(names, dtype=object)
+    return Features(None if n_features is None else int(n_features), np.array(names, dtype=object) if names else None)
 
 
-def _unpack_references(clf: Any, stored: Stored, model: WeightedAverage, device: torch.device) -> None:
-    """Restore the voters, and the records of those that have one."""
+def _unpack_references(
+    stored: Stored, kernel: str, target: Target, model: WeightedAverage, device: torch.device
+) -> list[Any]:
+    """Let the stored voters vote; their ids."""
     if stored.examples is None:
         raise StorageError("the file of training examples, which holds their ids, is missing")
     tensors, held = stored.tensors, stored.examples.index
@@ -518,26 +554,31 @@ def _unpack_references(clf: Any, stored: Stored, model: WeightedAverage, device:
             f"condensed must be true or false, and false where voters have weights; got {condensed!r:.100}"
         )
     sizes = None if weights is None else tensors["ref_size"]
-    n_codes, numbers = clf.target_.n_codes, clf.target_.kind == NUMBERS
+    n_codes, numbers = target.n_codes, target.kind == NUMBERS
     exact = tensors["ref_target"] if numbers else None
-    if exact is not None and exact.shape != (len(ref_h), clf.target_.table.shape[1]):
+    if exact is not None and exact.shape != (len(ref_h), target.table.shape[1]):
         raise StorageError(f"its voters must have one target each; got shape {tuple(exact.shape)}")
     if stored.rows:
         rows = {_ROWS[name]: own for name, own in stored.rows.items() if numbers or name != "ref_target"}
-        references = mapped_set(rows, ids=ids, n_classes=n_codes, kernel=clf.kernel, class_weights=by_class)
+        references = mapped_set(rows, ids=ids, n_classes=n_codes, kernel=kernel, class_weights=by_class)
     else:
-        references = ReferenceSet(ref_h, ref_y, ids, n_codes, clf.kernel, by_class, weights, sizes, targets=exact)
+        references = ReferenceSet(ref_h, ref_y, ids, n_codes, kernel, by_class, weights, sizes, targets=exact)
     if "look_alikes" in tensors:
         references = references.replaced(look_alikes=tuple(tensors["look_alikes"].tolist()))
     references = with_groups(references, tensors["ref_leaf"], tensors["leaf_group"], tensors["leaf_factor"])
     model.references = references.condensed() if condensed else references
-    clf._described = _descriptions(stored.config["descriptions"], len(model.references.groups)), model.references.groups
-    if "known_z" in tensors:
-        clf._novelty = _novelty(stored, ids, model, device)
-    if isinstance(clf.encoder_, ImageEncoder):
-        clf.encoder_.check_records(stored.examples)
-    if stored.examples.shape[1]:
-        clf.examples_.add(held, stored.examples)
+    return ids
+
+
+def _unpack_examples(stored: Stored, encoder: Encoder) -> Examples:
+    """The records of the voters that have one."""
+    examples, frame = Examples(), stored.examples
+    assert frame is not None
+    if isinstance(encoder, ImageEncoder):
+        encoder.check_records(frame)
+    if frame.shape[1]:
+        examples.add(frame.index, frame)
+    return examples
 
 
 def _novelty(stored: Stored, ids: list[Any], model: WeightedAverage, device: torch.device) -> Novelty:

@@ -121,6 +121,31 @@ def row_ids(X: Any, ids: Iterable[Hashable] | None, n: int) -> pd.Index[Any]:
     return index
 
 
+def read_groups(groups: Iterable[Hashable], names: pd.Index[Any], argument: str) -> pd.Series[Any]:
+    """The groups of rows, by their ids. argument: how the caller named them."""
+    given = list(groups)
+    if len(given) != len(names):
+        raise ShapeError(f"{argument} must have one name per row; X has {len(names)} rows; got {len(given)}")
+    for row, group in enumerate(given):
+        if not isinstance(group, Hashable) or group is None or group is pd.NA or group != group:
+            raise InputError(
+                f"{argument} must be names that can be compared, such as texts; got {group!r:.60} at row {row}"
+            )
+    return pd.Series(given, index=names, dtype=object)
+
+
+def number_groups(groups: Iterable[Hashable], names: pd.Index[Any], at_least: int) -> Ints:
+    """(n,): the number of each row's group, whose rows stay together in folds, validation and calibration."""
+    codes = pd.factorize(read_groups(groups, names, "groups"))[0].astype(np.int64)
+    found = int(codes.max()) + 1
+    if found < at_least:
+        raise InputError(
+            f"groups must be at least {at_least}, so that some train and others judge; got {found}; leave groups out "
+            "if rows of one group are as different as rows of several"
+        )
+    return codes
+
+
 # y: labels
 
 
@@ -231,7 +256,7 @@ class Parts:
     calibration: Ints
 
 
-def everybody(n: int) -> Parts:
+def all_rows(n: int) -> Parts:
     """All rows train: no part is held out."""
     return Parts(np.arange(n), np.arange(0), np.arange(0))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from typing import Any, Literal, Self, overload
@@ -20,20 +21,17 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils.validation import check_is_fitted
 
 from dwac import _checks as checks
 from dwac.conformal import ExpectedIntervals
-from dwac.encoders import Encoder, TabularEncoder
 from dwac.errors import EPSILON, InputError, ShapeError
+from dwac.estimator.base import DWACEstimator
 from dwac.estimator.containers import native
 from dwac.estimator.distribution import PredictedDistribution, as_numpy
-from dwac.estimator.fitting import Reading, grouped
 from dwac.estimator.intervals import IntervalCalibrations, calibrated, intervals
-from dwac.estimator.preparation import count, row_weights
+from dwac.estimator.observed import input_distances
+from dwac.estimator.preparation import count, read_groups, row_weights
 from dwac.estimator.readable import answered, require_some, warn_of
-from dwac.estimator.streaming import StreamingEstimator
-from dwac.estimator.targets import numbers, read_numbers
 from dwac.estimator.worth import Options, worth_of
 from dwac.explain import Explanations, NumberExplanation, explain_numbers
 from dwac.explain.many import ids_of
@@ -41,10 +39,9 @@ from dwac.explain.numbers import in_groups, unreadable_number
 from dwac.reference import ReferenceSet, VoteDistribution
 
 Floats = NDArray[np.float64]
-_STRATA = 20  # parts of the range that validation rows are spread over
 
 
-class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
+class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
     """A deep regressor whose every prediction is a weighted vote of training examples.
 
     Each training example votes for its own number with a weight that falls with distance. The votes are a whole
@@ -58,17 +55,11 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
     Args:
         average: what `predict` returns of the votes: their "mean", or their "median".
 
-    Attributes:
-        target_: how numbers were divided for training. encoder_, model_, references_, history_, validation_ids_,
-        calibration_ids_, private_: see `DWACClassifier`.
-
     >>> X = pd.DataFrame({"x": range(60)}, index=[f"row{i}" for i in range(60)])
     >>> reg = DWACRegressor(random_state=0, device="cpu").fit(X, 2.0 * X["x"])
     >>> bool(abs(reg.predict(X.iloc[[30]])[0] - 60) < 6)
     True
     """
-
-    _predicts_numbers = True
 
     def __init__(
         self,
@@ -156,28 +147,7 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
             within: (n,) hashable names. `predict_interval(…, within=…)` then has its guarantee within each group.
             ids: unique names of the rows; by default the index of a DataFrame or Series, else 0 … n-1.
         """
-        return self._fit(*self._received(X, y, ids), sample_weight, ids, within=within, groups=groups)
-
-    def _read_target(self, y: Any, n: int) -> Reading:
-        exact, names, single = read_numbers(y, n)
-        first = pd.Series(exact[:, 0]).rank(method="first").to_numpy()
-        strata = ((first - 1) * min(_STRATA, max(1, n // 5)) // n).astype(np.int64)
-        return Reading(exact, strata, lambda rows: numbers(exact[rows], names, single=single))
-
-    def _suited(self, encoder: Encoder) -> Encoder:
-        asked = isinstance(self.encoder, str) and self.encoder in ("auto", "tabular")
-        return TabularEncoder(network="numbers") if asked and encoder.kind == "tabular" else encoder
-
-    def _named(self) -> None:
-        """Numbers have no names."""
-
-    def _known(self, y: Any, n: int, *, strict: bool) -> tuple[NDArray[np.int64], Floats]:
-        del strict
-        exact = read_numbers(native(y, "y"), n)[0]
-        width = self.target_.table.shape[1]
-        if exact.shape[1] != width:
-            raise ShapeError(f"y must have {width} numbers per row, as in fit; got {exact.shape[1]}")
-        return self.target_.codes(exact), exact
+        return self._fit(X, y, sample_weight, ids, within, groups)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -197,10 +167,10 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         within: (n,) names of their groups, for intervals with a guarantee within each; those of `fit` are of other
         rows, and serve no longer. ids: as for `add_references`.
         """
-        check_is_fitted(self, "model_")
-        of_rows = None if within is None else grouped(within, pd.RangeIndex(count(self._checked(X))), "within")
+        groups = None if within is None else read_groups(within, pd.RangeIndex(count(self._read(X)[0])), "within")
         super().recalibrate(X, y, ids=ids)
-        self._within = None if of_rows is None else of_rows.set_axis(self.calibration_ids_)
+        if groups is not None:
+            self.fitted_ = replace(self.fitted_, within=groups.set_axis(self.calibration_ids_))
         return self
 
     # Predicting
@@ -210,14 +180,12 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
 
         A row that cannot be read, such as an empty text, has NaN, with a warning.
         """
-        rows, h = self._heard(X)
-        warn_of(rows.reasons)
-        found = np.asarray(self._averages(h))
-        full = np.full((len(rows.reasons), self.target_.table.shape[1]), np.nan)
-        full[rows.readable] = found
+        observed = self.observe(X)
+        warn_of(observed.reasons)
+        full = observed.spread(self.averages_of(observed.h), self.target_.table.shape[1:])
         return full[:, 0] if self.target_.single else full
 
-    def _averages(self, h: torch.Tensor) -> Floats:
+    def averages_of(self, h: torch.Tensor) -> Floats:
         """(n, T): what `predict` gives to rows with embeddings h (n, d)."""
         if self.average not in ("mean", "median"):  # set after fit
             raise InputError(f"average must be 'mean' or 'median'; got {self.average!r}")
@@ -232,10 +200,11 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
 
         In the order of `references_`. Voters that were added after `fit` have NaN: every network may know them.
         """
-        if self._folds is None or self.references_.voters.weighted:
+        folds, references = self._fitted.folds, self.references_
+        if folds is None or references.voters.weighted:
             return None
-        found = np.full((len(self.references_), self.target_.table.shape[1]), np.nan)
-        for rows, votes in self._folds.out_of_fold_votes(self.references_):
+        found = np.full((len(references), self.target_.table.shape[1]), np.nan)
+        for rows, votes in folds.out_of_fold_votes(references):
             found[rows] = self._average(votes)
         return found
 
@@ -249,10 +218,10 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
 
     def predict_distribution(self, X: Any) -> PredictedDistribution:
         """The distribution of the votes for each row: mean, quantiles, cdf and crps, computed when asked for."""
-        references = self.references_
-        rows, h = self._heard(X)
-        warn_of(rows.reasons)
-        return PredictedDistribution(copy(references), h, rows.readable, single=self.target_.single)
+        observed = self.observe(X)
+        warn_of(observed.reasons)
+        voters = copy(self.references_)
+        return PredictedDistribution(voters, observed.h, observed.readable, single=self.target_.single)
 
     def predict_quantiles(self, X: Any, levels: ArrayLike = (0.05, 0.25, 0.5, 0.75, 0.95)) -> Floats:
         """(n, Q), or (n, T, Q): quantiles of the votes. `predict_interval` has a guarantee, these have none."""
@@ -285,12 +254,12 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         as_frame: a DataFrame with the columns low and high, for each of several numbers, and the index of X.
         """
         epsilon = checks.epsilon(epsilon)
-        rows, h = self._heard(X)
-        warn_of(rows.reasons)
-        named = None if within is None else self._group_names(within, len(rows.reasons))
-        asked = None if named is None else [name for name, here in zip(named, rows.readable, strict=True) if here]
-        found = np.full((len(rows.reasons), self.target_.table.shape[1], 2), np.nan)
-        found[rows.readable] = self.intervals_of(h, epsilon, within=asked)
+        observed = self.observe(X)
+        warn_of(observed.reasons)
+        named = None if within is None else self._group_names(within, len(observed))
+        asked = None if named is None else [name for name, here in zip(named, observed.readable, strict=True) if here]
+        ends_of = self.intervals_of(observed.h, epsilon, within=asked)
+        found = observed.spread(ends_of, (self.target_.table.shape[1], 2))
         if not as_frame:
             return found[:, 0] if self.target_.single else found
         ends = ["low", "high"]
@@ -301,21 +270,21 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
     def intervals_of(self, h: torch.Tensor, epsilon: float, *, within: Sequence[Hashable] | None = None) -> Floats:
         """(n, T, 2): the intervals of rows with embeddings h (n, d) that are already computed."""
         calibrations = self._calibration(by_group=within is not None)
-        return intervals(self.references_, h, calibrations, epsilon, self._folds, within)
+        return intervals(self.references_, h, calibrations, epsilon, self._fitted.folds, within)
 
     def _calibration(self, *, by_group: bool = False) -> IntervalCalibrations:
         """The calibration of each number, against the references as they are now."""
-        rows = self._calibration_rows
-        within = self._within.reindex(rows.ids).tolist() if by_group and self._within is not None else None
+        fitted = self._fitted
+        rows, groups = fitted.calibration, fitted.within if by_group else None
 
         def compute() -> IntervalCalibrations:
-            return calibrated(self.references_, rows, self._folds, within)
+            within = None if groups is None else groups.reindex(rows.ids).tolist()
+            return calibrated(fitted.references, rows, fitted.folds, within)
 
-        found: IntervalCalibrations = self._calibrated_with((by_group,), compute)
-        return found
+        return fitted.derive(("intervals", by_group), compute)
 
     def _group_names(self, within: Iterable[Hashable], n: int) -> list[Hashable]:
-        if self._within is None:
+        if self._fitted.within is None:
             raise InputError(
                 "intervals by group need the groups of the calibration rows; fit with within=…, or, after "
                 "recalibration, recalibrate with within=…"
@@ -328,20 +297,20 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
     def expected_intervals(self, epsilon: float = EPSILON) -> ExpectedIntervals:
         """What intervals at `epsilon` will be like: how far coverage may be from 1 - ε by chance; `str` says it."""
         found = self._calibration()[0].expected(epsilon)
-        return found if self._n_groups is None else found.of_groups(self._n_groups)
+        n_groups = self._fitted.n_groups
+        return found if n_groups is None else found.of_groups(n_groups)
 
     def typicality(self, X: Any) -> Floats:
         """(n,): the share of calibration rows at least as unlike the voters as each row; near 0: unlike anything seen.
 
         At most a share δ of rows like those of fit have a typicality of at most δ. A row that cannot be read has NaN.
         """
-        check_is_fitted(self, "model_")
-        self._calibration_rows.require()
-        rows, h = self._heard(X)
-        found = np.full(len(rows.reasons), np.nan)
-        if rows.inputs:
-            found[rows.readable] = self._typicality(self._novelty_of(h, rows.inputs), private=self.private_)
-        return found
+        fitted = self._fitted
+        fitted.calibration.require()
+        observed = self.observe(X)
+        novelty = observed.novelty[observed.readable]
+        found = fitted.typicality(novelty, private=fitted.private) if len(novelty) else None
+        return observed.spread(found, ())
 
     # Worth
 
@@ -383,26 +352,25 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
         private: give rounded numbers only; no training id, record, distance or number. By default for a model that was
         saved without its training examples. See `dwac.explain.privacy`.
         """
-        references = self.references_
+        fitted = self._fitted
         k, epsilon = checks.positive_int(k, "k"), checks.epsilon(epsilon)
-        private = self.private_ if private is None else private
-        rows, h = self._heard(X, private=private)
-        found: Iterator[NumberExplanation] = iter([])
-        if rows.inputs:
-            novelty, shown = self._novelty_of(h, rows.inputs), self._shown(rows.X, rows.unknown[rows.readable])
-            found = iter(
-                self.explain_of(h, k, epsilon=epsilon, private=private, shown=shown, X=rows.X, novelty=novelty)
-            )
+        private = fitted.private if private is None else private
+        observed = self.observe(X, private=private)
+        explained: Iterator[NumberExplanation] = iter([])
+        if len(observed.h):
+            given = {"private": private, "shown": observed.shown(), "X": observed.rows.X}
+            novelty = observed.novelty[observed.readable]
+            explained = iter(self.explain_of(observed.h, k, epsilon=epsilon, novelty=novelty, **given))
         unread = partial(
             unreadable_number,
-            references=references,
-            names=tuple(self.target_.names),
+            references=fitted.references,
+            names=tuple(fitted.target.names),
             average=self.average,
-            single=self.target_.single,
+            single=fitted.target.single,
             private=private,
         )
-        explained = [next(found) if why is None else unread(why) for why in rows.reasons]
-        return Explanations(explained, ids_of(X, len(explained)))
+        found = [next(explained) if why is None else unread(why) for why in observed.reasons]
+        return Explanations(found, ids_of(X, len(found)))
 
     def explain_of(
         self,
@@ -421,38 +389,36 @@ class DWACRegressor(RegressorMixin, StreamingEstimator):  # type: ignore[misc]
 
         descriptions: of the groups of `dwac.explain.numbers.in_groups(references)`; found here by default.
         """
-        private = self.private_ if private is None else private
-        voters = self.references_ if references is None else references
+        fitted = self._fitted
+        private = fitted.private if private is None else private
+        voters = fitted.references if references is None else references
         h = torch.as_tensor(h, device=voters.embeddings.device)
-        calibrated = len(self._calibration_rows.ids) > 0
+        calibrated, target = fitted.calibrated, fitted.target
         return explain_numbers(
             voters,
             h,
             k=k,
-            intervals=intervals(voters, h, self._calibration(), epsilon, self._folds, None) if calibrated else None,
+            intervals=intervals(voters, h, self._calibration(), epsilon, fitted.folds, None) if calibrated else None,
             epsilon=epsilon,
             guarantee=self._guarantee(epsilon) if calibrated else None,
-            typicality=self._typicality(novelty, private=private) if novelty is not None and calibrated else None,
-            names=self.target_.names.tolist(),
-            single=self.target_.single,
+            typicality=fitted.typicality(novelty, private=private) if novelty is not None and calibrated else None,
+            names=target.names.tolist(),
+            single=target.single,
             average=self.average,
-            records=self.examples_,
+            records=fitted.examples,
             private=private,
             shown=shown,
-            alike=partial(self._differences, X) if X is not None and self._comparable and not private else None,
-            descriptions=None if private else descriptions or self._describe_groups(voters),
-            agreement=self.agreement_,
+            alike=None if X is None or private else input_distances(fitted, X),
+            descriptions=None if private else descriptions or self.describe_groups(voters),
+            agreement=fitted.agreement,
         )
 
-    def _describe_groups(self, references: ReferenceSet) -> list[str | None] | None:
-        """What sets the groups of an explanation apart: found once, until there are other groups."""
+    def describe_groups(self, references: ReferenceSet) -> list[str | None] | None:
+        """What sets the groups of `dwac.explain.numbers.in_groups(references)` apart, in words."""
         grouped = in_groups(references)
-        known: Any = self.__dict__.get("_described_groups")
-        if known is None or known[0] is not grouped.groups:
-            known = grouped.groups, self._describe(grouped)
-            self._described_groups = known
-        found: list[str | None] | None = known[1]
-        return found
+        return self._fitted.derive(
+            ("descriptions", id(grouped.groups)), lambda: (grouped.groups, self._fitted.describe(grouped))
+        )[1]
 
     def _guarantee(self, epsilon: float) -> float:
         """The coverage that intervals have at least in theory, on average."""

@@ -1,8 +1,8 @@
-"""Checks of the estimator's settings: everything that can be checked before seeing the data."""
+"""The settings of an estimator as a value, and everything about them that can be checked before seeing the data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -41,68 +41,111 @@ _WHOLE = ("epochs", "batch_size", "patience", "embedding_size", "ensemble_size")
 _RATES = ("learning_rate", "weight_decay", "penalty", "auxiliary_weight")
 
 
-def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raise an error that names the first invalid setting."""
-    get_kernel(settings["kernel"])
-    for name, choices in _CHOICES.items():
-        if name in settings and not any(
-            type(settings[name]) is type(choice) and settings[name] == choice for choice in choices
-        ):
-            raise InputError(f"{name} must be {' or '.join(map(repr, choices))}; got {settings[name]!r}")
-    for name in _WHOLE:
-        if settings[name] is not None:  # in a batch of one there is nobody to vote
-            checks.positive_int(settings[name], name, minimum=2 if name == "batch_size" else int(name != "patience"))
-    for name in _RATES:
-        if settings.get(name) is not None:
-            _check_rate(name, settings[name])
-    if settings["voters"] not in (None, "all", "auto"):
-        if isinstance(settings["voters"], str):
-            raise InputError(f"voters must be 'all', 'auto' or a whole number; got {settings['voters']!r}")
-        checks.positive_int(settings["voters"], "voters")
-    if settings["shards"] is not None:
-        _check_shards(settings)
-    if settings["checkpoint"] is not None:
-        _check_checkpoint(settings["checkpoint"], settings["random_state"])
-    device_of(settings["device"])
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """The settings of `DWACClassifier` or `DWACRegressor`; those that one of them does not have are as by default."""
+
+    regression: bool  # whether numbers are predicted
+    encoder: Any = "auto"
+    kernel: str = "gaussian"
+    embedding_size: int | None = None
+    ensemble_size: int | None = None
+    shards: int | None = None
+    penalty: float | None = None
+    auxiliary_weight: float | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    weight_decay: float | None = None
+    patience: int | None = None
+    validation_size: float | None = None
+    calibration_size: float | None = None
+    cross_fit: bool | str = "auto"
+    nonconformity: str = "auto"
+    ordered: bool | str = "auto"
+    class_conditional: bool = False
+    class_weight: Any = None
+    average: str = "mean"
+    rescale: bool = True
+    raw_features: bool = True
+    look_alikes: bool = True
+    unknown: str = "atypical"
+    voters: str | int | None = None
+    mixed_precision: bool | str = "auto"
+    compiled: bool | str = "auto"
+    checkpoint: str | PathLike[str] | None = None
+    device: str = "auto"
+    random_state: Any = None
+    verbose: bool | str = "auto"
+
+    def or_recipe(self, name: str, encoder: Encoder) -> Any:
+        """A setting, or where it was left at None what the encoder's recipe says."""
+        value = getattr(self, name)
+        return getattr(encoder.recipe, name) if value is None else value
+
+    def check(self) -> None:
+        """Raise an error that names the first invalid setting."""
+        get_kernel(self.kernel)
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if not any(type(value) is type(choice) and value == choice for choice in choices):
+                raise InputError(f"{name} must be {' or '.join(map(repr, choices))}; got {value!r}")
+        for name in _WHOLE:
+            if (value := getattr(self, name)) is not None:  # in a batch of one there is nobody to vote
+                checks.positive_int(value, name, minimum=2 if name == "batch_size" else int(name != "patience"))
+        for name in _RATES:
+            if (value := getattr(self, name)) is not None:
+                _check_rate(name, value)
+        if self.voters not in (None, "all", "auto"):
+            if isinstance(self.voters, str):
+                raise InputError(f"voters must be 'all', 'auto' or a whole number; got {self.voters!r}")
+            checks.positive_int(self.voters, "voters")
+        if self.shards is not None:
+            _check_shards(self)
+        if self.checkpoint is not None:
+            _check_checkpoint(self.checkpoint, self.random_state)
+        device_of(self.device)
 
 
-def _check_shards(settings: Mapping[str, Any]) -> None:
+NAMES = frozenset(field.name for field in fields(Settings)) - {"regression"}
+
+
+def _check_shards(settings: Settings) -> None:
     """Refuse what would let rows of one shard reach the network of another, or depends on how many rows there are."""
-    checks.positive_int(settings["shards"], "shards", minimum=2)
-    wrong = [name for name in ("ensemble_size", "checkpoint") if settings[name] is not None]
-    wrong += ["cross_fit"] * (settings["cross_fit"] is True) + ["voters"] * (settings["voters"] not in (None, "all"))
+    checks.positive_int(settings.shards or 0, "shards", minimum=2)
+    wrong = [name for name in ("ensemble_size", "checkpoint") if getattr(settings, name) is not None]
+    wrong += ["cross_fit"] * (settings.cross_fit is True) + ["voters"] * (settings.voters not in (None, "all"))
     if wrong:
         raise InputError(
-            f"with shards, {wrong[0]} must be left out; got {settings[wrong[0]]!r}; each shard has one network"
+            f"with shards, {wrong[0]} must be left out; got {getattr(settings, wrong[0])!r}; each shard has one network"
         )
-    sizes = {name: settings[name] for name in ("validation_size", "calibration_size") if settings[name] is not None}
+    sizes = {"validation_size": settings.validation_size, "calibration_size": settings.calibration_size}
+    sizes = {name: size for name, size in sizes.items() if size is not None}
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int | float | np.number) or not 0 <= size < 1:
             raise InputError(
                 f"with shards, {name} must be a share in [0, 1); got {size!r}; a number of rows would make the part of "
                 "one row depend on the others"
             )
-    if sum(sizes.values()) >= 1:
+    if sum(size for size in sizes.values() if size is not None) >= 1:
         raise InputError("with shards, validation_size and calibration_size must leave rows to train on")
 
 
-def cross_fitted(settings: Mapping[str, Any], encoder: Encoder, n: int, columns: int) -> bool:
+def cross_fitted(settings: Settings, encoder: Encoder, n: int, columns: int) -> bool:
     """Whether n rows of so many columns are cross-fitted; cross_fit=True raises an error that says why they cannot be.
 
     "auto" leaves alone whoever says how to train: it applies to default settings.
     """
-    asked = settings["cross_fit"]
+    asked = settings.cross_fit
     if asked is False:
         return False
-    table = (
-        settings["encoder"] in ("auto", "tabular", "tabular:wide") if isinstance(settings["encoder"], str) else False
-    )
-    given = [name for name in _OTHER_WAYS if settings.get(name) is not None]
+    table = isinstance(settings.encoder, str) and settings.encoder in ("auto", "tabular", "tabular:wide")
+    given = [name for name in _OTHER_WAYS if getattr(settings, name) is not None]
     wrong = ""
     if encoder.kind != "tabular" or not table:
-        wrong = f"a table with encoder='auto' or 'tabular'; got {settings['encoder']!r:.80} for {encoder.kind} data"
+        wrong = f"a table with encoder='auto' or 'tabular'; got {settings.encoder!r:.80} for {encoder.kind} data"
     elif given:
-        wrong = f"no settings of other ways to train; got {given[0]}={settings[given[0]]!r}"
+        wrong = f"no settings of other ways to train; got {given[0]}={getattr(settings, given[0])!r}"
     elif n < FEWEST:
         wrong = f"at least {FEWEST} rows; got {n}"
     elif columns > _COLUMNS:

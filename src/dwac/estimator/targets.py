@@ -26,6 +26,8 @@ from torch import Tensor
 
 from dwac import _checks as checks
 from dwac.errors import LabelError, NonFiniteError, ShapeError
+from dwac.estimator.containers import native
+from dwac.estimator.preparation import encode_known
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -203,6 +205,20 @@ def _scaled(values: Floats, among: Floats) -> Floats:
 
 
 # Reading y
+
+
+def read_known(target: Target, y: Any, n: int, *, strict: bool) -> tuple[Ints, Floats]:
+    """(codes (n,), exact (n, T)) of the outcomes of n new rows; if not `strict`, an unknown outcome has code -1."""
+    y = native(y, "y")
+    if target.kind == NUMBERS:
+        exact, width = read_numbers(y, n)[0], target.table.shape[1]
+        if exact.shape[1] != width:
+            raise ShapeError(f"y must have {width} numbers per row, as in fit; got {exact.shape[1]}")
+        return target.codes(exact), exact
+    if target.kind == LABELS:
+        table = read_labels(y, n, target.names, listed=target.listed)[0]
+        return target.codes(table), table
+    return encode_known(y, n, target.names, strict=strict), np.zeros((n, 0))
 
 
 def read_numbers(y: Any, n: int) -> tuple[Floats, list[Any], bool]:

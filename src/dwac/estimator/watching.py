@@ -1,6 +1,6 @@
 """What a monitor sees of rows: one pass through the model gives the predictions and the scores that are watched.
 
-observed = observe(clf, X)
+observed = clf.observe(X)
 predictions_from(clf, observed, private=False)   # as `dwac.estimator.evaluation.predict(clf, X)`
 model_scores(clf, observed)                      # {"novelty": (n,), …}, to be compared with `calibration_scores(clf)`
 
@@ -11,7 +11,7 @@ the rows of fold f, which that model has not seen either, and with no others.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,12 @@ import torch
 from numpy.typing import NDArray
 
 from dwac.encoders import TabularEncoder
-from dwac.estimator.base import Evidence
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.evaluation.classes import predictions_of
 from dwac.estimator.evaluation.labels import label_predictions_of
 from dwac.estimator.evaluation.numbers import number_predictions_of
-from dwac.estimator.readable import Sifted, unmasked
+from dwac.estimator.observed import Observed
+from dwac.estimator.readable import unmasked
 from dwac.estimator.regressor import DWACRegressor
 from dwac.estimator.several import label_probabilities
 from dwac.estimator.targets import CLASSES, LABELS, NUMBERS
@@ -37,56 +37,38 @@ Model = DWACClassifier | DWACRegressor
 NOVELTY, CERTAINTY, PREDICTION = "typicality", "certainty", "prediction"
 
 
-@dataclass(frozen=True, eq=False)
-class Observed:
-    """n rows, the embeddings of those that could be read, and all that the model says of them."""
-
-    rows: Sifted
-    h: torch.Tensor
-    evidence: Evidence
-
-    def __len__(self) -> int:
-        return len(self.rows.reasons)
-
-
-def observe(clf: Model, X: Any, *, private: bool | None = None) -> Observed:
-    """Pass the rows of X through the model once."""
-    rows, h = clf._heard(X, private=private)
-    return Observed(rows, h, clf._evidence_of(rows, h, novelty=True, folds=True))
-
-
 def predictions_from(clf: Any, observed: Observed, *, private: bool) -> Any:
     """The predictions for these rows, as `predict` in `dwac.estimator.evaluation` gives them."""
-    found = observed.evidence
     if clf.target_.kind == NUMBERS:
-        strange = None if found.novelty is None else found.novelty[observed.rows.readable]
-        predicted: Any = number_predictions_of(clf, found.reasons, observed.h, strange, private=private)
+        novelty = observed.novelty[observed.readable]
+        predicted: Any = number_predictions_of(clf, observed.reasons, observed.h, novelty, private=private)
     else:
         several = clf.target_.kind == LABELS
-        predicted = (label_predictions_of if several else predictions_of)(clf, *found, private=private)
-    return replace(predicted, unknown=clf._notes_of(observed.rows))
+        predicted = (label_predictions_of if several else predictions_of)(clf, *observed.evidence(), private=private)
+    return replace(predicted, unknown=observed.notes)
 
 
 def model_scores(clf: Model, observed: Observed) -> dict[str, Floats]:
     """By name, the scores of rows: (n,), or by fold (n, F); inf for rows that could not be read."""
-    found = observed.evidence
-    scores = votes_scores(clf, unmasked(found.votes if found.fold_votes is None else found.fold_votes))
+    scores = votes_scores(clf, unmasked(observed.votes if observed.fold_votes is None else observed.fold_votes))
     for each in scores.values():
-        each[~observed.rows.readable] = np.inf
-    return scores if found.novelty is None else {NOVELTY: found.novelty, **scores}
+        each[~observed.readable] = np.inf
+    return {NOVELTY: observed.novelty, **scores}
 
 
 def calibration_scores(clf: Model) -> dict[str, Floats]:
     """The same of the calibration rows, (n_cal,) each; of a cross-fitted model each by the model without its fold."""
-    rows = clf._calibration_rows
-    if len(rows.y) == 0:
+    fitted = clf.fitted_
+    if not fitted.calibrated:
         return {}
-    return {NOVELTY: clf._calibration_novelty(), **votes_scores(clf, clf._judge_rows(clf.references_, rows.h))}
+    votes = fitted.judge(fitted.references, fitted.calibration.h)
+    return {NOVELTY: fitted.calibration_novelty(), **votes_scores(clf, votes)}
 
 
 def calibration_folds(clf: Model) -> Ints | None:
     """(n_cal,): the fold of each calibration row; None for a model that is not cross-fitted."""
-    return None if clf._folds is None else np.maximum(clf._folds.numbers(clf.calibration_ids_), 0)
+    folds = clf.fitted_.folds
+    return None if folds is None else np.maximum(folds.numbers(clf.calibration_ids_), 0)
 
 
 def votes_scores(clf: Model, votes: Floats) -> dict[str, Floats]:
@@ -109,7 +91,7 @@ def votes_scores(clf: Model, votes: Floats) -> dict[str, Floats]:
 
 def training_rows(clf: Model, most: int, seed: int) -> Any:
     """At most so many training rows, drawn at random, as a frame; None if the model does not have (all of) them."""
-    if not isinstance(clf.encoder_, TabularEncoder) or clf._alone:
+    if not isinstance(clf.encoder_, TabularEncoder) or clf.fitted_.alone:
         return None
     ids = (clf.references_.members or clf.references_).voters.ids
     some = np.random.default_rng(seed).permutation(len(ids))[:most]
@@ -127,7 +109,7 @@ def nearest_groups(clf: Model, h: torch.Tensor, *, own: bool = False) -> Ints:
 
 def calibration_groups(clf: Model) -> Ints:
     """The same of the calibration rows."""
-    return nearest_groups(clf, clf.calibration_h_, own=clf._folds is not None)
+    return nearest_groups(clf, clf.calibration_h_, own=clf.cross_fitted_)
 
 
 # Which model it is
@@ -135,7 +117,7 @@ def calibration_groups(clf: Model) -> Ints:
 
 def version_of(clf: Model) -> tuple[Any, ...]:
     """Objects that are others after an edit or a recalibration; compare them by identity."""
-    return clf.model_, clf.references_.voters, clf._calibration_rows
+    return clf.model_, clf.references_.voters, clf.fitted_.calibration
 
 
 def fingerprint(clf: Model) -> str:

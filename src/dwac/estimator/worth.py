@@ -17,10 +17,10 @@ from torch import Tensor
 
 from dwac import worth
 from dwac.errors import IdError, InputError, LabelError, PrivacyError, ShapeError
-from dwac.estimator.base import Voting
+from dwac.estimator.base import DWACEstimator
 from dwac.estimator.preparation import count, row_ids
 from dwac.estimator.readable import Partial, warn_of
-from dwac.estimator.targets import LABELS, NUMBERS
+from dwac.estimator.targets import LABELS, NUMBERS, read_known
 from dwac.reference import ReferenceSet
 from dwac.training.progress import rows_bar
 from dwac.worth import Values
@@ -53,7 +53,7 @@ class Options(NamedTuple):
 
 
 def worth_of(
-    model: Voting,
+    model: DWACEstimator,
     X: Any,
     y: Any,
     options: Options,
@@ -63,14 +63,14 @@ def worth_of(
     show: bool | str = "auto",
 ) -> pd.DataFrame:
     """The table of `DWACClassifier.worth` and `DWACRegressor.worth`."""
-    check_is_fitted(model, "model_")
+    check_is_fitted(model, "fitted_")
     if model.private_:
         raise PrivacyError("a private model shows nothing of single training examples; ask the model it was saved from")
     return worth_by(model, _judges(model, X, y, ids), options, groups=groups, show=show)
 
 
 def worth_by(
-    model: Voting, judges: Judges, options: Options, *, groups: Any = None, show: bool | str = False
+    model: DWACEstimator, judges: Judges, options: Options, *, groups: Any = None, show: bool | str = False
 ) -> pd.DataFrame:
     """The same for rows that are embedded already."""
     references = model.references_
@@ -98,7 +98,7 @@ def worth_by(
     return table
 
 
-def scores_of(model: Voting, judges: Judges) -> Floats:
+def scores_of(model: DWACEstimator, judges: Judges) -> Floats:
     """(n,): what the whole vote is worth for each row: P of the true label, that a label is as it is on average, or the
     squared error, negative, in units of the variance. Leave-one-out is by how much its mean would fall.
     """
@@ -112,29 +112,25 @@ def scores_of(model: Voting, judges: Judges) -> Floats:
     return np.asarray((-means.square() if squared else means).mean(dim=0).cpu().numpy())
 
 
-def _judges(model: Voting, X: Any, y: Any, ids: Iterable[Hashable] | None) -> Judges:
-    rows = model._sift(X)
-    n = len(rows.reasons)
-    h = torch.zeros(0, model.references_.embeddings.shape[1])
-    if rows.inputs:
-        rows, h = model._embedded(rows)
-    warn_of(rows.reasons, _UNREAD)
-    codes, exact = model._known(y, n, strict=False)
-    own = np.full(n, -1)
+def _judges(model: DWACEstimator, X: Any, y: Any, ids: Iterable[Hashable] | None) -> Judges:
+    observed = model.observe(X)
+    warn_of(observed.reasons, _UNREAD)
+    codes, exact = read_known(model.target_, y, len(observed), strict=False)
+    own = np.full(len(observed), -1)
     if ids is not None:
         whole = X.X if isinstance(X, Partial) else X
         own = model.references_.voters.ids.get_indexer(row_ids(whole, ids, count(whole)))
-    kept = rows.readable
+    kept = observed.readable
     if not kept.any():
         raise InputError("X must have at least one row that can be read; got none")
-    return Judges(h, codes[kept], exact[kept], own[kept])
+    return Judges(observed.h, codes[kept], exact[kept], own[kept])
 
 
 Game = Callable[[Tensor, slice, Tensor | None, int], Values]
 Says = Callable[[slice], list[Tensor]]  # (b, m) of some rows: what each voter says, as the mean of the vote counts it
 
 
-def _says(model: Voting, references: ReferenceSet, judges: Judges, label: Any = None) -> Says:
+def _says(model: DWACEstimator, references: ReferenceSet, judges: Judges, label: Any = None) -> Says:
     """1 for the true label; the share of labels that are as they are; or how far each number is from the true one."""
     device = references.labels.device
     if model.target_.kind == NUMBERS:
@@ -155,7 +151,7 @@ def _says(model: Voting, references: ReferenceSet, judges: Judges, label: Any = 
     return lambda rows: [(references.labels == truths[rows, None]).double()]
 
 
-def _labels(model: Voting, label: Any) -> Any:
+def _labels(model: DWACEstimator, label: Any) -> Any:
     """Which columns of the labels are asked about: one, or all."""
     if label is None:
         return slice(None)
@@ -165,7 +161,7 @@ def _labels(model: Voting, label: Any) -> Any:
     return place
 
 
-def _game(model: Voting, references: ReferenceSet, judges: Judges, options: Options) -> Game:
+def _game(model: DWACEstimator, references: ReferenceSet, judges: Judges, options: Options) -> Game:
     """Values of voters, or of groups of them, for a block of rows."""
     if options.method not in worth.METHODS:
         raise InputError(f"method must be one of {', '.join(worth.METHODS)}; got {options.method!r}")
@@ -174,10 +170,10 @@ def _game(model: Voting, references: ReferenceSet, judges: Judges, options: Opti
     return of(model, references, judges, options)
 
 
-def _classes(model: Voting, references: ReferenceSet, judges: Judges, options: Options) -> Game:
+def _classes(model: DWACEstimator, references: ReferenceSet, judges: Judges, options: Options) -> Game:
     device = references.labels.device
     given: dict[str, Any] = {"method": options.method, "tolerance": options.tolerance}
-    prior = torch.as_tensor(np.exp(model._log_shares()), device=device)
+    prior = torch.as_tensor(np.exp(model.fitted_.log_shares()), device=device)
     truths = torch.as_tensor(judges.codes, device=device)
     says = _says(model, references, judges)
 
@@ -193,7 +189,7 @@ def _classes(model: Voting, references: ReferenceSet, judges: Judges, options: O
     return game
 
 
-def _several(model: Voting, references: ReferenceSet, judges: Judges, options: Options) -> Game:
+def _several(model: DWACEstimator, references: ReferenceSet, judges: Judges, options: Options) -> Game:
     """Of several labels: the probability that a label is as it is, averaged over labels, or of one label alone."""
     if options.utility != "probability":
         raise InputError(f"utility must be 'probability' for several labels; got {options.utility!r}")
@@ -212,7 +208,7 @@ def _several(model: Voting, references: ReferenceSet, judges: Judges, options: O
     return game
 
 
-def _numbers(model: Voting, references: ReferenceSet, judges: Judges, options: Options) -> Game:
+def _numbers(model: DWACEstimator, references: ReferenceSet, judges: Judges, options: Options) -> Game:
     """Of numbers: the squared error of the voters' mean, in units of their variance, averaged over several numbers."""
     assert references.targets is not None
     votes = references.weights * references.class_weights[references.labels.cpu().numpy()]
@@ -230,7 +226,7 @@ def _numbers(model: Voting, references: ReferenceSet, judges: Judges, options: O
     return game
 
 
-def kept_column(model: Voting, column: str, name: str = "groups") -> pd.Series[Any]:
+def kept_column(model: DWACEstimator, column: str, name: str = "groups") -> pd.Series[Any]:
     """A column of the training examples that the model holds, by id; missing values are a group of their own.
 
     name: of the argument, for errors.
@@ -244,7 +240,7 @@ def kept_column(model: Voting, column: str, name: str = "groups") -> pd.Series[A
     return _or_missing(frame[names[column]].reindex(model.references_.voters.ids).astype(object))
 
 
-def _grouped(groups: Any, model: Voting) -> pd.Series[Any]:
+def _grouped(groups: Any, model: DWACEstimator) -> pd.Series[Any]:
     """(m,): the group of each voter, given by id, by the name of a column, or in the order of the voters."""
     references = model.references_
     groups = kept_column(model, groups) if isinstance(groups, str) else groups
@@ -285,7 +281,7 @@ def _relative(values: Floats, peers: Ints) -> Floats:
     return np.where(spread > small, apart / np.maximum(spread, small or 1.0), 0.0)
 
 
-def _peers(model: Voting, references: ReferenceSet) -> Ints:
+def _peers(model: DWACEstimator, references: ReferenceSet) -> Ints:
     """(m,): whom each voter is compared with: those of its class or with its labels; of numbers, those of its fifth.
 
     A vote for what is rare among the judges is wrong for most of them. So a whole class may be worth less than 0, which
@@ -304,7 +300,7 @@ def _apart(name: str) -> str:
     return f"{name}_target" if name in _COLUMNS else name
 
 
-def _outcomes(model: Voting, references: ReferenceSet) -> dict[str, Any]:
+def _outcomes(model: DWACEstimator, references: ReferenceSet) -> dict[str, Any]:
     """What each voter votes for, and how many it stands for, if there are such."""
     found: dict[str, Any] = {}
     if model.target_.kind == NUMBERS:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dwac import _checks as checks
 from dwac.errors import InputError, StorageError
 from dwac.estimator import watching
+from dwac.estimator.observed import Observed
 from dwac.estimator.preparation import count
 from dwac.estimator.readable import Partial
 from dwac.monitoring.gauges import Change, changes
@@ -104,12 +105,12 @@ class Monitor:
         if not isinstance(X, Partial) and _is_empty(X) and (ids is None or len(ids) == 0):
             return self.state
         # Each row is judged by itself, so that the size of the batch makes no difference.
-        observed = watching.observe(self.clf, X if isinstance(X, Partial) else Partial(X, {}))
+        observed = self.clf.observe(X if isinstance(X, Partial) else Partial(X, {}))
         return self.observe(observed, watching.predictions_from(self.clf, observed, private=False), ids)
 
     def observe(
         self,
-        observed: watching.Observed,
+        observed: Observed,
         predicted: Any,
         ids: Sequence[Hashable] | None = None,
         now: float | None = None,

@@ -20,6 +20,7 @@ from dwac import _checks as checks
 from dwac.encoders import TabularEncoder
 from dwac.errors import CalibrationError, InputError
 from dwac.estimator import watching
+from dwac.estimator.observed import Observed
 from dwac.estimator.targets import CLASSES
 from dwac.explain import privacy
 from dwac.monitoring import gauges as measures
@@ -159,14 +160,14 @@ class Sources:
 
     # Rows
 
-    def frame(self, observed: watching.Observed) -> pd.DataFrame | None:
+    def frame(self, observed: Observed) -> pd.DataFrame | None:
         """The readable rows as a table, if columns are watched."""
         if not self._columns or not observed.rows.readable.any():
             return None
         assert isinstance(self.clf.encoder_, TabularEncoder)
         return self.clf.encoder_.records(observed.rows.X).reset_index(drop=True)
 
-    def scores(self, observed: watching.Observed, frame: pd.DataFrame | None) -> list[Floats]:
+    def scores(self, observed: Observed, frame: pd.DataFrame | None) -> list[Floats]:
         """D scores (n,), one for each player; inf for rows that could not be read."""
         by_name, found = watching.model_scores(self.clf, observed), []
         for player in self.watched:
@@ -180,7 +181,7 @@ class Sources:
             found.append(values)
         return found
 
-    def seen(self, observed: watching.Observed, frame: pd.DataFrame | None) -> Seen:
+    def seen(self, observed: Observed, frame: pd.DataFrame | None) -> Seen:
         """What there is to count of the rows that could be read; `values` finds the rest, for many rows at once."""
         columns: list[Any] = []
         for column in self._columns:
@@ -188,7 +189,7 @@ class Sources:
                 break
             series, numeric = frame[column.name], column.kind != "categorical"
             columns.append(measures.column_numbers(series, column.name, column.kind) if numeric else series.tolist())
-        return Seen(columns, observed.evidence.votes[observed.rows.readable], observed.h)
+        return Seen(columns, observed.votes[observed.readable], observed.h)
 
     def values(self, seen: Sequence[Seen]) -> list[Any]:
         """For each gauge, what it counts of these rows."""

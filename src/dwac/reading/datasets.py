@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dwac._checks import listed
 from dwac.errors import InputError
-from dwac.estimator.streams import Chunk, Roles, Stream, open_dataset, stream_of
+from dwac.estimator.fit.streams import Chunk, Roles, Stream, open_dataset, stream_of
 from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED
 from dwac.reading.roles import check_columns, looks_like_text
 from dwac.reading.rows import Columns, Rows

@@ -63,7 +63,7 @@ def load(
     clf, path = load_estimator(folder, device=device, expect=expect), Path(folder) / COLUMNS
     if unknown is not None:
         clf.set_params(unknown=unknown)
-        clf._check_settings()
+        clf.check_settings()
     if not path.exists():
         return Model(clf)
     try:

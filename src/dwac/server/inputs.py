@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dwac._checks import listed
 from dwac.encoders import Encoder, ImageEncoder, ModuleEncoder, TabularEncoder
 from dwac.errors import InputError, NonFiniteError, ShapeError
-from dwac.estimator.base import Voting
+from dwac.estimator.base import DWACEstimator
 from dwac.estimator.readable import Partial
 from dwac.server.limits import Limits
 
@@ -73,7 +73,7 @@ class Reader(ABC):
         return None
 
 
-def reader_of(model: Voting, limits: Limits, *, private: bool = False) -> Reader:
+def reader_of(model: DWACEstimator, limits: Limits, *, private: bool = False) -> Reader:
     """The reader for a model's data; a private one reveals no value of a training row."""
     encoder: Encoder = model.encoder_
     match encoder:

@@ -117,8 +117,8 @@ class Predictions(Answers):
 
 def predict_classes(clf: DWACClassifier, X: Any, *, private: bool) -> Predictions:
     """The classifier's predictions for X; rows that cannot be read are flagged. private: round the numbers."""
-    unknown, evidence = clf._observed(X, private=private)
-    return replace(predictions_of(clf, *evidence, private=private), unknown=unknown)
+    observed = clf.observe(X, private=private)
+    return replace(predictions_of(clf, *observed.evidence(), private=private), unknown=observed.notes)
 
 
 def predictions_of(
@@ -131,7 +131,7 @@ def predictions_of(
     private: bool,
 ) -> Predictions:
     """The same from existing evidence: votes (n, K), novelty, and votes by fold."""
-    calibrated = len(clf.calibration_y_) > 0
+    calibrated = clf.fitted_.calibrated
     trust = clf.conformal_of(log_class_weights, reasons, novelty, fold_votes, private=private) if calibrated else None
     ordered = clf.target_.kind == ORDERED
     return Predictions(log_class_weights, clf.classes_, trust, reasons, private, ordered)

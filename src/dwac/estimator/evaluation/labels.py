@@ -100,8 +100,8 @@ class LabelPredictions(Answers):
 
 def predict_labels(clf: DWACClassifier, X: Any, *, private: bool) -> LabelPredictions:
     """The classifier's predictions for X; rows that cannot be read are flagged. private: round the numbers."""
-    unknown, evidence = clf._observed(X, private=private)
-    return replace(label_predictions_of(clf, *evidence, private=private), unknown=unknown)
+    observed = clf.observe(X, private=private)
+    return replace(label_predictions_of(clf, *observed.evidence(), private=private), unknown=observed.notes)
 
 
 def label_predictions_of(

@@ -152,10 +152,10 @@ class NumberPredictions(Answers):
 
 def predict_numbers(reg: DWACRegressor, X: Any, *, private: bool) -> NumberPredictions:
     """The regressor's predictions for X; rows that cannot be read are flagged. private: round the numbers."""
-    rows, h = reg._heard(X, private=private)
-    novelty = reg._novelty_of(h, rows.inputs) if len(reg.calibration_y_) and rows.inputs else None
-    found = number_predictions_of(reg, rows.reasons, h, novelty, private=private)
-    return replace(found, unknown=reg._notes_of(rows))
+    observed = reg.observe(X, private=private)
+    novelty = observed.novelty[observed.readable] if reg.fitted_.calibrated else None
+    found = number_predictions_of(reg, observed.reasons, observed.h, novelty, private=private)
+    return replace(found, unknown=observed.notes)
 
 
 def number_predictions_of(
@@ -163,11 +163,11 @@ def number_predictions_of(
 ) -> NumberPredictions:
     """The same from the embeddings (r, d) and the novelty (r,), or by fold (r, F), of the rows that can be read."""
     values, here = np.full((len(reasons), reg.target_.table.shape[1]), np.nan), readable(reasons)
-    novel = np.full(len(reasons), np.nan) if len(reg.calibration_y_) else None
+    novel = np.full(len(reasons), np.nan) if reg.fitted_.calibrated else None
     if here.any():
-        values[here] = reg._averages(h)
+        values[here] = reg.averages_of(h)
         if novel is not None and novelty is not None:
-            novel[here] = reg._typicality(novelty, private=private)
+            novel[here] = reg.fitted_.typicality(novelty, private=private)
     return NumberPredictions(reg, h, values, novel, reasons, private)
 
 

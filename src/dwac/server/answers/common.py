@@ -17,7 +17,7 @@ from dwac.drawing.records import plain
 from dwac.errors import CalibrationWarning
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.readable import Reasons
-from dwac.estimator.watching import observe, predictions_from
+from dwac.estimator.watching import predictions_from
 from dwac.explain import privacy
 from dwac.server.inputs import Reader
 from dwac.server.schemas import Schemas
@@ -99,7 +99,7 @@ class Answers(ABC):
 
     def _watched(self, X: Any, asked: Votes) -> Any:
         """What `dwac.estimator.evaluation.predict` says of X; the monitor is told, too."""
-        observed = observe(self.model, X, private=self.private)
+        observed = self.model.observe(X, private=self.private)
         predicted = predictions_from(self.model, observed, private=self.private)
         if asked.watched and self.watch is not None:
             self.watch.observe(observed, predicted)

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dwac.estimator.fitted import Descriptions
 from dwac.kernels import squared_distances
 from dwac.reference import ReferenceSet, without_members
 from dwac.server.answers import Model
@@ -84,10 +86,8 @@ def edited(clf: Model, edits: Edits) -> Model:
     Novelty stays as it was, measured against the same voters: an edit changes votes, not what the model has seen.
     """
     changed = voters(clf.references_, edits)
-    other = _voting(clf, changed, descriptions_after(clf, changed))
-    other._novelty = clf._novelty.fixed(clf.references_)
-    other._agreement = None  # was measured before the edits
-    return other
+    novelty = clf.fitted_.novelty.fixed(clf.references_)
+    return _voting(clf, changed, descriptions_after(clf, changed), novelty=novelty)
 
 
 def alone(clf: Model) -> Model:
@@ -95,21 +95,19 @@ def alone(clf: Model) -> Model:
 
     If those stayed, another would take the place of a representative that is removed, and nothing would be seen.
     """
-    if clf.references_.members is None:
+    references, folds = clf.references_, clf.fitted_.folds
+    if references.members is None:
         return clf
-    descriptions, agreement = clf.descriptions_, clf.agreement_
-    other = _voting(clf, without_members(clf.references_), descriptions)
-    if clf._folds is not None:
-        other._folds = clf._folds.alone(clf.references_)
-    other._agreement = agreement
+    folds = None if folds is None else folds.alone(references)
+    other = _voting(clf, without_members(references), clf.descriptions_, folds=folds)
+    other.fitted_ = replace(other.fitted_, stored_agreement=clf.agreement_)
     return other
 
 
-def _voting(clf: Model, references: ReferenceSet, descriptions: list[str | None] | None) -> Model:
+def _voting(clf: Model, references: ReferenceSet, descriptions: list[str | None] | None, **changes: Any) -> Model:
     """A copy of a model with other voters, whose groups have these descriptions."""
-    other, model = copy(clf), copy(clf.model_)
-    model.references = references
-    other.model_, other._described = model, (descriptions, references.groups)
+    other, described = copy(clf), Descriptions(descriptions, references.groups)
+    other.fitted_ = clf.fitted_.edited(references, stored_descriptions=described, **changes)
     return other
 
 

@@ -199,7 +199,7 @@ class NumberTask(Task):
         """Numbers and typicality."""
         typicality = None
         if len(votes) and len(clf.calibration_y_):
-            typicality = clf._typicality(examples.novelty, private=private)
+            typicality = clf.fitted_.typicality(examples.novelty, private=private)
         h = torch.as_tensor(examples.h).to(clf.references_.embeddings)
         found = NumberPredictions(clf, h, votes[:, 1 + self._width :], typicality, None, private)
         return Numbers(found, found.shown, examples.of_training)

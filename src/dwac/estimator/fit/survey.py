@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dwac.encoders.summary import TableSummary
 from dwac.errors import InputError, LabelError, NonFiniteError
+from dwac.estimator.fit.streams import Chunk, Stream, joined
 from dwac.estimator.preparation import part_sizes
-from dwac.estimator.streams import Chunk, Stream, joined
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

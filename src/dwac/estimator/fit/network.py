@@ -1,0 +1,171 @@
+"""A new network, and how it is trained: with the settings of the estimator, or else of the encoder's recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from dwac import training
+from dwac.encoders import Encoder, backbone
+from dwac.estimator.preparation import Parts
+from dwac.estimator.settings import Settings
+from dwac.estimator.targets import CLASSES, LABELS, ORDERED, Target
+from dwac.nn import WeightedAverage
+from dwac.nn.batches import Inputs
+from dwac.training.progress import progress_bar
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Loss(NamedTuple):
+    """What codes stand for in the loss of a network."""
+
+    likeness: torch.Tensor | None  # (K, K)
+    averaged: torch.Tensor | None  # (K, B)
+
+    @classmethod
+    def of(cls, target: Target, codes: Ints) -> Loss:
+        """codes: of the training rows."""
+        return cls(target.likeness(codes), target.averaged(codes))
+
+
+def new_model(
+    settings: Settings,
+    encoder: Encoder,
+    target: Target,
+    ensemble_size: int,
+    size: int | None = None,
+    n_features: int | None = None,
+    *,
+    loss: Loss | None = None,
+) -> WeightedAverage:
+    """A new network; with n_features given, one of a stored model's size, to be filled with its weights."""
+    outputs = target.n_codes if target.kind in (CLASSES, ORDERED) else target.table.shape[1]
+    usual = max(encoder.recipe.embedding_size or outputs, target.least_size)
+    terms = {name: settings.or_recipe(name, encoder) for name in ("penalty", "auxiliary_weight")}
+    if n_features is not None or target.kind != CLASSES:
+        terms["auxiliary_weight"] = 0.0  # no prediction needs the auxiliary head, and none is stored
+    return WeightedAverage(
+        backbone(encoder, ensemble_size),
+        target.n_codes,
+        size or settings.embedding_size or usual,
+        kernel=settings.kernel,
+        n_features=n_features,
+        **({} if loss is None else loss._asdict()),
+        **terms,
+    )
+
+
+def train(
+    settings: Settings,
+    model: WeightedAverage,
+    encoder: Encoder,
+    x: Inputs,
+    y: torch.Tensor,
+    validation: tuple[Inputs, torch.Tensor] | None,
+    weights: torch.Tensor | None,
+    by_class: Floats | None,
+    seed: int,
+    **options: Any,
+) -> pd.DataFrame:
+    """Train on rows x, y. options: as for `dwac.training.train`."""
+    names = ("epochs", "batch_size", "learning_rate", "weight_decay", "patience")
+    given: dict[str, Any] = {name: settings.or_recipe(name, encoder) for name in names}
+    for name in ("mixed_precision", "compiled"):
+        value = getattr(settings, name)
+        given[name] = model.device.type == "cuda" and getattr(encoder.recipe, name) if value == "auto" else value
+    given |= {
+        "beta2": encoder.recipe.beta2,
+        "raw_features": settings.raw_features and settings.embedding_size is None,
+        "look_alikes": settings.look_alikes,
+        "rescale": settings.rescale,
+        "checkpoint": None if settings.checkpoint is None else Path(settings.checkpoint),
+    }
+    with progress_bar("training", given["epochs"], show=settings.verbose) as watch:
+        return training.train(
+            model,
+            x,
+            y,
+            validation=validation,
+            weights=weights,
+            class_weights=None if by_class is None else by_class.tolist(),
+            augment=encoder.augment,
+            seed=seed,
+            **watch,
+            **given | options,
+        )
+
+
+def train_parts(
+    settings: Settings,
+    model: WeightedAverage,
+    encoder: Encoder,
+    inputs: Inputs,
+    codes: Ints,
+    weights: Floats,
+    by_class: Floats | None,
+    parts: Parts,
+    seed: int,
+    **options: Any,
+) -> pd.DataFrame:
+    """Train on rows of which some are held out; options: as for `dwac.training.train`."""
+    weights = weights if by_class is None else weights * by_class[codes]
+    y = torch.as_tensor(codes)
+    rows, held = torch.as_tensor(parts.training), torch.as_tensor(parts.validation)
+    return train(
+        settings,
+        model,
+        encoder,
+        tuple(part[rows] for part in inputs),
+        y[rows],
+        (tuple(part[held] for part in inputs), y[held]) if len(held) else None,
+        None if (weights == 1).all() else torch.as_tensor(weights)[rows],
+        by_class,
+        seed,
+        **options,
+    )
+
+
+def cross_fit(
+    settings: Settings,
+    model: WeightedAverage,
+    target: Target,
+    inputs: Inputs,
+    codes: Ints,
+    weights: Floats,
+    by_class: Floats | None,
+    folds: torch.Tensor,
+    seed: int,
+) -> pd.DataFrame:
+    """Train the networks of a cross-fitted model, each without one fold of the rows."""
+    weights = weights if by_class is None else weights * by_class[codes]
+    with progress_bar("training", 10, show=settings.verbose) as watch:
+        return training.cross_fit(
+            model,
+            inputs,
+            torch.as_tensor(codes),
+            folds,
+            weights=None if (weights == 1).all() else torch.as_tensor(weights),
+            class_weights=None if by_class is None else by_class.tolist(),
+            rescale=settings.rescale,
+            base_votes=settings.nonconformity != "weights",  # every example may have a vote at any distance
+            linear_start=target.kind != LABELS,
+            seed=seed,
+            **watch,
+        )
+
+
+@contextmanager
+def own_seed(seed: int, device: torch.device) -> Iterator[None]:
+    """Draws of torch inside follow from the seed, and leave torch's own generators as they were."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield

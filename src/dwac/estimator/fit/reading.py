@@ -1,0 +1,135 @@
+"""What fit reads of X and y before training: the target, its classes' weights, the columns, the encoder that suits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+from torch.utils.data import DataLoader
+
+from dwac import _checks as checks
+from dwac.encoders import Encoder, ModuleEncoder, TabularEncoder
+from dwac.errors import InputError
+from dwac.estimator.containers import batches_of, gathered_batches, native, require_order
+from dwac.estimator.fitted import Features
+from dwac.estimator.preparation import class_weights, encode_known, encode_labels
+from dwac.estimator.settings import Settings
+from dwac.estimator.targets import (
+    LABELS,
+    Target,
+    check_several,
+    classes,
+    holds_lists,
+    is_several,
+    numbers,
+    ordered_names,
+    read_labels,
+    read_numbers,
+    several_labels,
+)
+from dwac.nn.ranks import shared
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_STRATA = 20  # parts of the range of numbers that validation rows are spread over
+
+
+class Reading(NamedTuple):
+    """What y says of n rows."""
+
+    exact: Floats  # (n, T) numbers, or (n, L) labels as 0 and 1; (n, 0) for classes
+    strata: Ints  # (n,) what validation rows are spread over; the codes, except of numbers
+    target: Callable[[Ints], Target]  # given the training rows
+
+
+def receive(encoder: Any, X: Any, y: Any, ids: Any) -> tuple[Any, Any]:
+    """X and y of fit as pandas, NumPy, tensors, lists or a stream."""
+    if not isinstance(X, DataLoader):
+        return native(X), native(y, "y")
+    if ids is not None and not isinstance(ids, str):
+        require_order(X, "ids name rows in the order of the dataset")
+    batches, tables = batches_of(X)
+    if tables and not isinstance(encoder, torch.nn.Module | ModuleEncoder):
+        return batches, y  # a stream
+    rows, labels = gathered_batches(batches)
+    if labels is None and y is not None:
+        require_order(X, "y has labels in the order of the dataset")
+    if labels is not None and y is not None:
+        raise InputError("the batches of the DataLoader have labels, and y was given besides; leave y out")
+    return rows, native(y, "y") if labels is None else labels
+
+
+def read_target(settings: Settings, y: Any, n: int) -> Reading:
+    """What y (n rows) says."""
+    if settings.regression:
+        exact, names, single = read_numbers(y, n)
+        first = pd.Series(exact[:, 0]).rank(method="first").to_numpy()
+        strata = ((first - 1) * min(_STRATA, max(1, n // 5)) // n).astype(np.int64)
+        return Reading(exact, strata, lambda rows: numbers(exact[rows], names, single=single))
+    ordered = settings.ordered is True
+    if is_several(y):
+        if ordered:
+            raise InputError("ordered=True is for one label per row; y has several; leave ordered at 'auto'")
+        table, labels = read_labels(y, n)
+        for sentence in check_several(table, labels):
+            checks.warn(sentence)
+        several = several_labels(labels, table, listed=holds_lists(y))
+        return Reading(table, several.codes(table), lambda _: several)
+    codes, found = encode_labels(y, n)
+    order = None if settings.ordered is False else ordered_names(y)
+    if order is not None:
+        codes, found = encode_known(y, n, order), order
+    target = classes(found, ordered=ordered or order is not None)
+    return Reading(np.zeros((n, 0)), codes, lambda _: target)
+
+
+def class_weights_of(settings: Settings, target: Target, codes: Ints) -> Floats | None:
+    """(K,) factors on the votes and losses of the outcomes, given the codes of the training rows."""
+    if settings.class_weight is not None and target.kind == LABELS:
+        raise InputError("class_weight is for one label per row; y has several; use sample_weight")
+    return class_weights(settings.class_weight, codes, target.outcomes)
+
+
+def suited(settings: Settings, encoder: Encoder) -> Encoder:
+    """The encoder that suits what is predicted, where none was asked for by name."""
+    usual = isinstance(settings.encoder, str) and settings.encoder in ("auto", "tabular")
+    return TabularEncoder(network="numbers") if settings.regression and usual and encoder.kind == "tabular" else encoder
+
+
+def has_columns(X: Any, encoder: Encoder) -> bool:
+    """Whether X has columns that must be the same at predict time."""
+    return (encoder.kind == "tabular" and getattr(X, "ndim", 2) == 2) or (
+        encoder.kind == "module" and isinstance(X, pd.DataFrame)
+    )
+
+
+def features_of(X: Any, encoder: Encoder) -> Features:
+    """What scikit-learn keeps of the columns: how many there are, and their names if these are texts."""
+    if not has_columns(X, encoder):
+        return Features()
+    if not isinstance(X, pd.DataFrame):
+        return Features(width_of(X))
+    kinds = sorted({type(name).__name__ for name in X.columns})
+    if "str" in kinds and len(kinds) > 1:
+        raise InputError(
+            "the columns of X must be named by strings alone, or by whole numbers alone; got names of the types "
+            f"{', '.join(kinds)}; rename them, e.g. X.columns = X.columns.astype(str)"
+        )
+    return Features(X.shape[1], np.asarray(X.columns, dtype=object) if kinds == ["str"] else None)
+
+
+def width_of(X: Any) -> int:
+    """The number of columns of a table."""
+    return int(X.shape[1]) if getattr(X, "ndim", 0) == 2 else len(X[0]) if isinstance(X, list) and X else 0
+
+
+def agree_on_seed() -> int | None:
+    """A random seed that all processes have; None for a single one, which needs none."""
+    ranks = shared()
+    return None if ranks is None else int(ranks.agreed([check_random_state(None).randint(2**31 - 1)])[0])

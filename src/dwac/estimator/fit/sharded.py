@@ -1,0 +1,397 @@
+"""Exact deletion: each network of a sharded model sees a known part of the rows, and can be trained again alone.
+
+clf = DWACClassifier(shards=4, random_state=0).fit(X, y)
+clf.forget(["customer-7"], exact=True)        # as if the row had never been there, bit for bit
+
+`fit` and exact `forget` are one computation: networks, each from the rows of its shard alone, and then all the rest
+from the networks and the rows that there are. See docs/decisions/0026-exact-deletion.md.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+from threadpoolctl import threadpool_limits
+
+from dwac._checks import warn
+from dwac.encoders import Encoder, choose
+from dwac.encoders.sharded import PLAIN, fresh, joined, plain_rows
+from dwac.errors import IdError, InputError, LabelError
+from dwac.estimator.certificate import Certificate, Retrained, fingerprint, hashed, weights_sha256
+from dwac.estimator.editing import forgettable_ids, keep
+from dwac.estimator.fit.network import Loss, new_model, own_seed, train_parts
+from dwac.estimator.fit.reading import class_weights_of, features_of, read_target, suited
+from dwac.estimator.fit.rows import name_voters
+from dwac.estimator.fitted import Fitted
+from dwac.estimator.held_out import HeldOutRows
+from dwac.estimator.novelty import Novelty
+from dwac.estimator.observed import rows_for
+from dwac.estimator.preparation import Examples, Parts, count, read_groups, row_ids, row_weights, take
+from dwac.estimator.settings import Settings, device_of
+from dwac.estimator.shards import SHARE, TRAINING, Rows, Shards, as_stored, deal, require_rows
+from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED, Target, classes, numbers, several_labels
+from dwac.nn import WeightedAverage
+from dwac.nn.batches import Inputs, batches_of
+from dwac.nn.ranks import shared
+from dwac.nn.shards import Member
+from dwac.nn.shards import Shards as Network
+from dwac.training import rescale
+from dwac.training.repeatable import repeatable
+from dwac.training.threads import few_threads
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_JUDGES = 400  # validation rows that choose what all networks share
+
+
+class Trained(NamedTuple):
+    """What was learned from one shard alone."""
+
+    encoder: Encoder
+    member: Member
+    history: pd.DataFrame
+
+
+def fit_sharded(
+    settings: Settings,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    ids: Iterable[Hashable] | None,
+    within: Iterable[Hashable] | None,
+    groups: Iterable[Hashable] | None,
+) -> Fitted:
+    """Train `settings.shards` networks, each alone and on its own part of the rows."""
+    assert settings.shards is not None
+    encoder = suited(settings, _shardable(settings, X))
+    X = rows_for(X, encoder)
+    features, n = features_of(X, encoder), count(X)
+    reading, names = read_target(settings, y, n), row_ids(X, ids, n)
+    within_of = None if within is None else read_groups(within, names, "within")
+    row_weights(sample_weight, n)  # an error if they are none
+    weights = np.ones(n) if sample_weight is None else np.full(n, 1.0) * np.asarray(sample_weight, np.float64)
+    seed = int(check_random_state(settings.random_state).randint(2**31 - 1))
+    shares = (SHARE if size is None else float(size) for size in (settings.validation_size, settings.calibration_size))
+    dealt = names  # or their groups, which stay together
+    if groups is not None:
+        dealt = pd.Index(read_groups(groups, names, "groups").tolist(), tupleize_cols=False)
+    shard, role = deal(dealt, seed, settings.shards, *shares)
+    target = _numbers_apart(lambda: reading.target(np.flatnonzero(role == TRAINING)))
+    codes = reading.strata if target.kind in (CLASSES, ORDERED) else np.zeros(n, dtype=np.int64)
+    stored = as_stored(plain_rows(encoder, X))
+    rows = Rows(stored, names, codes, reading.exact, weights, shard, role).at(np.argsort(role, kind="stable"))
+    threads, device = torch.get_num_threads(), device_of(settings.device).type
+    shards = Shards(settings.shards, seed, threads, device, rows)
+    fitted = _from_shards(settings, shards, encoder, target, {})
+    n_groups = None if groups is None else dealt[names.isin(fitted.calibration.ids)].nunique()
+    return replace(fitted, features=features, within=within_of, n_groups=n_groups)
+
+
+def _shardable(settings: Settings, X: Any) -> Encoder:
+    """The encoder, if it can be fitted on parts of the rows."""
+    if shared() is not None:
+        raise InputError("networks of shards are each trained alone; with shards, use a single process")
+    encoder = choose(settings.encoder, X)
+    if encoder.kind not in PLAIN:
+        raise InputError(
+            f"shards are for tables, texts and images with networks of dwac's own; got {encoder.kind} data; a "
+            "network of yours may have learned from these rows before"
+        )
+    return encoder
+
+
+# From rows to a model
+
+
+def _from_shards(
+    settings: Settings, shards: Shards, encoder: Encoder, target: Target, trained: dict[int, Trained]
+) -> Fitted:
+    """The model of these rows, given what was learned from some shards; the others are trained."""
+    rows, device = cast(Rows, shards.rows), device_of(settings.device)
+    require_rows(rows, shards.n)
+    with repeatable(device, shards.threads):
+        every = [
+            trained[s] if s in trained else _train_member(settings, shards, s, encoder, target, device)
+            for s in range(shards.n)
+        ]
+        forked = range(torch.cuda.device_count()) if device.type == "cuda" else []
+        with torch.random.fork_rng(devices=forked), few_threads(every[0].encoder.recipe.threads):
+            fitted = _join_members(settings, every, rows, encoder, target, device)
+    return replace(fitted, shards=replace(shards, stale=frozenset(), pending=()))
+
+
+def _train_member(
+    settings: Settings, shards: Shards, shard: int, encoder: Encoder, target: Target, device: torch.device
+) -> Trained:
+    """Train the network of a shard, on its rows alone."""
+    rows, seed = cast(Rows, shards.rows).of(shard), shards.seed_of(shard)
+    parts = rows.parts
+    own, codes = _own_target(target, rows)
+    part = fresh(encoder).fit(take(rows.X, parts.training), codes[parts.training])
+    weights = np.ones(len(rows))
+    weights[parts.training] = row_weights(rows.weights[parts.training], len(parts.training))
+    by_class = class_weights_of(settings, own, codes[parts.training])
+    held_out = Parts(parts.training, _judged(own, codes, parts), parts.calibration)
+    with few_threads(part.recipe.threads), own_seed(seed, device):
+        loss = Loss.of(own, codes[parts.training])
+        model = new_model(settings, part, own, 1, loss=loss).to(device)
+        options = {"raw_features": False, "look_alikes": False}  # which are for all networks together
+        inputs = part.transform(rows.X)
+        history = train_parts(settings, model, part, inputs, codes, weights, by_class, held_out, seed, **options)
+    if history.attrs["ended"] == "interrupted":
+        raise KeyboardInterrupt  # what it has learned so far depends on when that was
+    history.insert(0, "shard", shard)
+    return Trained(part, Member(model.backbone, model.embedding).eval().requires_grad_(False), history)
+
+
+def _join_members(
+    settings: Settings, trained: list[Trained], rows: Rows, encoder: Encoder, target: Target, device: torch.device
+) -> Fitted:
+    """All that does not belong to one shard: scale, voters, calibration, novelty. Only what is there decides it."""
+    members, parts = [each.member for each in trained], rows.parts
+    codes = rows.codes if target.kind in (CLASSES, ORDERED) else target.codes(rows.exact)
+    whole = joined(
+        encoder, take(rows.X, parts.training), codes[parts.training], [each.encoder for each in trained], members
+    )
+    by_class = class_weights_of(settings, target, codes[parts.training])
+    loss, size = Loss.of(target, codes[parts.training]), sum(size for _, size in whole.sizes)
+    model = new_model(settings, whole, target, 1, size, size, loss=loss)
+    model.backbone = Network(members, shared=whole.shared)
+    with torch.no_grad():
+        model.embedding.weight.copy_(torch.eye(size))  # what a scale is multiplied into
+        model.embedding.bias.zero_()
+    model.to(device).eval().requires_grad_(False)
+    inputs, y = whole.transform(rows.X), torch.as_tensor(codes)
+    voters = tuple(part[parts.training] for part in inputs)
+    model.remember(batches_of(voters, y[parts.training], size=4096 if device.type == "cuda" else 512))
+    _rescale(settings, model, inputs, y, voters, _some(_judged(target, codes, parts)), by_class)
+    history = pd.concat([each.history for each in trained], ignore_index=True)
+    history.attrs["ended"] = "finished"
+    exact = rows.exact[parts.training] if target.kind == NUMBERS else None
+    name_voters(model, rows.ids[parts.training], exact, by_class)
+    novelty = Novelty.of(model, whole, voters, raw_features=settings.raw_features)
+
+    def hold_out(places: Ints) -> HeldOutRows:
+        own = tuple(part[places] for part in inputs), codes[places], rows.ids[places], rows.exact[places]
+        return HeldOutRows.of(model, *own, compared=novelty.known is not None)
+
+    validation = hold_out(parts.validation)
+    others = rows.ids[~rows.ids.isin(rows.ids[_some(parts.validation)])]
+    return Fitted(
+        settings=settings,
+        encoder=whole,
+        model=model,
+        target=target,
+        history=history,
+        examples=keep(Examples(), whole, rows.ids[parts.training], take(rows.X, parts.training)),
+        novelty=novelty.fit(model.references, validation.without(others)),
+        validation=validation,
+        validation_ids=rows.ids[parts.validation],
+        calibration=hold_out(parts.calibration if len(parts.calibration) else parts.validation),
+    )
+
+
+def _rescale(
+    settings: Settings,
+    model: WeightedAverage,
+    inputs: Inputs,
+    y: torch.Tensor,
+    voters: Inputs,
+    held: Ints,
+    by_class: Floats | None,
+) -> None:
+    """Fit what all networks share to held-out rows."""
+    if not settings.rescale or len(held) == 0:
+        return
+    judges = tuple(part[held] for part in inputs), y[held].to(model.device)
+    weights = None if by_class is None else by_class.tolist()
+    rescale.fit_scale(model, *judges, class_weights=weights)
+    if settings.raw_features and settings.embedding_size is None:
+        fewer = tuple(part[::2] for part in judges[0]), judges[1][::2]  # it takes longest
+        rescale.fit_raw_features(model, voters, *fewer, class_weights=weights)
+    if settings.look_alikes:
+        rescale.fit_look_alikes(model, *judges, class_weights=weights)
+
+
+# Forgetting
+
+
+def forget_exactly(fitted: Fitted, ids: Iterable[Hashable], device: str, verbose: bool | str) -> Fitted:
+    """Train again the networks that saw these rows: the model is then, bit for bit, that of a fit without them."""
+    start, names = time.perf_counter(), forgettable_ids(fitted, ids)
+    shards = _exact_shards(fitted, names, device)
+    rows, before = cast(Rows, shards.rows), fingerprint(fitted)
+    left, stale = rows.without(names), shards.stale | rows.seen_by(names)
+    target, left = _remaining_target(fitted.target, left)
+    if len(target.names) != len(fitted.target.names):
+        warn(
+            f"with these rows a label is gone, of which they were the last; all {shards.n} networks are trained again",
+        )
+        stale = frozenset(range(shards.n))
+    known = _learned_members(fitted)
+    within = None if fitted.within is None else fitted.within[fitted.within.index.isin(left.ids)]
+    kept = {shard: each for shard, each in enumerate(known) if shard not in stale}
+    settings = replace(fitted.settings, verbose=verbose)
+    other = _from_shards(settings, replace(shards, rows=left), fresh(fitted.encoder), target, kept)
+    made = _learned_members(other)
+    retrained = tuple(
+        Retrained(
+            shard,
+            shards.seed_of(shard),
+            len(own := left.of(shard)),
+            own.digest(),
+            weights_sha256(known[shard].member),
+            weights_sha256(made[shard].member),
+        )
+        for shard in sorted(stale)
+    )
+    certificate = Certificate.of(
+        [*shards.pending, *map(hashed, names.tolist())],
+        shards=shards.n,
+        retrained=retrained,
+        before=before,
+        after=fingerprint(other),
+        rows=len(left),
+        seconds=time.perf_counter() - start,
+        device=_device_name(shards.device),
+        threads=shards.threads,
+    )
+    return replace(
+        other,
+        settings=fitted.settings,
+        features=fitted.features,
+        within=within,
+        n_groups=fitted.n_groups,
+        deletions=(*fitted.deletions, certificate),
+    )
+
+
+def _learned_members(fitted: Fitted) -> list[Trained]:
+    """What the model learned from each shard."""
+    members = cast(Network, fitted.model.backbone).members
+    histories = [part for _, part in fitted.history.groupby("shard", sort=True)]
+    parts: list[Encoder] = cast(Any, fitted.encoder).parts
+    return [
+        Trained(part, cast(Member, member), history.reset_index(drop=True).dropna(axis=1, how="all"))
+        for part, member, history in zip(parts, members, histories, strict=True)
+    ]
+
+
+def _exact_shards(fitted: Fitted, names: pd.Index[Any], device: str) -> Shards:
+    """How the model was sharded, if these rows can be deleted exactly; an error says why not."""
+    shards, nothing = fitted.shards, "nothing was forgotten"
+    if shards is None:
+        raise InputError(
+            "exact deletion needs a model whose networks each saw a known part of the rows; fit with shards=4, or "
+            f"forget without exact=True, which removes votes alone; {nothing}"
+        )
+    if shards.rows is None:
+        raise InputError(
+            "exact deletion needs the rows that networks are trained again on, and this model was saved without "
+            f"its examples; use the model that it came from, or save with include_examples=True; {nothing}"
+        )
+    if fitted.references.voters.weighted:
+        raise InputError(
+            f"exact deletion needs all voters; delete in the model that was condensed, then condense; {nothing}"
+        )
+    if device_of(device).type != shards.device:
+        raise InputError(
+            f"the networks were trained on {shards.device}, whose bits another device does not repeat; load the "
+            f"model with device={shards.device!r}; {nothing}"
+        )
+    voters, held = fitted.references.voters.ids, fitted.calibration.ids
+    parts = shards.rows.parts
+    own = parts.calibration if len(parts.calibration) else parts.validation
+    same = voters.tolist() == shards.rows.ids[parts.training].tolist() and _votes_as_fitted(fitted, shards.rows)
+    if not same or held.tolist() != shards.rows.ids[own].tolist():
+        raise InputError(
+            "exact deletion gives the model of fit, and this one has been given other voters, labels or "
+            "calibration rows since; delete before add_references, silence, relabel and recalibrate, and do those "
+            f"again; {nothing}"
+        )
+    unknown = names[~names.isin(shards.rows.ids)]
+    if len(unknown):
+        raise IdError(f"ids must be of rows of fit; {unknown.tolist()[0]!r} is not; {nothing}")
+    return shards
+
+
+def _votes_as_fitted(fitted: Fitted, rows: Rows) -> bool:
+    """Whether all voters, which are those of fit, vote for what they did then."""
+    references, places = fitted.references, rows.parts.training
+    if references.targets is not None:
+        return np.array_equal(references.targets.cpu().numpy(), rows.exact[places])
+    codes = fitted.target.codes(rows.exact) if fitted.target.kind == LABELS else rows.codes
+    return np.array_equal(references.labels.cpu().numpy(), codes[places])
+
+
+def _some(places: Ints) -> Ints:
+    """At most 400 of these, evenly spread: what is chosen after training is chosen again in every exact deletion."""
+    return places[:: -(-len(places) // _JUDGES) or 1]
+
+
+def _judged(target: Target, codes: Ints, parts: Parts) -> Ints:
+    """The validation rows whose class training has."""
+    held = parts.validation
+    return held[np.isin(codes[held], codes[parts.training])] if target.kind == CLASSES else held
+
+
+def _own_target(target: Target, rows: Rows) -> tuple[Target, Ints]:
+    """What the network of a shard predicts, as its own rows show it, and their codes."""
+    if target.kind in (CLASSES, ORDERED):
+        return target, rows.codes
+    if target.kind == LABELS:
+        own = several_labels(target.names, rows.exact, listed=target.listed)
+    else:
+        exact = rows.exact[rows.parts.training]
+        own = _numbers_apart(lambda: numbers(exact, target.names.tolist(), single=target.single))
+    return own, own.codes(rows.exact)
+
+
+def _remaining_target(target: Target, rows: Rows) -> tuple[Target, Rows]:
+    """What is predicted as the remaining rows show it, and these rows with its codes."""
+    if target.kind == NUMBERS:
+        exact = rows.exact[rows.parts.training]
+        return _numbers_apart(lambda: numbers(exact, target.names.tolist(), single=target.single)), rows
+    if target.kind == LABELS:
+        if not target.listed:
+            return several_labels(target.names, rows.exact), rows
+        has = rows.exact.any(axis=0)
+        if not has.any():
+            raise LabelError("without these rows no label would be left; nothing was forgotten")
+        rows = replace(rows, exact=rows.exact[:, has])
+        return several_labels(_named_anew(target.names[has]), rows.exact, listed=True), rows
+    here = np.unique(rows.codes)
+    if len(here) == len(target.names):
+        return target, rows
+    if len(here) < 2:
+        raise LabelError(
+            "without these rows only one class would be left; a classifier needs two; nothing was forgotten"
+        )
+    rows, names = replace(rows, codes=np.searchsorted(here, rows.codes)), target.names[here]
+    if target.kind == ORDERED:
+        return classes(_named_anew(names), ordered=True), rows
+    return classes(names), rows
+
+
+def _named_anew(names: NDArray[Any]) -> NDArray[Any]:
+    """Texts in an array as wide as the longest of them."""
+    return names.astype(object).astype(str) if names.dtype.kind == "U" else names
+
+
+def _numbers_apart(read: Any) -> Target:
+    """A target that repeats: groups of several numbers are found by sums, which several threads add up in any order."""
+    with threadpool_limits(1):
+        return cast(Target, read())
+
+
+def _device_name(kind: str) -> str:
+    return torch.cuda.get_device_name() if kind == "cuda" else kind

@@ -1,0 +1,385 @@
+"""Fitting on more rows than memory holds.
+
+Rows are read twice, in batches. The first pass summarises columns and target, and keeps a sample and the held-out rows
+(`survey`). The second encodes all training rows into files (`spool`), from which the network is trained. A sample of
+the rows is remembered; representatives are chosen among it, and each row is counted for the nearest of its own label.
+
+    clf.fit(pyarrow.dataset.dataset("rows/"), "income")        # or "rows/*.parquet", "s3://bucket/rows/"
+    clf.fit((frame for frame in frames), "income")             # batches, written to a file first
+
+In memory are one row group of Parquet, the sample (200,000 rows), the held-out rows (at most 100,000 for each part),
+and per row 8 bytes of its label and about 24 more of what training sorts by it. On disk are the encoded rows, 4 bytes
+per number and 8 per category, in TMPDIR or beside the checkpoint, for the time of the fit. Fewer than 4,000 rows are
+read as a whole, and fitted as ever. By default the model is small: see `voters`.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from dwac._machine import memory
+from dwac.encoders import Encoder, TabularEncoder, choose
+from dwac.errors import IdError, InputError
+from dwac.estimator.condensing import Condenser, agreement_of, counted, shared_votes, wanted
+from dwac.estimator.editing import keep
+from dwac.estimator.fit.network import Loss, new_model, own_seed, train
+from dwac.estimator.fit.reading import agree_on_seed, class_weights_of, features_of, read_target, suited
+from dwac.estimator.fit.rows import name_voters
+from dwac.estimator.fit.spool import Spool
+from dwac.estimator.fit.streams import Chunk, Stream, joined
+from dwac.estimator.fit.survey import StreamParts, Survey, located, parts_of, survey, weights_of
+from dwac.estimator.fitted import Fitted, StreamReport
+from dwac.estimator.held_out import HeldOutRows
+from dwac.estimator.novelty import Novelty
+from dwac.estimator.preparation import Examples, balanced, check_class_count, encode_known, read_groups
+from dwac.estimator.settings import Settings, device_of
+from dwac.estimator.targets import NUMBERS, Target, read_known
+from dwac.nn import WeightedAverage, batches
+from dwac.nn.batches import Inputs
+from dwac.nn.heads import evaluating
+from dwac.nn.ranks import shared
+from dwac.reference import ReferenceSet
+
+logger = logging.getLogger(__name__)
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+VOTERS = 100_000  # rows that are remembered, among which representatives are chosen
+
+
+class Encoded(NamedTuple):
+    """Rows that are held in memory, as the network takes them."""
+
+    chunk: Chunk
+    inputs: Inputs
+    codes: Ints
+    exact: Floats
+
+
+def fit_stream(settings: Settings, stream: Stream, folder: Path) -> Fitted:
+    """Train on the rows of a stream; folder: for files that are needed meanwhile."""
+    rng = check_random_state(settings.random_state if settings.random_state is not None else agree_on_seed())
+    seed = int(rng.randint(2**31 - 1))
+    draws = np.random.default_rng(seed)
+    encoder = _stream_encoder(settings, stream)
+    stream = stream if encoder.kind == "tabular" else stream.without_empty_texts()
+    parts = StreamParts.draw(stream, settings.validation_size, settings.calibration_size, draws)
+    found = survey(stream, parts, draws, table=isinstance(encoder, TabularEncoder), labels=not settings.regression)
+    target = _stream_target(settings, found)
+    codes = read_known(target, found.sample.y, len(found.sample), strict=True)[0]
+    notes = _learn(encoder, found, codes)
+    by_class = _stream_class_weights(settings, target, found)
+    device = device_of(settings.device)
+    with own_seed(seed, device):
+        size = settings.ensemble_size or encoder.recipe.networks_on(device)
+        model = new_model(settings, encoder, target, size, loss=Loss.of(target, codes)).to(device)
+        chosen = _choose_voters(settings, found, codes, draws, size * (settings.embedding_size or 32))
+        rows = found.calibration if len(found.calibration) else found.validation
+        for chunk in (found.sample if chosen is None else chosen, rows):
+            _require_unique(chunk.ids)  # before hours of training, not after
+        if rows.within is not None:
+            read_groups(rows.within.tolist(), rows.ids, "within")
+        spool = _write_spool(stream, parts, found, encoder, target, by_class, folder)
+        held = [_encode(encoder, target, chunk) for chunk in (found.validation, found.calibration)]
+        places = None if chosen is None else spool.places(parts.training_numbers(chosen.rows))
+        history = _train_spooled(settings, model, encoder, spool, held[0], by_class, seed, places)
+    if chosen is None:
+        chosen, places = _read_all(stream, parts, spool), np.arange(spool.n)
+    inputs = tuple(part[torch.as_tensor(places)] for part in spool.tensors("x"))
+    fitted, note = _settle(
+        settings, model, history, encoder, target, _encode(encoder, target, chosen, inputs), held, spool, by_class
+    )
+    lines = tuple(line for line in (*parts.said, *notes, note) if line)
+    voters = len(fitted.references)
+    report = StreamReport(stream.n, found.rows, len(found.sample), voters, spool.n * spool.row_bytes, lines)
+    logger.info("%s", report)
+    return replace(fitted, stream=report, features=features_of(found.sample.X.head(2), encoder))
+
+
+def as_given(settings: Settings, stream: Stream, rows: Chunk) -> Any:
+    """The rows of a chunk in the form that the encoder takes."""
+    kind = choose(settings.encoder, ["text"] if stream.texts else rows.X).kind
+    return rows.X.iloc[:, 0].tolist() if kind in ("text", "huggingface") and rows.X.shape[1] == 1 else rows.X
+
+
+# The first pass
+
+
+def _stream_encoder(settings: Settings, stream: Stream) -> Encoder:
+    """The encoder, if it can be fitted on a sample."""
+    probe = pd.DataFrame({name: [0] for name in stream.features})
+    encoder = suited(settings, choose(settings.encoder, ["text"] if stream.texts else probe))
+    if encoder.kind not in ("tabular", "text", "huggingface"):
+        raise InputError(
+            f"rows that are read in batches must be tables or texts; got encoder={settings.encoder!r:.60} for "
+            f"{encoder.kind} data; give images and tensors as a whole: fit(X, y), or train with dwac.nn"
+        )
+    if encoder.kind != "tabular" and len(stream.features) != 1:
+        raise InputError(f"texts must be one column besides the target; got {stream.features}")
+    if settings.cross_fit is True:
+        raise InputError("cross_fit=True needs all rows in memory; give X and y as a whole, or leave it at 'auto'")
+    return encoder
+
+
+def _stream_target(settings: Settings, found: Survey) -> Target:
+    """What is predicted: the outcomes of all rows, or numbers as a sample of the training rows has them."""
+    if found.outcomes is None:
+        with located(found.sample.rows):
+            reading = read_target(settings, found.sample.y, len(found.sample))
+        return reading.target(np.arange(len(found.sample)))
+    values = found.outcomes.values(found.sample.y)
+    check_class_count(len(found.outcomes.counts), found.rows)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* rows have no label at all")  # these are not rows
+        return read_target(settings, values, len(values)).target(np.arange(len(values)))
+
+
+def _learn(encoder: Encoder, found: Survey, codes: Ints) -> list[str]:
+    """Fit the encoder on what the first pass found; what is to be said of it."""
+    X, n = found.sample.X, len(found.sample)
+    if isinstance(encoder, TabularEncoder):
+        assert found.table is not None
+        with located(found.sample.rows):
+            found.table.fit(encoder, X)
+        return found.table.said(n)
+    encoder.fit(X.iloc[:, 0].tolist(), codes)
+    return [f"words and lengths of texts are of {n:,} of {found.rows:,} training rows"]
+
+
+def _stream_class_weights(settings: Settings, target: Target, found: Survey) -> Floats | None:
+    """(K,) from the exact counts of the first pass."""
+    by_class = class_weights_of(settings, target, np.arange(target.n_codes))
+    if by_class is None or settings.class_weight != "balanced" or found.outcomes is None:
+        return by_class
+    counts = found.outcomes.counts
+    known = encode_known(pd.Series([*counts], dtype=object), len(counts), target.outcomes)
+    totals = np.zeros(target.n_codes, dtype=np.int64)
+    totals[known] = [*counts.values()]
+    return balanced(totals)
+
+
+def _choose_voters(settings: Settings, found: Survey, codes: Ints, rng: np.random.Generator, size: int) -> Chunk | None:
+    """The rows that are remembered: a sample with some of every outcome; None for all.
+
+    codes: of the rows of the sample.
+    """
+    if settings.voters == "all":
+        each = float(found.sample.X.memory_usage(deep=True, index=False).sum()) / len(found.sample) + 8 * size
+        _require_memory(found.rows, each)
+        return None
+    most = max(VOTERS, 4 * settings.voters if isinstance(settings.voters, int) else 0)
+    sample = found.sample
+    if len(sample) > most:
+        some = rng.choice(len(sample), most, replace=False)
+        absent = ~np.isin(codes, codes[some])
+        first = np.unique(np.where(absent, codes, -1), return_index=True)[1]
+        sample = sample.take(np.union1d(some, first[absent[first]]))
+    if found.rare is None or found.complete:
+        return sample
+    more = found.rare.take(~np.isin(found.rare.rows, sample.rows))
+    return joined([sample, more]) if len(more) else sample
+
+
+# The second pass
+
+
+def _encode(encoder: Encoder, target: Target, chunk: Chunk, inputs: Inputs | None = None) -> Encoded:
+    """Rows that are held in memory as tensors and codes."""
+    with located(chunk.rows):
+        if inputs is None:
+            X = chunk.X if isinstance(encoder, TabularEncoder) else chunk.X.iloc[:, 0].tolist()
+            inputs = encoder.transform(X) if len(chunk) else ()
+        codes, exact = np.zeros(0, np.int64), np.zeros((0, 0))
+        if len(chunk):
+            codes, exact = read_known(target, chunk.y, len(chunk), strict=True)
+    return Encoded(chunk, inputs, codes, exact)
+
+
+def _write_spool(
+    stream: Stream,
+    parts: StreamParts,
+    found: Survey,
+    encoder: Encoder,
+    target: Target,
+    by_class: Floats | None,
+    folder: Path,
+) -> Spool:
+    """All training rows, encoded, in files; of several processes, the first writes what those beside it map."""
+
+    def tensors(chunk: Chunk) -> dict[str, torch.Tensor]:
+        rows = _encode(encoder, target, chunk)
+        made = {f"x{place}": part for place, part in enumerate(rows.inputs)}
+        made["y"] = torch.as_tensor(rows.codes)
+        if by_class is not None or chunk.weights is not None:
+            weights = np.ones(len(chunk)) if by_class is None else by_class[rows.codes]
+            weights = weights if chunk.weights is None else weights * weights_of(chunk) / found.mean_weight
+            made["w"] = torch.as_tensor(weights, dtype=torch.float32)
+        return made
+
+    like, ranks = tensors(found.sample.take(slice(2))), shared()
+    theirs = None if ranks is None else ranks.first_sends(str(folder).encode() if ranks.first else None)
+    beside = theirs is not None and ranks is not None and not ranks.first and Path(theirs.decode()).is_dir()
+    spool = None
+    if not beside:
+        spool = Spool(folder, parts.n_training, like)
+        for chunk, trains in parts_of(stream, parts):
+            if trains.any():
+                spool.write(tensors(chunk.take(trains)))
+    if ranks is not None:
+        ranks.agreed([0.0])  # all wait until everything is written
+    if spool is None:
+        assert theirs is not None
+        spool = Spool(Path(theirs.decode()), parts.n_training, like, written=True)
+    return spool
+
+
+def _train_spooled(
+    settings: Settings,
+    model: WeightedAverage,
+    encoder: Encoder,
+    spool: Spool,
+    validation: Encoded,
+    by_class: Floats | None,
+    seed: int,
+    places: Ints | None,
+) -> pd.DataFrame:
+    y = spool.tensor("y")
+    held, there = torch.as_tensor(validation.codes), torch.as_tensor(spool.counts("y", model.n_classes) > 0)
+    known = there[held] if getattr(model, "averaged", None) is None else torch.ones_like(held, dtype=torch.bool)
+    weights = spool.tensors("w")
+    return train(
+        settings,
+        model,
+        encoder,
+        spool.tensors("x"),
+        y,
+        (tuple(part[known] for part in validation.inputs), held[known]) if bool(known.any()) else None,
+        weights[0] if weights else None,
+        by_class,
+        seed,
+        block_rows=spool.block_rows,
+        remembered=None if places is None else torch.as_tensor(places),
+    )
+
+
+# After training
+
+
+def _settle(
+    settings: Settings,
+    model: WeightedAverage,
+    history: pd.DataFrame,
+    encoder: Encoder,
+    target: Target,
+    chosen: Encoded,
+    held: list[Encoded],
+    spool: Spool,
+    by_class: Floats | None,
+) -> tuple[Fitted, str]:
+    """Let those chosen vote, or few for all; held: validation and calibration rows. Also a note on who votes."""
+    names = _require_unique(chosen.chunk.ids)
+    name_voters(model, names, chosen.exact if target.kind == NUMBERS else None, by_class)
+    novelty = Novelty.of(model, encoder, chosen.inputs, raw_features=settings.raw_features)
+
+    def hold_out(rows: Encoded) -> HeldOutRows:
+        compared = novelty.known is not None
+        return HeldOutRows.of(model, rows.inputs, rows.codes, rows.chunk.ids, rows.exact, compared=compared)
+
+    validation, rows = hold_out(held[0]), held[1] if len(held[1].codes) else held[0]
+    _require_unique(rows.chunk.ids)
+    calibration = hold_out(rows)
+    sample = model.references
+    model.references, note = _represent(settings, model, target, validation, spool)
+    agreement = None
+    if model.references is not sample and len(calibration.h):
+        agreement = agreement_of(model.references, sample, calibration.h, target)
+    places = names.get_indexer(model.references.voters.ids)
+    frame = chosen.chunk.X.iloc[places].reset_index(drop=True)
+    X = frame if isinstance(encoder, TabularEncoder) else frame.iloc[:, 0].tolist()
+    if novelty.known is not None:
+        novelty = replace(novelty, known=novelty.known.of(names[places]))
+    within = rows.chunk.within
+    fitted = Fitted(
+        settings=settings,
+        encoder=encoder,
+        model=model,
+        target=target,
+        history=history,
+        examples=keep(Examples(), encoder, names[places], X),
+        novelty=novelty.learn(model.references, validation, calibration, None),
+        validation=validation,
+        validation_ids=held[0].chunk.ids,
+        calibration=calibration,
+        within=None if within is None else read_groups(within.tolist(), rows.chunk.ids, "within"),
+        stored_agreement=agreement,
+    )
+    return fitted, note
+
+
+def _represent(
+    settings: Settings, model: WeightedAverage, target: Target, rows: HeldOutRows, spool: Spool
+) -> tuple[ReferenceSet, str]:
+    """Few of those who are remembered, who vote for all training rows, if need be; and a note on it."""
+    sample, n = model.references, spool.n
+    wish, few = "auto" if settings.voters is None else settings.voters, None
+    if wanted(wish, n, len(rows.y)):
+        condenser = Condenser(sample, rows.h, rows.y, target)
+        few = condenser.fewest() if wish == "auto" else condenser.represented(min(int(wish), len(sample)))
+    if few is not None:
+        voters = counted(few, _embedded(model, spool))
+        return voters, f"{len(voters):,} representatives vote for {n:,} training rows, each for those like it"
+    if len(sample) < n:
+        return shared_votes(sample, spool.counts("y", model.n_classes)), (
+            f"no few representatives keep 99.5 % of labels and the loss: {len(sample):,} training rows drawn at "
+            f"random vote for all {n:,}, each label with its exact share"
+        )
+    return sample, f"all {n:,} training rows vote"
+
+
+def _read_all(stream: Stream, parts: StreamParts, spool: Spool) -> Chunk:
+    """All training rows, in memory, in the order of the spool."""
+    chunks = [chunk.take(trains) for chunk, trains in parts_of(stream, parts)]
+    order = np.empty(spool.n, dtype=np.int64)
+    order[spool.places(np.arange(spool.n))] = np.arange(spool.n)
+    return joined([chunk for chunk in chunks if len(chunk)]).take(order)
+
+
+@torch.no_grad()
+def _embedded(model: WeightedAverage, spool: Spool) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """(h, labels) of all spooled rows, some at a time; where ranks share the work, of every R-th block."""
+    x, y, ranks = spool.tensors("x"), spool.tensor("y"), shared()
+    with evaluating(model):
+        for block in list(spool.blocks())[0 if ranks is None else ranks.rank :: 1 if ranks is None else ranks.size]:
+            parts = batches.batches_of(tuple(part[block] for part in x), size=4096 if y.is_cuda else 1024)
+            h = torch.cat([model.embed(batches.on(part, model.device)) for (part,) in parts])
+            yield h, y[block].to(h.device)
+
+
+def _require_unique(ids: pd.Index[Any]) -> pd.Index[Any]:
+    """Ids of rows that are kept, each of which must be another."""
+    if not ids.is_unique:
+        raise IdError(f"ids must be unique; {ids[ids.duplicated()].tolist()[0]!r} is repeated; choose another column")
+    return ids
+
+
+def _require_memory(rows: int, each: float) -> None:
+    """Raise an error if so many voters would take more than half of this machine's memory."""
+    needed = rows * each
+    if needed > memory() / 2:
+        raise InputError(
+            f"voters='all' would keep {rows:,} rows and their embeddings, {needed / 1e9:,.1f} GB, in memory, of which "
+            f"there are {memory() / 1e9:,.1f} GB; leave voters at None, or give a number of representatives"
+        )
+    logger.info("all %s training rows will vote: about %.2f GB in memory", f"{rows:,}", needed / 1e9)

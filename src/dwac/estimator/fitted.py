@@ -1,0 +1,291 @@
+"""A fitted model as a value: fitting makes one, editing returns another, saving writes one.
+
+Nothing here changes after it was made. `references` can be edited in place by their own methods; what is computed from
+them is then computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dwac.conformal import typicality
+from dwac.encoders import Encoder, TabularEncoder
+from dwac.errors import NonFiniteError
+from dwac.estimator.certificate import Certificate
+from dwac.estimator.condensing import agreement_on
+from dwac.estimator.folds import Folds
+from dwac.estimator.held_out import HeldOutRows
+from dwac.estimator.novelty import ROUNDING, Novelty
+from dwac.estimator.preparation import Examples
+from dwac.estimator.settings import Settings
+from dwac.estimator.shards import Shards
+from dwac.estimator.targets import Target
+from dwac.explain import privacy
+from dwac.explain.descriptions import describe
+from dwac.metrics import Agreement
+from dwac.nn import WeightedAverage, batches
+from dwac.nn.batches import Inputs
+from dwac.reference import ReferenceSet
+from dwac.training.cross_fit import FOLDS, part_of
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+T = TypeVar("T")
+
+
+class Features(NamedTuple):
+    """What scikit-learn keeps of the columns of a table."""
+
+    n: int | None = None
+    names: NDArray[Any] | None = None
+
+
+class Descriptions(NamedTuple):
+    """What sets groups of voters apart, in words, and which groups these are."""
+
+    texts: list[str | None] | None
+    groups: Any
+
+
+class Origin(NamedTuple):
+    """The fingerprint of the folder that a model was loaded from, and its voters then."""
+
+    fingerprint: str
+    version: Any
+
+
+@dataclass(frozen=True)
+class StreamReport:
+    """How a stream was read: what is exact and what is not; `str` says it."""
+
+    rows: int
+    training: int
+    sampled: int
+    voters: int
+    spooled_bytes: int
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Everything that a fit learned."""
+
+    settings: Settings  # of that fit
+    encoder: Encoder
+    model: WeightedAverage  # the network, and the references that vote
+    target: Target
+    history: pd.DataFrame
+    examples: Examples  # records of the voters
+    novelty: Novelty
+    validation: HeldOutRows
+    validation_ids: pd.Index[Any]  # also those of rows that a folder does not keep
+    calibration: HeldOutRows
+    features: Features = field(default_factory=Features)
+    folds: Folds | None = None  # of a cross-fitted model
+    shards: Shards | None = None  # of a model whose networks each saw a part of the rows
+    within: pd.Series[Any] | None = None  # the groups of rows, by id, for guarantees within each
+    n_groups: int | None = None  # of the calibration rows, if rows belong to groups
+    private: bool = False  # whether it was saved without its training examples
+    deletions: tuple[Certificate, ...] = ()
+    stream: StreamReport | None = None
+    stored_agreement: Agreement | None = None  # of a model that was saved without those it represents
+    stored_descriptions: Descriptions | None = None
+    origin: Origin | None = None
+    _derived: dict[Hashable, tuple[Any, Any]] = field(default_factory=dict, init=False, repr=False)
+
+    def derive(self, name: Hashable, compute: Callable[[], T]) -> T:
+        """What `compute` gives; it is called once, and again only after the references were edited in place."""
+        version = self.references.voters
+        known = self._derived.get(name)
+        if known is None or known[0] is not version:
+            known = version, compute()
+            self._derived[name] = known
+        found: T = known[1]
+        return found
+
+    def edited(self, references: ReferenceSet, **changes: Any) -> Fitted:
+        """The same model with other voters; what was measured of the old ones is dropped."""
+        return replace(self, model=with_references(self.model, references), stored_agreement=None, **changes)
+
+    # Who votes
+
+    @property
+    def references(self) -> ReferenceSet:
+        """The training examples that vote."""
+        return self.model.references
+
+    @property
+    def alone(self) -> bool:
+        """Whether few vote for others who are not there."""
+        return self.references.voters.weighted and self.references.members is None
+
+    @property
+    def voter_ids(self) -> pd.Index[Any]:
+        """Of all who vote, or are represented in the vote."""
+        ids: Any = (self.references.members or self.references).ids
+        index: pd.Index[Any] = pd.Index(ids, tupleize_cols=False)
+        return index
+
+    def held_ids(self) -> list[Any]:
+        """The ids of all rows that the model holds; of some twice."""
+        held = [*self.voter_ids, *self.calibration.ids, *self.validation_ids]
+        rows = None if self.shards is None else self.shards.rows  # which keep rows that were silenced
+        return held if rows is None else [*held, *rows.ids]
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The fingerprint of the folder that the model was loaded from; None if there is none, or after an edit."""
+        same = self.origin is not None and self.origin.version is self.references.voters
+        return self.origin.fingerprint if self.origin is not None and same else None
+
+    # Votes
+
+    def votes(self, h: Tensor) -> Floats:
+        """(n, K): log class weights of rows with embeddings h (n, d)."""
+        found: Floats = batches.votes(self.model, h).cpu().numpy()
+        if not np.isfinite(found.max(axis=1)).all():  # a class without voters has -inf
+            raise NonFiniteError("the network gives no finite votes for some rows")
+        return found
+
+    def fold_votes(self, h: Any, ids: pd.Index[Any] | None = None, references: ReferenceSet | None = None) -> Any:
+        """(n, F, K): votes on embeddings (n, d) by the models of the folds; None where the model is not cross-fitted.
+
+        ids: of rows that vote, who are judged by the model that left them out.
+        """
+        if self.folds is None:
+            return None
+        references = self.references if references is None else references
+        h = torch.as_tensor(h, device=references.embeddings.device)
+        if ids is None:
+            return self.folds.votes(references, h)
+        return np.repeat(self.folds.judged(references, h, ids)[:, None], FOLDS, axis=1)
+
+    def judge(self, references: ReferenceSet, h: Tensor) -> Floats:
+        """(n, K): the votes of references on the calibration rows, whose h (n, d) these are, out of sample."""
+        if self.folds is None:
+            return np.asarray(references.log_class_weights(h).cpu().numpy())
+        return self.folds.judged(references, h, self.calibration.ids)
+
+    def log_shares(self) -> Floats:
+        """(K,), finite: the log of each class's share of the vote if all voters were equally near."""
+        references = self.references
+        voters = np.bincount(references.labels.cpu().numpy(), references.weights, references.n_classes)
+        counts: NDArray[Any] = voters * references.class_weights
+        return np.asarray(np.log(np.maximum(counts / counts.sum(), np.finfo(np.float64).tiny)))
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether there are rows to calibrate with."""
+        return len(self.calibration.y) > 0
+
+    # Novelty
+
+    def novelty_of(self, h: Tensor, inputs: Inputs) -> Floats:
+        """The novelty of rows with embeddings h (n, d): (n,), or by fold (n, F)."""
+        z = h[:, :0] if self.novelty.known is None else batches.compared(self.model, inputs)
+        return self._novelty_scores(h, z, self.novelty)
+
+    def _novelty_scores(self, h: Tensor, z: Tensor, measure: Novelty) -> Floats:
+        """The same from features z (n, q), measured so."""
+        if self.folds is None:
+            return measure.scores(self.references, h, z)
+        measure = replace(measure, voters=None)
+        sets = self.folds.sets(self.novelty.voters or self.references)
+        found = [measure.scores(voters, part_of(h, f, self.folds.members), z) for f, voters in enumerate(sets)]
+        return np.stack(found, axis=1)
+
+    def calibration_novelty(self) -> Floats:
+        """(n,): the novelty of the calibration rows against the references as they are now."""
+        return self.derive("novelty", self._calibration_novelty)
+
+    def _calibration_novelty(self) -> Floats:
+        rows, folds = self.calibration, self.folds
+        if folds is None:
+            return self._novelty_scores(rows.h, rows.z, self.novelty)
+        measure, numbers = replace(self.novelty, voters=None), np.maximum(folds.numbers(rows.ids), 0)
+        found = np.empty(len(numbers))
+        for fold, voters in enumerate(folds.sets(self.novelty.voters or self.references)):
+            here = torch.as_tensor(np.flatnonzero(numbers == fold), device=rows.h.device)
+            if len(here):
+                scores = measure.scores(voters, part_of(rows.h[here], fold, folds.members), rows.z[here])
+                found[numbers == fold] = scores
+        return found
+
+    def novelty_of_voters(self, references: ReferenceSet, places: Ints) -> Floats:
+        """The novelty of voters, by position among the references, compared with the others: (n,) or (n, F)."""
+        if self.folds is None:
+            return self.novelty.of_voters(references, places)
+        names = references.voters.ids[places]
+        h = references.embeddings[torch.as_tensor(places, device=references.embeddings.device)]
+        known = self.novelty.known
+        if known is None:
+            return self.folds.repeated(self._novelty_scores(h, h[:, :0], self.novelty), names)
+        # As they calibrate: compared by what was measured without them. Those added later have no fold.
+        known = known.joined(self.calibration.z, self.calibration.ids)
+        here = names.isin(known.ids)  # whoever was added to the references alone is known by its embedding only
+        found = np.empty((len(places), FOLDS))
+        for some, measure in ((here, self.novelty), (~here, replace(self.novelty, known=None))):
+            if some.any():
+                part = torch.as_tensor(some, device=h.device)
+                found[some] = self._novelty_scores(h[part], known.of(names[some]).z, measure)
+        return self.folds.repeated(found, names)
+
+    def typicality(self, novelty: Floats, *, private: bool) -> Floats:
+        """(n,): the typicality of rows of a novelty (n,), or by fold (n, F)."""
+        if private:
+            novelty = privacy.novelty(novelty)
+        folds = None if self.folds is None else self.folds.numbers(self.calibration.ids)
+        found = typicality(self.calibration_novelty(), novelty, tolerance=ROUNDING, folds=folds)
+        return privacy.p_values(found) if private else found
+
+    # Few voters, and groups
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """How often few voters predict what all would, on the calibration rows; None where all vote."""
+        references = self.references
+        if not references.voters.weighted:
+            return None
+        if references.members is None:
+            return self.stored_agreement
+        return self.derive("agreement", lambda: agreement_on(references, self.calibration.h, self.target, self.judge))
+
+    @property
+    def descriptions(self) -> list[str | None] | None:
+        """What sets each group of voters apart, in words; None where there is nothing to say."""
+        stored = self.stored_descriptions
+        if stored is not None and (stored.texts is None or stored.groups is self.references.groups):
+            return stored.texts
+        return self.derive("descriptions", lambda: self.describe(self.references))
+
+    def describe(self, references: ReferenceSet) -> list[str | None] | None:
+        """What sets each group apart; references: the voters, perhaps in other groups."""
+        if self.encoder.kind not in ("tabular", "text", "huggingface") or self.alone:
+            return None  # who represents a group does not tell what all its members have in common
+        everybody = references.members or references
+        records = self.examples.rows(everybody.ids) if len(self.examples) else None
+        if records is None:
+            return None
+        kinds: Any = "text"
+        if isinstance(self.encoder, TabularEncoder):
+            kinds = {column.name: column.kind for column in self.encoder.columns}
+        return describe(records, everybody.groups.of, len(everybody.groups), kinds=kinds, sizes=False)
+
+
+def with_references(model: WeightedAverage, references: ReferenceSet) -> WeightedAverage:
+    """The same network with other voters."""
+    other = copy(model)
+    other.references = references
+    return other

@@ -1,0 +1,181 @@
+"""What a model sees of rows: read, encoded and embedded once; votes and novelty follow when they are asked for.
+
+observed = observe(fitted, X)
+observed.votes                          # (n, K)
+observed.evidence()                     # votes, reasons, novelty and votes by fold
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from dwac.encoders import Encoder
+from dwac.encoders.module import gathered
+from dwac.estimator.containers import batches_of, gathered_batches, native, require_order
+from dwac.estimator.fitted import Fitted
+from dwac.estimator.preparation import rows_of, take
+from dwac.estimator.readable import Reasons, Sifted, sift
+from dwac.estimator.unknown import ATYPICAL, Judged, judge
+from dwac.nn import batches
+from dwac.training.cross_fit import FOLDS
+
+Floats = NDArray[np.float64]
+
+
+class Evidence(NamedTuple):
+    """All that a model says of n rows, from which p-values, intervals and typicality are found."""
+
+    votes: Floats  # (n, K) log class weights; NaN where a row could not be read
+    reasons: Reasons  # (n,) why a row could not be read, None for others
+    novelty: Floats | None  # (n,), or by fold (n, F); None if it was not asked for
+    fold_votes: Floats | None  # (n, F, K), of a cross-fitted model
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """n rows, and the embeddings of those that can be read; those of a row that cannot be read are NaN or infinite."""
+
+    fitted: Fitted
+    rows: Sifted
+    h: Tensor  # (r, d), of the rows that can be read
+
+    def __len__(self) -> int:
+        return len(self.rows.reasons)
+
+    @property
+    def reasons(self) -> Reasons:
+        """(n,): None, or why a row could not be read."""
+        return self.rows.reasons
+
+    @cached_property
+    def readable(self) -> NDArray[np.bool_]:
+        """(n,): which rows can be read."""
+        return self.rows.readable
+
+    @property
+    def notes(self) -> Reasons | None:
+        """(n,): None, or the values of a row that training never had; None if the model reads no table."""
+        return self.rows.unknown if self.fitted.encoder.kind == "tabular" else None
+
+    @cached_property
+    def votes(self) -> Floats:
+        """(n, K): log class weights."""
+        return self.spread(self.fitted.votes(self.h) if len(self.h) else None, (self.fitted.references.n_classes,))
+
+    @cached_property
+    def fold_votes(self) -> Floats | None:
+        """(n, F, K): the same by the models of the folds."""
+        if self.fitted.folds is None:
+            return None
+        width = FOLDS, self.fitted.references.n_classes
+        return self.spread(self.fitted.fold_votes(self.h) if len(self.h) else None, width)
+
+    @cached_property
+    def novelty(self) -> Floats:
+        """(n,), or by fold (n, F); infinite for a row that cannot be read."""
+        width = () if self.fitted.folds is None else (FOLDS,)
+        found = self.fitted.novelty_of(self.h, self.rows.inputs) if len(self.h) else None
+        return self.spread(found, width, missing=np.inf)
+
+    def evidence(self) -> Evidence:
+        """Votes, reasons, novelty and votes by fold."""
+        return Evidence(self.votes, self.reasons, self.novelty, self.fold_votes)
+
+    def spread(self, found: Floats | None, shape: tuple[int, ...], missing: float = np.nan) -> Floats:
+        """(n, …): what was found of the readable rows (r, …), in its place; `missing` for all others."""
+        if found is not None and len(found) == len(self):
+            return found
+        full = np.full((len(self), *shape), missing)
+        if found is not None:
+            full[self.readable] = found
+        return full
+
+    def shown(self) -> list[dict[str, Any]]:
+        """Each readable row as a person would see it, for explanations."""
+        encoder, X = self.fitted.encoder, self.rows.X
+        attention, frame = encoder.attention(self.fitted.model.backbone, X), encoder.records(X)
+        records: list[dict[Any, Any]] = frame.to_dict("records") or [{}] * len(frame)  # pandas 2: none without columns
+        notes = self.rows.unknown[self.readable]
+        return [
+            {"record": record or None, "unknown": notes[row]}
+            | ({} if attention is None else {"attention": attention[row]})
+            for row, record in enumerate(records)
+        ]
+
+
+def observe(
+    fitted: Fitted,
+    X: Any,
+    *,
+    unknown: str = ATYPICAL,
+    private: bool | None = None,
+    check: Callable[[Any], None] = lambda _: None,
+) -> Observed:
+    """Read, encode and embed the rows of X; an error if none can be read.
+
+    unknown: how values that training never had are read. private: values of a single training row count as such, too;
+    whoever asks must not learn of that row. check: raises an error unless X has the columns of fit.
+    """
+    private = fitted.private if private is None else private
+
+    def prepare(X: Any) -> Any:
+        X = rows_for(X, fitted.encoder)
+        check(X)
+        return X
+
+    rows = sift(fitted.encoder, X, prepare, lambda X: _judge(fitted, X, unknown, private=private))
+    if not rows.inputs:
+        return Observed(fitted, rows, torch.zeros(0, fitted.model.vector_size, device=fitted.model.device))
+    h = batches.embed(fitted.model, rows.inputs)
+    finite = h.isfinite().all(dim=1)
+    if not finite.all():
+        rows, h = rows.only(finite.cpu().numpy(), "the network gives it no finite embedding"), h[finite]
+    return Observed(fitted, rows, h)
+
+
+def read(fitted: Fitted, X: Any, *, unknown: str, check: Callable[[Any], None]) -> tuple[Any, batches.Inputs]:
+    """The rows of X, and the tensors that the network takes; an error names a column or row that does not fit."""
+    X = rows_for(X, fitted.encoder)
+    check(X)
+    return X, _judge(fitted, X, unknown, private=False).inputs
+
+
+def _judge(fitted: Fitted, X: Any, unknown: str, *, private: bool) -> Judged:
+    seen: Callable[[Any], Collection[str]] = (lambda _: ()) if private else fitted.examples.values_of
+    return judge(fitted.encoder, X, fitted.encoder.transform(X), unknown, seen)
+
+
+def rows_for(X: Any, encoder: Encoder) -> Any:
+    """X in the form that everything below works on."""
+    if isinstance(X, DataLoader):
+        require_order(X, "rows are answered in the order of the dataset")
+        X = gathered_batches(batches_of(X)[0])[0]
+    elif isinstance(X, Dataset):
+        X = gathered(X)[0]
+    return rows_of(list(X) if isinstance(X, tuple) and encoder.kind != "module" else native(X))
+
+
+def input_distances(fitted: Fitted, X: Any) -> Callable[[int, list[Any]], Floats] | None:
+    """How different training examples are from a row of X in the input, by row and ids; None if nothing is known.
+
+    A folder keeps no example of a module's.
+    """
+    if len(fitted.examples) == 0 or fitted.encoder.kind == "module":
+        return None
+
+    def measure(row: int, ids: list[Any]) -> Floats:
+        rows = fitted.examples.rows(ids)
+        if rows is None:
+            return np.zeros(len(ids))
+        return fitted.encoder.input_distances(take(X, np.array([row])), rows)
+
+    return measure
