@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dwac.server.limits import Limits
-from dwac.server.refusals import RefusalError
+from dwac.server.refusals import STOPPING, RefusalError
 
 _STUCK = 2  # times the longest wait for an answer: a call that takes longer is not merely slow
 THREAD = "dwac-model"  # prefix of the name of its thread
@@ -52,7 +52,7 @@ class Batcher:
     def admit(self) -> None:
         """Refuse a request that would have to wait too long."""
         if self._stopping:
-            raise RefusalError(503, "stopping", "the service is shutting down; try again later", {"retry-after": "5"})
+            raise STOPPING
         if not self.serving:
             raise RefusalError(503, "failed", "the worker of the model has stopped; try again", {"retry-after": "5"})
         if self._stuck:

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dwac.server.metrics import Metrics
-from dwac.server.refusals import RefusalError, refusal_of
+from dwac.server.refusals import CLOSE, STOPPING, RefusalError, refusal_of
 
 log = logging.getLogger("dwac.server")
 
@@ -31,6 +31,7 @@ HEADERS = {
     "cache-control": "no-store",
 }
 _RAW = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+_CLOSE = [(name.encode(), value.encode()) for name, value in CLOSE.items()]
 
 
 class Gate:
@@ -71,7 +72,8 @@ class Gate:
             await self.app(scope, receive, send)
             return
         start, status = time.perf_counter(), 0
-        mark: list[tuple[bytes, bytes]] = []
+        # Who expects a go-ahead may send either the body or the next request after a refusal: nobody could tell which.
+        mark = list(_CLOSE) if any(name == b"expect" for name, _ in scope["headers"]) else []
 
         async def send_safely(message: Message) -> None:
             nonlocal status
@@ -83,11 +85,15 @@ class Gate:
 
         try:
             self._admit(scope)
-            mark = self.mark if scope["path"] not in self.open_paths else []
+            if scope["path"] not in self.open_paths:
+                mark += self.mark
             await self.app(scope, receive, send_safely)
         except ClientDisconnect:
             status = status or 499  # the client has gone
-        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+        except asyncio.CancelledError:  # the time for shutdown is over
+            if not status:
+                await STOPPING.response()(scope, receive, send_safely)
+        except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a panic in native code is not an Exception
             refusal = refusal_of(error)

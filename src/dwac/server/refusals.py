@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse
 
 from dwac.errors import CalibrationError, DwacError, InputError, PrivacyError
 
-CLOSE = {"connection": "close"}  # used if the rest of a body is not read
+CLOSE = {"connection": "close"}
 
 
 class RefusalError(DwacError):
@@ -34,3 +34,6 @@ def refusal_of(error: BaseException) -> RefusalError:
             return RefusalError(422, "invalid_input", str(error))
         case _:
             return RefusalError(500, "internal", "the service failed on this request; see its log")
+
+
+STOPPING = RefusalError(503, "stopping", "the service is shutting down; try again later", {"retry-after": "5", **CLOSE})

@@ -1,7 +1,7 @@
-"""Running the application: uvicorn with a timeout on every connection and a clean shutdown.
+"""Running the application: uvicorn, with a limit on every wait for a client, and a shutdown in bounded time.
 
-uvicorn's own protocol handles HTTP. The layer here between it and each connection uses only the interfaces of
-asyncio: bytes received, bytes sent, and requests that reach the application.
+uvicorn handles HTTP. `Connection` adds what it does not limit: the time and length of headers, connections that say
+nothing, and clients that do not read their answers (docs/decisions/0032-the-service-on-uvicorn.md).
 """
 
 from __future__ import annotations
@@ -13,229 +13,132 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 import uvicorn
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dwac.server.batching import THREAD
 from dwac.server.gate import HEADERS
 from dwac.server.refusals import CLOSE, RefusalError
 
-HEAD_SECONDS = 10.0  # for request line and headers to arrive, from the start of the connection or the previous answer
+HEAD_SECONDS = 10  # for request line and headers to arrive, from the start of the connection or the previous answer
 HEAD_BYTES = 2**16  # of request line and headers
 CONNECTIONS = 512  # open at once
-STALL_SECONDS = 30.0  # for which a client may stop reading its answer
-END_SECONDS = 2.0  # the same during shutdown, and for the last bytes to be sent before a connection is closed
+STALL_SECONDS = 30  # for which a client may stop reading its answer
 GRACE_SECONDS = 4  # for requests in flight at shutdown
-_MOST_IGNORED = 2**23  # bytes ignored after a refusal
-_CLOSE = (b"connection", b"close")
-_MALFORMED = b"Invalid HTTP request received."  # the text that uvicorn sends
+# After a refusal, what else comes is ignored: closing with unread bytes would discard the refusal.
+_LINGER_SECONDS, _MOST_IGNORED = 0.5, 2**23  # bytes
 
 
-class Doors:
-    """The open connections by client address, and ASGI middleware that knows when each has a request."""
+class Connection(HttpToolsProtocol):
+    """A connection of uvicorn that closes if its client sends headers, or reads answers, too slowly."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-        self.open: dict[Any, Connection] = {}
-        self.ending = False
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A request whose headers are complete: from here on the limits of the service apply until it is answered."""
-        door = self.open.get(scope.get("client"))
-        if door is None:
-            await self.app(scope, receive, send)
-            return
-        started, headers = False, dict(scope["headers"])
-        unread = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
-
-        async def receive_on() -> Message:
-            nonlocal unread
-            message = await receive()
-            unread = unread and bool(message.get("more_body"))
-            return message
-
-        async def send_on(message: Message) -> None:
-            nonlocal started
-            if unread and not started and b"expect" not in headers:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(0):  # what has arrived already
-                        while unread:
-                            await receive_on()
-            if unread and not started:
-                # The rest of the body would be taken for the next request, or a next request for the rest.
-                message["headers"] = [*(each for each in message["headers"] if each != _CLOSE), _CLOSE]
-                door.ignore()
-            started = True
-            await send(message)
-
-        door.begin()
-        try:
-            await self.app(scope, receive_on, send_on)
-        except asyncio.CancelledError:
-            if not self.ending:
-                raise
-            if not started:  # the time for shutdown is over
-                refusal = RefusalError(
-                    503, "stopping", "the service is shutting down; try again later", CLOSE
-                ).response()
-                refusal.headers.update(HEADERS)
-                await refusal(scope, receive, send)
-        finally:
-            door.end()
-
-    def end(self) -> None:
-        """Wait only briefly for clients that do not read."""
-        self.ending = True
-        for door in self.open.values():
-            door.hurry()
-
-
-class Connection(asyncio.Protocol):
-    """One connection: passes bytes to uvicorn's protocol, and closes if they come or go too slowly."""
-
-    def __init__(self, doors: Doors, **given: Any) -> None:
-        self._doors, self._inner = doors, HttpToolsProtocol(**given)
-        self._clocks: dict[str, asyncio.TimerHandle] = {}
-        self._head: bytearray | None = None  # the part of the headers received so far; None if none are expected
-        self._refused, self._ignored = False, 0
-
-    # Called by asyncio
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first headers."""
-        self._transport: Any = transport
-        self._client = tuple((transport.get_extra_info("peername") or ())[:2])
-        if len(self._doors.open) >= CONNECTIONS:
+        super().connection_made(transport)
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._head_bytes: int | None = None  # of the headers that are arriving; None if none are
+        self._ignored: int | None = None  # bytes since a refusal
+        self._message_ended = False
+        if len(self.connections) > CONNECTIONS:
             message = "too many connections are open; try again"
             self._refuse(RefusalError(503, "busy", message, {"retry-after": "1"}))
-            return
-        self._doors.open[self._client] = self
-        self.end()
-        self._inner.connection_made(_Line(transport, self))  # type: ignore[arg-type]
+        else:
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._end_wait_for_head)
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes on, and count those of the headers, without line ends before them."""
-        if self._refused:
+        """Parse bytes, and count those of headers."""
+        if self._ignored is not None:
             self._ignored += len(data)
             if self._ignored > _MOST_IGNORED:
-                self.close()
+                self.transport.abort()
             return
-        self._inner.data_received(data)
-        if self._head is None:
-            return
-        self._head = (self._head + data).lstrip(b"\r\n")
-        if b"\r\n\r\n" in self._head:
-            self._head = None
-        elif len(self._head) > HEAD_BYTES:
-            self._refuse(
-                RefusalError(431, "head_too_large", f"request line and headers may have at most {HEAD_BYTES:,} bytes")
-            )
+        self._message_ended = False
+        super().data_received(data)
+        if self._head_bytes is not None and not self._message_ended:  # else most of the bytes are of a body
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES:
+                message = f"request line and headers may have at most {HEAD_BYTES:,} bytes"
+                self._refuse(RefusalError(431, "head_too_large", message))
 
-    def eof_received(self) -> None:
-        """The client sends nothing more."""
-        if not self._refused:
-            self._inner.eof_received()
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timers."""
+        _cancel(self._head_timer)
+        _cancel(self._stall_timer)
+        super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         """The client reads too slowly."""
-        self._inner.pause_writing()
-        self._start("stall", END_SECONDS if self._doors.ending else STALL_SECONDS, self._transport.abort)
+        super().pause_writing()
+        self._stall_timer = self.loop.call_later(STALL_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
         """The client reads again."""
-        self._stop("stall")
-        self._inner.resume_writing()
+        _cancel(self._stall_timer)
+        super().resume_writing()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all timers."""
-        for name in list(self._clocks):
-            self._stop(name)
-        if self._doors.open.get(self._client) is self:
-            del self._doors.open[self._client]
-            self._inner.connection_lost(exc)
+    # Called by the parser and by uvicorn's cycle of request and answer
 
-    # Called by Doors
+    def on_message_begin(self) -> None:
+        """The first byte of headers."""
+        self._head_bytes = 0
+        super().on_message_begin()
 
-    def begin(self) -> None:
-        """The headers of a request are complete."""
-        self._stop("head")
-        self._head = None
+    def on_headers_complete(self) -> None:
+        """From here on the limits of the service apply, until the request is answered."""
+        self._head_bytes = None
+        _cancel(self._head_timer)
+        super().on_headers_complete()
 
-    def end(self) -> None:
-        """The request is answered: wait for the next headers."""
-        self._head = bytearray()
-        self._start("head", HEAD_SECONDS, self._too_late)
+    def on_message_complete(self) -> None:
+        """The last byte of a body."""
+        self._message_ended = True
+        super().on_message_complete()
 
-    def ignore(self) -> None:
-        """Ignore what else comes, and close once the answer is sent."""
-        self._refused = True
-
-    def hurry(self) -> None:
-        """Give up soon on a client that does not read."""
-        if "stall" in self._clocks:
-            self._start("stall", END_SECONDS, self._transport.abort)
-
-    def finish(self) -> None:
-        """Close; if more may come, only after a short time: closing with unread bytes would discard the answer."""
-        if self._refused:
-            self._start("refused", END_SECONDS / 4, self.close)
+    def on_response_complete(self) -> None:
+        """Wait for the next headers; what is left of an unread body is ignored meanwhile."""
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._close()
         else:
-            self.close()
+            _cancel(self._head_timer)
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._end_wait_for_head)
 
-    def close(self) -> None:
-        """Close after the last bytes are sent, or after a short time."""
-        self._transport.close()
-        self._start("close", END_SECONDS, self._transport.abort)
+    def send_400_response(self, msg: str) -> None:
+        """In the form of all refusals."""
+        del msg
+        self._refuse(RefusalError(400, "not_http", "the request is not valid HTTP"))
 
-    def _too_late(self) -> None:
-        self._stop("head")
-        if self._head is not None and not self._head:
-            self.close()  # nothing was asked, so no answer is expected
+    def _end_wait_for_head(self) -> None:
+        if self._head_bytes is None:
+            self._close()  # nothing was asked, so no answer is expected
         else:
-            message = f"request line and headers did not arrive within {HEAD_SECONDS:g} s"
+            message = f"request line and headers did not arrive within {HEAD_SECONDS} s"
             self._refuse(RefusalError(408, "slow_head", message))
 
     def _refuse(self, refusal: RefusalError) -> None:
-        self._refused = True
-        self._transport.write(written(refusal))
-        self.finish()
+        """Answer a request that never reaches the application, and ignore what else comes."""
+        self._ignored = 0
+        _cancel(self._head_timer)
+        self.transport.write(written(refusal))
+        self.loop.call_later(_LINGER_SECONDS, self._close)
 
-    def _start(self, name: str, seconds: float, then: Callable[[], None]) -> None:
-        self._stop(name)
-        if not self._transport.is_closing() or name == "close":
-            self._clocks[name] = asyncio.get_running_loop().call_later(seconds, then)
-
-    def _stop(self, name: str) -> None:
-        clock = self._clocks.pop(name, None)
-        if clock is not None:
-            clock.cancel()
+    def _close(self) -> None:
+        """Close after the client has read the last bytes, or not read them for long enough."""
+        self.transport.close()
+        self.loop.call_later(STALL_SECONDS, self.transport.abort)
 
 
-class _Line:
-    """The transport that uvicorn uses: answers malformed HTTP with our refusal, and closes in bounded time."""
-
-    def __init__(self, transport: Any, connection: Connection) -> None:
-        self._transport, self._connection = transport, connection
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        if data.startswith(b"HTTP/1.1 400 ") and data.endswith(_MALFORMED):
-            data = written(RefusalError(400, "not_http", "the request is not valid HTTP"))
-        self._transport.write(data)
-
-    def close(self) -> None:
-        self._connection.finish()
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
 
 
 def written(refusal: RefusalError) -> bytes:
-    """A refusal as bytes, for requests that never reach the application."""
+    """A refusal as bytes."""
     response = refusal.response()
     headers = {**HEADERS, **dict(response.headers), **CLOSE}
     lines = [f"HTTP/1.1 {refusal.status} {HTTPStatus(refusal.status).phrase}"]
@@ -244,12 +147,9 @@ def written(refusal: RefusalError) -> bytes:
 
 
 class Server(uvicorn.Server):
-    """Reports its start, and shuts down in bounded time: answers requests in flight and refuses new ones."""
+    """Reports its start, and leaves no connection open at its end."""
 
-    def __init__(self, config: uvicorn.Config, doors: Doors) -> None:
-        super().__init__(config)
-        self.doors = doors
-        self.on_start: Callable[[], None] | None = None
+    on_start: Callable[[], None] | None = None
 
     async def startup(self, sockets: Any = None) -> None:
         """Call `on_start` once requests are accepted."""
@@ -258,26 +158,27 @@ class Server(uvicorn.Server):
             self.on_start()
 
     async def shutdown(self, sockets: Any = None) -> None:
-        """Do not wait for clients that do not read."""
-        self.doors.end()
+        """Answer requests in flight, for a few seconds; clients that have not read their answers by then lose them."""
         await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
 
 def server_of(app: Any) -> Server:
-    """A server for the application; at shutdown, requests in flight have a few seconds to finish."""
-    doors = Doors(app)
+    """A server for the application."""
     config = uvicorn.Config(
-        doors,
-        http=partial(Connection, doors),  # type: ignore[arg-type]
+        app,
+        http=Connection,
         ws="none",
         lifespan="on",
         log_level="error",
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        timeout_keep_alive=HEAD_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    return Server(config, doors)
+    return Server(config)
 
 
 def serve(app: Any, sockets: list[Any], *, on_start: Callable[[], None] | None = None) -> None:
@@ -298,7 +199,7 @@ def serve(app: Any, sockets: list[Any], *, on_start: Callable[[], None] | None =
             signal.signal(sig, handler)
     for thread in threading.enumerate():
         if thread.name.startswith(THREAD):
-            thread.join(END_SECONDS / 2)
+            thread.join(1)
             if thread.is_alive():  # a call that no client waits for any more, but Python would
                 sys.stdout.flush()
                 sys.stderr.flush()

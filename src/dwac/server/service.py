@@ -26,7 +26,6 @@ from dwac.server.watch import Watch
 
 log = logging.getLogger("dwac.server")
 
-_LINGER = 1.0  # seconds
 _PATIENCE = 2.0  # seconds for the model to finish its call at shutdown
 _KEEP_SECONDS = 1.0
 _LONG = 2**16  # bytes of JSON from which parsing moves to a thread
@@ -160,15 +159,13 @@ class Service:
                 f"the content-type must be application/json; got {kind or 'no content-type'!r:.60}",
             )
         length = request.headers.get("content-length", "")
-        if "expect" in request.headers and length.isdecimal() and int(length) > self.limits.body_bytes:
-            raise self._too_large()  # before it is sent
+        if length.isdecimal() and int(length) > self.limits.body_bytes:
+            raise self._too_large()
         body = bytearray()
         try:
             async with asyncio.timeout(self.limits.seconds):
-                stream = request.stream()
-                async for chunk in stream:
+                async for chunk in request.stream():
                     if len(body) + len(chunk) > self.limits.body_bytes:
-                        await _drain(stream)
                         raise self._too_large()
                     self._hold(len(chunk))
                     body += chunk
@@ -181,14 +178,12 @@ class Service:
 
     def _hold(self, more: int) -> None:
         if self.buffered + more > self.limits.buffered_bytes:
-            raise RefusalError(
-                503, "busy", "too much data is arriving at once; try again", {"retry-after": "1", **CLOSE}
-            )
+            raise RefusalError(503, "busy", "too much data is arriving at once; try again", {"retry-after": "1"})
         self.buffered += more
 
     def _too_large(self) -> RefusalError:
         return RefusalError(
-            413, "too_large", f"a body may have at most {self.limits.body_bytes:,} bytes; send fewer rows", CLOSE
+            413, "too_large", f"a body may have at most {self.limits.body_bytes:,} bytes; send fewer rows"
         )
 
     def check_rows(self, rows: list[Any], most: int) -> None:
@@ -203,14 +198,6 @@ def _require_all(reasons: list[str | None]) -> None:
     for row, why in enumerate(reasons):
         if why is not None:
             raise RefusalError(422, "invalid_input", f"row {row}: {why}")
-
-
-async def _drain(stream: AsyncIterator[bytes]) -> None:
-    """Discard a body that is too large for a moment: most clients read a refusal only after they have sent it all."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_LINGER):
-            async for _ in stream:
-                pass
 
 
 def parsed(body: bytes | bytearray) -> Any:
