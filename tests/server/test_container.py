@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from dwac.cli.app import command as dwac_command
-from dwac.server import api
+from dwac.server.app import OPEN
 from tests.server.client import DWAC, HANG, TOKEN, Client
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ def test_it_installs_the_torch_that_the_package_asks_for_and_extras_that_exist()
 def test_the_health_check_asks_a_page_that_needs_no_token_on_the_port_that_is_served() -> None:
     asked = re.search(r"http://127\.0\.0\.1:(\d+)(/[\w/]+)", healthcheck()[-1])
     assert asked
-    assert asked[2] in api.OPEN
+    assert asked[2] in OPEN
     assert asked[1] == the("EXPOSE") == served()[served().index("--port") + 1]
 
 

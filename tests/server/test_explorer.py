@@ -27,9 +27,8 @@ from dwac.report import label_issues, label_noise, leave_one_out
 from dwac.report.words import LEARNED
 from dwac.server.explorer import Explorer
 from dwac.server.explorer.edits import edited, voters
-from dwac.server.explorer.examples import Examples
 from dwac.server.explorer.points import NONE
-from dwac.server.explorer.views import first_view, view_after
+from dwac.server.explorer.views import Examples, first_view, view_after
 from tests.named import named, refuses
 from tests.server.client import DWAC, TOKEN, Client
 from tests.server.data import AGED, DIGITS, PEOPLE, fitted

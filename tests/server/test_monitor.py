@@ -12,8 +12,7 @@ from dwac import DWACClassifier
 from dwac.errors import InputError
 from dwac.monitoring import Monitor
 from dwac.server import create_app
-from dwac.server.metrics import Metrics
-from dwac.server.watch import Watch, prepare_folder
+from dwac.server.watch import Metrics, Watch, prepare_folder
 from tests.named import named, refuses
 from tests.server.client import TOKEN, Client, served
 from tests.server.data import fitted, pixels, watched, watched_rows

@@ -27,8 +27,7 @@ from dwac.cli.app import app as dwac_command
 from dwac.errors import InputError
 from dwac.server import Limits, create_app
 from dwac.server import run as running
-from dwac.server.answers import Answers
-from dwac.server.answers.common import Votes
+from dwac.server.answers import Answers, Votes
 from dwac.server.batching import Batcher
 from dwac.server.gate import HEADERS
 from tests.named import named, refuses

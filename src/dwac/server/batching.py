@@ -13,8 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from dwac.server.limits import Limits
-from dwac.server.refusals import STOPPING, RefusalError
+from dwac.server.limits import STOPPING, Limits, RefusalError
 
 _STUCK = 2  # times the longest wait for an answer: a call that takes longer is not merely slow
 THREAD = "dwac-model"  # prefix of the name of its thread

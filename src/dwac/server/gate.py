@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dwac.server.metrics import Metrics
-from dwac.server.refusals import CLOSE, STOPPING, RefusalError, refusal_of
+from dwac.server.limits import CLOSE, STOPPING, RefusalError, refusal_of
+from dwac.server.watch import Metrics
 
 log = logging.getLogger("dwac.server")
 

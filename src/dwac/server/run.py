@@ -1,7 +1,7 @@
 """Running the application: uvicorn, with a limit on every wait for a client, and a shutdown in bounded time.
 
 uvicorn handles HTTP. `Connection` adds what it does not limit: the time and length of headers, connections that say
-nothing, and clients that do not read their answers (docs/decisions/0032-the-service-on-uvicorn.md).
+nothing, and clients that do not read their answers (docs/decisions/0033-the-service-on-uvicorn.md).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dwac.server.batching import THREAD
 from dwac.server.gate import HEADERS
-from dwac.server.refusals import CLOSE, RefusalError
+from dwac.server.limits import CLOSE, RefusalError
 
 HEAD_SECONDS = 10  # for request line and headers to arrive, from the start of the connection or the previous answer
 HEAD_BYTES = 2**16  # of request line and headers

@@ -15,20 +15,23 @@ from starlette.responses import Response
 
 from dwac.errors import DwacError, InputError
 from dwac.estimator import DWACClassifier, DWACRegressor
-from dwac.server.answers import Answers, Model, Predicted, answers_of
+from dwac.estimator.targets import LABELS, NUMBERS
+from dwac.server.answers import Answers, Model, Predicted
+from dwac.server.answers.classes import ClassAnswers
+from dwac.server.answers.labels import LabelAnswers
+from dwac.server.answers.numbers import NumberAnswers
 from dwac.server.batching import Batcher
 from dwac.server.inputs import Reader, reader_of
-from dwac.server.limits import Limits
-from dwac.server.metrics import Metrics
-from dwac.server.refusals import CLOSE, RefusalError
+from dwac.server.limits import CLOSE, Limits, RefusalError
 from dwac.server.schemas import Asked, AskWhy
-from dwac.server.watch import Watch
+from dwac.server.watch import Metrics, Watch
 
 log = logging.getLogger("dwac.server")
 
 _PATIENCE = 2.0  # seconds for the model to finish its call at shutdown
 _KEEP_SECONDS = 1.0
 _LONG = 2**16  # bytes of JSON from which parsing moves to a thread
+_TASKS: dict[str, type[Answers]] = {LABELS: LabelAnswers, NUMBERS: NumberAnswers}
 
 
 @dataclass
@@ -55,7 +58,9 @@ class Service:
 
     def __post_init__(self) -> None:
         self.reader = reader_of(self.model, self.limits, private=self.private)
-        self.answers = answers_of(self.model, self.reader, private=self.private, watch=self.watch)
+        self.answers = _TASKS.get(self.model.target_.kind, ClassAnswers)(
+            self.model, self.reader, self.private, self.watch
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

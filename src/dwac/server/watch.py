@@ -1,7 +1,8 @@
-"""What the service knows of the rows that it is asked about, and what several workers of one service know together.
+"""What the service counts, and whether the rows that it is asked about are still like those of calibration.
 
-Every worker watches its own rows with a share of the error rate, and writes what it knows to a folder once a second;
-whichever worker is asked adds what the others wrote (`dwac.monitoring.merged` says why no average is taken).
+Counters are text in the format of Prometheus, without a further dependency. Every worker of a service watches its own
+rows with a share of the error rate, and writes what it knows to a folder once a second; whichever worker is asked adds
+what the others wrote (`dwac.monitoring.merged` says why no average is taken).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import json
 import logging
 import re
 import threading
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any
@@ -17,14 +20,90 @@ from typing import Any
 from dwac.errors import CalibrationError, DwacError, InputError, StorageError
 from dwac.monitoring import Monitor, merged
 from dwac.monitoring.monitor import read_state
-from dwac.server.metrics import Metrics
-from dwac.server.refusals import RefusalError
+from dwac.server.limits import RefusalError
 from dwac.storage.files import make_folder, read_file, replace_file
 
 log = logging.getLogger("dwac.server")
 
 _STATE = re.compile(r"monitor-(\d+)-of-(\d+)\.json")
 _LARGEST = 2**24  # bytes of a file with counters
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class Histogram:
+    """How many values were at most each bound, and their sum."""
+
+    def __init__(self, bounds: Iterable[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def lines(self, name: str) -> list[str]:
+        """In the format of Prometheus, with cumulative buckets."""
+        lines, total = [], 0
+        for bound, count in zip((*map("{:g}".format, self.bounds), "+Inf"), self.counts, strict=True):
+            total += count
+            lines.append(f'{name}_bucket{{le="{bound}"}} {total}')
+        return [*lines, f"{name}_sum {self.sum:.9g}", f"{name}_count {total}"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"counts": self.counts, "sum": self.sum}
+
+    def __add__(self, other: dict[str, Any]) -> Histogram:
+        found = Histogram(self.bounds)
+        found.counts = [a + int(b) for a, b in zip(self.counts, other["counts"], strict=True)]
+        found.sum = self.sum + float(other["sum"])
+        return found
+
+
+class Metrics:
+    """What the service counts; `text` is the answer to GET /v1/metrics."""
+
+    def __init__(self, paths: Iterable[str] = ()) -> None:
+        self._paths = set(paths)  # others share one label: a client must not be able to invent labels
+        self.requests: Counter[tuple[str, int]] = Counter()
+        self.seconds, self.batch_rows = Histogram(_SECONDS), Histogram(_ROWS)
+
+    def request(self, path: str, status: int, seconds: float) -> None:
+        """Count a request that was answered or refused."""
+        self.requests[path if path in self._paths else "other", status] += 1
+        self.seconds.add(seconds)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, so that workers can add up what they have counted."""
+        requests = [[path, status, count] for (path, status), count in list(self.requests.items())]
+        return {"requests": requests, "seconds": self.seconds.to_dict(), "batch_rows": self.batch_rows.to_dict()}
+
+    def plus(self, others: Iterable[dict[str, Any]]) -> Metrics:
+        """All that these and others have counted, from their `to_dict`."""
+        found = Metrics(self._paths)
+        found.requests, found.seconds, found.batch_rows = Counter(self.requests), self.seconds, self.batch_rows
+        for other in others:
+            for path, status, count in other["requests"]:
+                found.requests[path, status] += count
+            found.seconds, found.batch_rows = found.seconds + other["seconds"], found.batch_rows + other["batch_rows"]
+        return found
+
+    def text(self, **gauges: float) -> str:
+        """Everything counted so far, and gauges as they are now."""
+        lines = ["# HELP dwac_requests_total Requests by path and status.", "# TYPE dwac_requests_total counter"]
+        for (path, status), count in sorted(self.requests.items()):
+            lines.append(f'dwac_requests_total{{path="{path}",status="{status}"}} {count}')
+        for name, about, histogram in (
+            ("dwac_request_seconds", "Time from the header of a request to the end of its answer.", self.seconds),
+            ("dwac_batch_rows", "Rows that one call of the model answered.", self.batch_rows),
+        ):
+            lines += [f"# HELP {name} {about}", f"# TYPE {name} histogram", *histogram.lines(name)]
+        for name, value in gauges.items():
+            lines += [f"# TYPE dwac_{name} gauge", f"dwac_{name} {value:g}"]
+        return "\n".join(lines) + "\n"
 
 
 class Watch:
@@ -116,17 +195,18 @@ class Watch:
         own = self.begin()
         if self.failed:
             raise RefusalError(409, "not_available", "the monitor has ended; see the log of the service")
-        found = [own.state.to_dict(), *(state["state"] for state in self._others())]
-        return {**merged(found), "workers": self._workers}
+        others = self._others(self._folder, f"monitor-{{}}-of-{self._workers}.json")
+        return {
+            **merged([own.state.to_dict(), *(read_state(path)["state"] for path in others)]),
+            "workers": self._workers,
+        }
 
-    def _others(self) -> list[dict[str, Any]]:
-        found = []
-        for worker in range(self._workers if self._folder is not None else 0):
-            assert self._folder is not None
-            path = self._folder / f"monitor-{worker}-of-{self._workers}.json"
-            if worker != self._worker and path.exists():
-                found.append(read_state(path))
-        return found
+    def _others(self, folder: Path | None, name: str) -> list[Path]:
+        """The files of the other workers; `name` has {} for the number of a worker."""
+        if folder is None:
+            return []
+        paths = [folder / name.format(worker) for worker in range(self._workers) if worker != self._worker]
+        return [path for path in paths if path.exists()]
 
     def gauges(self) -> dict[str, float]:
         """For the metrics: rows, evidence, and whether there is an alarm; nothing if nothing is watched."""
@@ -156,13 +236,8 @@ class Watch:
 
     def other_metrics(self) -> list[dict[str, Any]]:
         """What the other workers have counted."""
-        found = []
-        for worker in range(self._workers if self._counters is not None else 0):
-            assert self._counters is not None
-            path = self._counters / f"metrics-{worker}.json"
-            if worker != self._worker and path.exists():
-                found.append(json.loads(read_file(path, largest=_LARGEST)))
-        return found
+        paths = self._others(self._counters, "metrics-{}.json")
+        return [json.loads(read_file(path, largest=_LARGEST)) for path in paths]
 
 
 def prepare_folder(folder: Path, workers: int) -> None:

@@ -1,7 +1,8 @@
 """Several workers on one port: processes that accept from one socket, each with a model of its own.
 
 A worker that ends by itself is replaced; if one cannot start, the service ends with the reason. Ctrl-C and SIGTERM end
-all of them, after the requests in flight are answered. Workers whose parent is gone end, too.
+all of them, after the requests in flight are answered. Workers whose parent is gone end, too. Why uvicorn's own
+supervisor does not do this: docs/decisions/0033-the-service-on-uvicorn.md.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dwac.server.limits import Limits
 
 log = logging.getLogger("dwac.server")
 
-_QUICK = 5.0  # seconds: a worker that ends sooner than this after it was ready did not end by accident
+_QUICK = 5.0  # seconds: a worker that ends sooner than this after it was ready will do so again
 _PATIENCE = 10.0  # seconds for workers to end: more than a single service takes
 _TICK = 0.2  # seconds between looks at signals
 
@@ -83,7 +84,7 @@ def work(plan: Plan, listener: socket.socket, worker: int, ready: Connection) ->
 
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     try:
         app = plan.app(worker)
     except DwacError as error:
@@ -92,18 +93,18 @@ def work(plan: Plan, listener: socket.socket, worker: int, ready: Connection) ->
     serve(app, [listener], on_start=lambda: ready.send(None))
 
 
-def _follow(parent: int) -> None:
-    """End when the parent does."""
+def _end_with(parent: int) -> None:
+    """End this process when its parent ends."""
     wait([parent])
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 @dataclass
 class Worker:
-    """A process that serves, and when it was ready."""
+    """A process that serves."""
 
     process: Any
-    ready: Connection
+    ready: Connection  # brings None when requests are accepted, or the reason why they never will be
     since: float | None = None  # when it was ready
 
 
@@ -153,11 +154,11 @@ class Supervisor:
         wait([*starting, *(worker.process.sentinel for worker in self.workers.values())], timeout=_TICK)
         for number, worker in list(self.workers.items()):
             if worker.since is None and worker.ready.poll():
-                self._heard(worker)
+                self._note_start(worker)
             if not worker.process.is_alive() and not self._stopping:
                 self._replace(number, worker)
 
-    def _heard(self, worker: Worker) -> None:
+    def _note_start(self, worker: Worker) -> None:
         try:
             reason = worker.ready.recv()
         except EOFError:

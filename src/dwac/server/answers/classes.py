@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 from dwac.conformal import label_sets, smallest_calibration
 from dwac.errors import CalibrationError
 from dwac.estimator.evaluation import Predictions
-from dwac.server.answers.common import Answers, Votes, Why, names_of
+from dwac.server.answers import Answers
 from dwac.server.schemas import Schemas
 from dwac.server.schemas.classes import SCHEMAS
 
@@ -19,17 +18,6 @@ class ClassAnswers(Answers):
 
     task: ClassVar[Schemas] = SCHEMAS
 
-    def _predict(self, X: Any, asked: Votes) -> Predictions:
-        found: Predictions = self._watched(X, asked)
-        return found
-
-    def _explain(self, X: Any, asked: Why) -> list[dict[str, Any]]:
-        return [explanation.to_dict() for explanation in self._explained(X, asked)]
-
-    @cached_property
-    def _names(self) -> tuple[list[Any], list[str]]:
-        return names_of(self.model.classes_)
-
     def _target(self) -> dict[str, Any]:
         return {"task": self.model.target_.kind, "classes": self._names[0]}
 
@@ -38,7 +26,7 @@ class ClassAnswers(Answers):
         labels = self._names[0]
         columns = (predicted.codes.tolist(), predicted.probabilities.tolist(), self._trust(predicted, ask.epsilon))
         rows = [
-            {"label": labels[code], "probability": row[code], "probabilities": self._by_class(row), **trust}
+            {"label": labels[code], "probability": row[code], "probabilities": self._by_label(row), **trust}
             for code, row, trust in zip(*columns, strict=True)
         ]
         return self._answered("predictions", rows, predicted, ask.epsilon)
@@ -50,18 +38,15 @@ class ClassAnswers(Answers):
                 "prediction sets need calibration rows, and the model has none; add some with recalibrate"
             )
         columns = (self._trust(predicted, ask.epsilon), predicted.conformal.p_values.tolist())
-        rows = [{**trust, "p_values": self._by_class(p)} for trust, p in zip(*columns, strict=True)]
+        rows = [{**trust, "p_values": self._by_label(p)} for trust, p in zip(*columns, strict=True)]
         return self._answered("sets", rows, predicted, ask.epsilon)
-
-    def _by_class(self, row: list[float]) -> dict[str, float]:
-        return dict(zip(self._names[1], row, strict=True))
 
     def _trust(self, predicted: Predictions, epsilon: float) -> list[dict[str, Any]]:
         names, trust = ("confidence", "credibility", "typicality", "label_set"), predicted.conformal
         if trust is None:
             return [dict.fromkeys(names) for _ in predicted.codes]
         held = label_sets(trust.p_values, epsilon, ordered=trust.ordered).tolist()
-        sets = [[label for label, there in zip(self._names[0], row, strict=True) if there] for row in held]
+        sets = [self._held(row) for row in held]
         typicality = [None] * len(sets) if trust.typicality is None else trust.typicality.tolist()
         columns = (trust.confidence.tolist(), trust.credibility.tolist(), typicality, sets)
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,8 +11,8 @@ from dwac.drawing.records import plain
 from dwac.errors import CalibrationError
 from dwac.estimator.evaluation import LabelPredictions
 from dwac.estimator.evaluation.labels import DECISIONS
-from dwac.server.answers.common import Answers, Votes, Why, names_of, silent
-from dwac.server.refusals import RefusalError
+from dwac.server.answers import Answers, Why, silent
+from dwac.server.limits import RefusalError
 from dwac.server.schemas import Schemas
 from dwac.server.schemas.labels import SCHEMAS
 
@@ -22,10 +21,6 @@ class LabelAnswers(Answers):
     """Probabilities of labels, decisions on each, and sets that miss few of them."""
 
     task: ClassVar[Schemas] = SCHEMAS
-
-    def _predict(self, X: Any, asked: Votes) -> LabelPredictions:
-        found: LabelPredictions = self._watched(X, asked)
-        return found
 
     def why(self, ask: Any) -> Why:
         """Which labels are explained is part of the question."""
@@ -51,10 +46,6 @@ class LabelAnswers(Answers):
         found: dict[str, Any] = each.to_dict(labels)
         return found
 
-    @cached_property
-    def _names(self) -> tuple[list[Any], list[str]]:
-        return names_of(self.model.classes_)
-
     def _target(self) -> dict[str, Any]:
         return {"task": self.model.target_.kind, "labels": self._names[0]}
 
@@ -78,12 +69,6 @@ class LabelAnswers(Answers):
             for row, yes, no in zip(*columns, strict=True)
         ]
         return self._answered("sets", rows, predicted, ask.epsilon)
-
-    def _held(self, row: list[bool]) -> list[Any]:
-        return [label for label, there in zip(self._names[0], row, strict=True) if there]
-
-    def _by_label(self, row: list[Any]) -> dict[str, Any]:
-        return dict(zip(self._names[1], row, strict=True))
 
     def _trust(self, predicted: LabelPredictions, epsilon: float) -> list[dict[str, Any]]:
         trust = predicted.conformal

@@ -13,7 +13,7 @@ from dwac.conformal import smallest_calibration
 from dwac.drawing.records import plain
 from dwac.estimator.evaluation import NumberPredictions
 from dwac.estimator.readable import Reasons
-from dwac.server.answers.common import Answers, Votes, Why
+from dwac.server.answers import Answers, Votes
 from dwac.server.schemas import Schemas
 from dwac.server.schemas.numbers import SCHEMAS, SEVERAL
 
@@ -60,10 +60,7 @@ class NumberAnswers(Answers):
 
     def _predict(self, X: Any, asked: Votes) -> NumberVotes:
         epsilon, levels = cast("tuple[float, tuple[float, ...]]", asked.settings)
-        return number_votes(self._watched(X, asked), epsilon, levels)
-
-    def _explain(self, X: Any, asked: Why) -> list[dict[str, Any]]:
-        return [explanation.to_dict() for explanation in self._explained(X, asked)]
+        return number_votes(super()._predict(X, asked), epsilon, levels)
 
     def _target(self) -> dict[str, Any]:
         return {"task": self.model.target_.kind, "numbers": plain(self.model.target_.names)}

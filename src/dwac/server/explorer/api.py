@@ -16,10 +16,10 @@ from starlette.responses import FileResponse, Response
 
 from dwac.drawing.colours import COLOURS, MARKERS
 from dwac.report.words import represented
-from dwac.server.explorer import grouped, influence, looking, selecting, worth
+from dwac.server.explorer import grouped, influence, looking, worth
 from dwac.server.explorer.state import Explorer
 from dwac.server.explorer.words import guide
-from dwac.server.refusals import RefusalError
+from dwac.server.limits import RefusalError
 from dwac.server.schemas import checked
 from dwac.server.service import Service, json_response
 
@@ -113,7 +113,7 @@ def router(explorer: Explorer) -> APIRouter:
 
     @routes.get("/explorer/points/{point:int}/brief")
     async def brief(request: Request, point: int) -> Response:
-        return json_response(await beside(selecting.brief, explorer, _session(request), point))
+        return json_response(await beside(looking.brief, explorer, _session(request), point))
 
     @routes.get("/explorer/points/{point:int}/words")
     async def words(request: Request, point: int) -> Response:
@@ -128,18 +128,18 @@ def router(explorer: Explorer) -> APIRouter:
     @routes.post("/explorer/selected")
     async def selected(request: Request) -> Response:
         asked = checked(Selection, await _service(request).read(request))
-        return json_response(await beside(selecting.listed, explorer, _session(request), asked.points, asked.start))
+        return json_response(await beside(looking.selected, explorer, _session(request), asked.points, asked.start))
 
     @routes.post("/explorer/selected.csv")
     async def selected_table(request: Request) -> Response:
         asked = checked(Selection, await _service(request).read(request))
         session, epsilon = _session(request), _epsilon(request)
-        found = await beside(selecting.table, explorer, session, asked.points, epsilon)
+        found = await beside(looking.selected_table, explorer, session, asked.points, epsilon)
         return Response(found, media_type="text/csv")
 
     @routes.get("/explorer/values/{place:int}")
     async def values(place: int) -> Response:
-        return json_response(await beside(selecting.values, explorer, place))
+        return json_response(await beside(looking.column_values, explorer, place))
 
     @routes.get("/explorer/discs/{disc:int}")
     async def members(request: Request, disc: int) -> Response:
@@ -268,7 +268,7 @@ def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
         "guide": said,
         "map": said["map"],
         "columns": points.columns,
-        "data_columns": selecting.column_names(explorer),
+        "data_columns": looking.column_names(explorer),
         "words": explorer.clf.encoder_.kind in influence.KINDS and not explorer.private,
         "worth": points.n_training > 1,
         "target": explorer.task.start(explorer),

@@ -21,7 +21,7 @@ from dwac.estimator.fitted import Descriptions
 from dwac.kernels import squared_distances
 from dwac.reference import ReferenceSet, without_members
 from dwac.server.answers import Model
-from dwac.server.refusals import RefusalError
+from dwac.server.limits import RefusalError
 
 Floats = NDArray[np.float64]
 New = int | tuple[float, ...]  # the code of a label, or numbers

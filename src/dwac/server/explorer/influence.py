@@ -9,7 +9,7 @@ import numpy as np
 
 from dwac.drawing.records import plain
 from dwac.errors import InputError
-from dwac.server.answers.common import silent
+from dwac.server.answers import silent
 from dwac.server.explorer.edits import edited
 from dwac.server.explorer.state import Explorer
 

@@ -18,9 +18,8 @@ from dwac.errors import EPSILON, InputError
 from dwac.explain import privacy
 from dwac.reference import ReferenceSet
 from dwac.report.maps import layout_of, places_of
-from dwac.server.explorer.examples import Examples
 from dwac.server.explorer.tasks import NONE, Task
-from dwac.server.explorer.views import View
+from dwac.server.explorer.views import Examples, View
 
 __all__ = ["COLUMNS", "NONE", "Points"]
 

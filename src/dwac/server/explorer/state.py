@@ -27,15 +27,13 @@ from dwac.reference import ReferenceSet
 from dwac.report.seen import CLOSE
 from dwac.server.answers import Model
 from dwac.server.explorer.edits import Edits, History, alone, descriptions_after
-from dwac.server.explorer.examples import MOST, Examples
 from dwac.server.explorer.explained import explained
 from dwac.server.explorer.points import Points
-from dwac.server.explorer.tasks import Task, task_of
-from dwac.server.explorer.views import Progress, View, first_view, view_after
+from dwac.server.explorer.tasks import Task
+from dwac.server.explorer.views import MOST, Examples, Progress, View, first_view, task_of, view_after
 from dwac.server.explorer.whatif import changed_image, image_of_record, uploaded_image
 from dwac.server.inputs import picture_bytes
-from dwac.server.limits import Limits
-from dwac.server.refusals import RefusalError
+from dwac.server.limits import Limits, RefusalError
 
 _SESSIONS, _VIEWS, _ANSWERS = 64, 4, 16
 _FEWEST = 2  # voters

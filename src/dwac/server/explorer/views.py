@@ -1,4 +1,4 @@
-"""Predictions for all loaded examples with the current voters: before and after edits.
+"""The examples that a page shows, and their predictions with the current voters: before and after edits.
 
 examples = Examples.of(clf, X, y)        # without X: the training examples, each predicted without its own vote
 view = first_view(clf, examples); later = view_after(view, examples, {7: None})
@@ -6,17 +6,93 @@ view = first_view(clf, examples); later = view_after(view, examples, {7: None})
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
+from dwac.estimator.preparation import count, row_ids, rows_of, take
+from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.server.answers import Model
 from dwac.server.explorer.edits import Edits, edited
-from dwac.server.explorer.examples import Examples
-from dwac.server.explorer.tasks import task_of
+from dwac.server.explorer.tasks import Task
+from dwac.server.explorer.tasks.classes import ClassTask
+from dwac.server.explorer.tasks.labels import LabelTask
+from dwac.server.explorer.tasks.numbers import NumberTask
+
+UNKNOWN = -1
+MOST = 20_000  # training examples to predict if no data is given
+
+Ints = NDArray[np.int64]
+
+
+_TASKS: dict[str, type[Task]] = {LABELS: LabelTask, NUMBERS: NumberTask}
+
+
+def task_of(model: Any) -> Task:
+    """What the page does differently by what a fitted model predicts."""
+    return _TASKS.get(model.target_.kind, ClassTask)(model)
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """The examples to predict: rows of data, or training examples."""
+
+    ids: pd.Index[Any]
+    h: NDArray[Any]  # (n, d)
+    truth: NDArray[Any]  # (n, …): their labels or numbers as the task has them, or what stands for unknown
+    own: Ints  # (n,) positions among the references; UNKNOWN for rows of data
+    novelty: NDArray[np.float64]  # (n,) how unlike all voters they are; of training examples, unlike all others
+    X: Any = None  # the rows of data
+
+    def __len__(self) -> int:
+        return len(self.truth)
+
+    @property
+    def of_training(self) -> bool:
+        """Whether these are training examples."""
+        return self.X is None
+
+    def row(self, i: int) -> Any:
+        """A row of data as an X with one example."""
+        return take(self.X, np.array([i]))
+
+    @classmethod
+    def of(
+        cls,
+        clf: Model,
+        X: Any = None,
+        y: Any = None,
+        *,
+        ids: Iterable[Hashable] | None = None,
+        most: int = MOST,
+    ) -> Examples:
+        """Rows of X with labels y, if known; without X, training examples, evenly sampled if there are many."""
+        references, task = clf.references_, task_of(clf)
+        if X is None:
+            m = len(references)
+            own = np.arange(m) if m <= most else np.linspace(0, m - 1, most).astype(np.int64)
+            h = references.embeddings.cpu().numpy()[own]
+            names: pd.Index[Any] = pd.Index(list(references.ids[own]), tupleize_cols=False)
+            novelty = clf.novelty_of_voters(references, own)
+            return cls(names, h, task.of_voters(references)[own], own, novelty)
+        X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
+        n = count(X)
+        truth = task.unknown(n) if y is None else task.truth(y, n)
+        h, novelty = clf.embed_with_novelty(X)
+        return cls(row_ids(X, ids, n), h, truth, np.full(n, UNKNOWN), novelty, X)
+
+    @classmethod
+    def none(cls, clf: Model) -> Examples:
+        """No examples: for a private model without data."""
+        task: Task = task_of(clf)
+        empty = np.zeros(0, dtype=np.int64)
+        width = clf.references_.embeddings.shape[1]
+        return cls(pd.Index([]), np.zeros((0, width)), task.unknown(0), empty, np.zeros(0))
+
 
 _ROWS = 4096  # predicted at once
 

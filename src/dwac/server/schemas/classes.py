@@ -7,8 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from dwac.errors import EPSILON
-from dwac.server.schemas.common import (
-    Agreement,
+from dwac.server.schemas import (
     Answered,
     Asked,
     AskWhy,
@@ -17,6 +16,7 @@ from dwac.server.schemas.common import (
     Schemas,
     Share,
     Trusted,
+    Voted,
     Voter,
     VoterGroup,
 )
@@ -78,7 +78,7 @@ class Group(VoterGroup):
     members: list[Neighbor] = Field(description="Some members, those most like the row first.")
 
 
-class Why(Trusted):
+class Why(Voted):
     """An explanation, the same as `Explanation.to_dict()` in Python. An unreadable row has no votes."""
 
     label: Any
@@ -97,17 +97,10 @@ class Why(Trusted):
         "service is private."
     )
     flip_size: int | None = Field(description="How many training examples must be removed to change the label.")
-    n_references: int = Field(description="How many vote.")
-    n_examples: int = Field(description="How many training examples they vote for.")
-    agreement: Agreement | None = Field(description="Null if all training examples vote.")
-    private: bool
-    record: Any = Field(description="The row that is explained.")
-    attention: Any = Field(description="For a text: its words and the attention that the network pays to each.")
     neighbors: list[Neighbor] = Field(description="Nearest first; heaviest first if they vote for others.")
     groups: list[Group] = Field(
         description="The k heaviest groups, and the heaviest one for another label; none if the service is private."
     )
-    n_groups: int = Field(description="The number of all groups.")
 
 
 class Explanations(BaseModel):

@@ -7,8 +7,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from dwac.errors import EPSILON
+from dwac.server.schemas import Answered, Asked, AskWhy, BaseCard, Epsilon, Explained, Schemas, Share, Trusted
 from dwac.server.schemas.classes import Why
-from dwac.server.schemas.common import Answered, Asked, AskWhy, BaseCard, Epsilon, Schemas, Share, Trusted
 
 Decision = Literal["yes", "no", "undecided"]
 _DECISIONS = (
@@ -66,16 +66,13 @@ class LabelsSets(Answered):
     sets: list[Decisions]
 
 
-class WhyLabels(Trusted):
+class WhyLabels(Explained):
     """Explanations by label: the one of the label "sad" chooses between "sad" and "not sad"."""
 
     labels: list[Any] | None = Field(description="Those that the row is predicted to have.")
     probabilities: dict[str, Share | None] = Field(description="Per label.")
     label_set: list[Any] | None = Field(description=_SET)
     epsilon: float
-    private: bool
-    record: Any = Field(description="The row that is explained.")
-    attention: Any = Field(description="For a text: its words and the attention that the network pays to each.")
     explanations: dict[str, Why] = Field(description="Per label that was asked for.")
 
 

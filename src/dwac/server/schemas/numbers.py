@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from dwac.errors import EPSILON
-from dwac.server.schemas.common import (
-    Agreement,
+from dwac.server.schemas import (
     Answered,
     Asked,
     AskWhy,
@@ -17,6 +16,7 @@ from dwac.server.schemas.common import (
     Schemas,
     Share,
     Trusted,
+    Voted,
     Voter,
     VoterGroup,
 )
@@ -100,7 +100,7 @@ class Influential(BaseModel):
     record: Any
 
 
-class WhyNumber(Trusted):
+class WhyNumber(Voted):
     """An explanation, the same as `NumberExplanation.to_dict()` in Python. An unreadable row has no votes.
 
     If the service is private, all numbers are rounded, and there are no neighbours, groups, quantiles or influence.
@@ -115,15 +115,8 @@ class WhyNumber(Trusted):
     quantiles: dict[str, float] | None = Field(description="Of the votes, by level.")
     histogram: Histogram | None = Field(description="Edges of bins, and the share of the votes in each bin.")
     influential: list[Influential] = Field(description="Whose removal moves the prediction most, the largest first.")
-    n_references: int = Field(description="How many vote.")
-    n_examples: int = Field(description="How many training examples they vote for.")
-    agreement: Agreement | None = Field(description="Null if all training examples vote.")
-    private: bool
-    record: Any = Field(description="The row that is explained.")
-    attention: Any = Field(description="For a text: its words and the attention that the network pays to each.")
     neighbors: list[NumberNeighbor] = Field(description="Nearest first; heaviest first if they vote for others.")
     groups: list[NumberGroup] = Field(description="The k heaviest groups.")
-    n_groups: int = Field(description="The number of all groups.")
 
 
 class WhyNumbers(WhyNumber):

@@ -1,18 +1,231 @@
-"""What the page does differently by what the model predicts: one label, several labels or numbers."""
+"""The task of a page: how votes are counted, which columns the map has, what edits change, what lists show."""
 
-from typing import Any
+from __future__ import annotations
 
-from dwac.estimator.targets import LABELS, NUMBERS
-from dwac.server.explorer.tasks.classes import ClassTask
-from dwac.server.explorer.tasks.common import NONE, Task
-from dwac.server.explorer.tasks.labels import LabelTask
-from dwac.server.explorer.tasks.numbers import NumberTask
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-__all__ = ["NONE", "Task", "task_of"]
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
 
-_TASKS: dict[str, type[Task]] = {LABELS: LabelTask, NUMBERS: NumberTask}
+from dwac.errors import InputError
+from dwac.reference import ReferenceSet
+from dwac.report.label_issues import leave_one_out
+from dwac.report.measures import Measure
+from dwac.server.answers import silent
+from dwac.server.explorer.edits import Edits, votes_after
+
+NONE = 65535  # a code for "no label"
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Recount = Callable[[Ints], Floats]  # rows -> their votes, counted in full
 
 
-def task_of(model: Any) -> Task:
-    """The task of a fitted model."""
-    return _TASKS.get(model.target_.kind, ClassTask)(model)
+@dataclass(frozen=True)
+class Task(ABC):
+    """What the page does differently by what the model predicts."""
+
+    clf: Any  # before any edit
+    columns: ClassVar[Mapping[str, str]]  # of the map, besides those that all have, and the type of their numbers
+
+    # Labels and numbers of examples
+
+    @abstractmethod
+    def truth(self, y: Any, n: int) -> NDArray[Any]:
+        """(n, …): the labels or numbers of rows of data."""
+
+    @abstractmethod
+    def unknown(self, n: int) -> NDArray[Any]:
+        """(n, …): what stands for labels or numbers that are not known."""
+
+    @abstractmethod
+    def of_voters(self, references: ReferenceSet) -> NDArray[Any]:
+        """(m, …): the labels or numbers that training examples vote for."""
+
+    @abstractmethod
+    def known(self, truth: NDArray[Any]) -> NDArray[np.bool_]:
+        """(n,): which of these are known."""
+
+    @abstractmethod
+    def named(self, value: Any) -> Any:
+        """A label or number, as in `truth` or in an edit, as a JSON value; None if it is not known."""
+
+    def value_of(self, references: ReferenceSet, place: int) -> Any:
+        """What a training example votes for, as edits have it."""
+        return int(references.labels[place])
+
+    @abstractmethod
+    def new_value(self, step: Any) -> Any:
+        """What an edit gives a training example instead of its label or number, checked; hashable."""
+
+    # Votes
+
+    @abstractmethod
+    def nobody(self) -> Floats:
+        """Votes on no examples."""
+
+    @abstractmethod
+    def counted(self, references: ReferenceSet, examples: Any, rows: Ints, edits: Edits) -> Floats:
+        """(r, …): votes on some examples, counted in full; without the own vote of a training example."""
+
+    @abstractmethod
+    def after(self, votes: Floats, examples: Any, references: ReferenceSet, edits: Edits, recount: Recount) -> Floats:
+        """(n, …): votes after edits, from those before, against `references`, and the changes only where exact."""
+
+    @abstractmethod
+    def predictions(self, clf: Any, votes: Floats, examples: Any, *, private: bool) -> Any:
+        """What follows from the votes; has `typicality` (n,) or None."""
+
+    @abstractmethod
+    def codes(self, predictions: Any) -> Ints:
+        """(n,): the outcomes among whose groups examples are placed on the map."""
+
+    # The page
+
+    @abstractmethod
+    def column(self, name: str, points: Any, view: Any, epsilon: float) -> NDArray[Any]:
+        """One of `columns`, for all points or for those with predictions."""
+
+    @abstractmethod
+    def start(self, explorer: Any) -> dict[str, Any]:
+        """What the page has to know, besides what all tasks have."""
+
+    def disc(self, references: ReferenceSet) -> dict[str, list[Any]]:
+        """What the discs of the map show: a list per name, one entry per disc."""
+        return {"label": references.groups.leaf_labels.tolist()}
+
+    def named_disc(self, references: ReferenceSet, disc: int) -> Any:
+        """What the members of a disc vote for, as a JSON value."""
+        return self.named(references.groups.leaf_labels[disc])
+
+    @abstractmethod
+    def moved(self, before: Any, after: Any) -> Ints:
+        """The rows whose predictions edits change, those that change most first where that can be said."""
+
+    @abstractmethod
+    def told(self, predictions: Any, row: int) -> dict[str, Any]:
+        """One prediction in short, for a list."""
+
+    @abstractmethod
+    def frame(self, predictions: Any, truth: NDArray[Any], epsilon: float) -> pd.DataFrame:
+        """All loaded examples: their labels or numbers and predictions."""
+
+    @abstractmethod
+    def apart(self, ours: Any, theirs: Any) -> Ints:
+        """The rows on which two models disagree, the most striking first."""
+
+    def errors(self, predictions: Any, truth: NDArray[Any]) -> list[dict[str, Any]]:
+        """The examples whose labels or numbers are furthest from what the others vote for: row and what is apart."""
+        del predictions, truth
+        raise InputError("this model has labels to check instead")
+
+    # Two models
+
+    predicts: ClassVar[str] = "one label per row"
+
+    def comparable(self, other: Task) -> bool:
+        """Whether a second model predicts the same."""
+        return type(self) is type(other)
+
+    # One example
+
+    def vote(self, explanation: Any, label: int) -> Any:
+        """The vote that the page shows; of several labels that on one of them, by its place among the names."""
+        del label
+        return explanation
+
+    def more(self, explanation: Any) -> dict[str, Any]:
+        """What the page shows besides the vote."""
+        del explanation
+        return {}
+
+    def without_record(self, explanation: Any) -> Any:
+        """An explanation that does not show the example itself."""
+        return replace(explanation, record=None, attention=None)
+
+    def discs_of(self, group: Any, references: ReferenceSet) -> list[int]:
+        """The discs of the map that a group of an explanation is made of: leaves stay what they are in any grouping."""
+        places = references.voters.ids.get_indexer(pd.Index(group.ids, tupleize_cols=False))
+        found: list[int] = np.unique(references.groups.leaves[places[places >= 0]]).tolist()
+        return found
+
+    @abstractmethod
+    def measure(self, predictions: Any, truth: NDArray[Any]) -> Measure:
+        """How well examples are predicted, as the report says it."""
+
+    def explain(self, clf: Any, X: Any, k: int, epsilon: float, *, private: bool) -> Any:
+        """The explanation of one row of data."""
+        with silent():
+            return clf.explain(X, k, epsilon=epsilon, private=private)[0]
+
+    def explain_voter(self, clf: Any, h: Any, k: int, epsilon: float, **given: Any) -> Any:
+        """The explanation of a training example by the others."""
+        with silent():
+            return clf.explain_of(h, k, epsilon=epsilon, **given)[0]
+
+    def scores(self, clf: Any, X: Any) -> Floats:
+        """(n, S): what a change of X may change: probabilities, or numbers."""
+        return np.asarray(clf.predict_proba(X), dtype=np.float64)
+
+    def subject(self, scores: Floats, label: int) -> int:
+        """Which of the scores of one example (S,) the page speaks of; label: the one chosen of several."""
+        return min(max(label, 0), len(scores) - 1)
+
+    @property
+    def subjects(self) -> list[Any]:
+        """The names of the scores."""
+        return list(self.clf.classes_)
+
+    def predicted_code(self, explanation: Any) -> int:
+        """The outcome among whose groups an explained example is placed on the map."""
+        raise NotImplementedError
+
+
+class VotedTask(Task):
+    """Outcomes with a code each: examples vote for codes, and votes are log class weights (n, K)."""
+
+    def nobody(self) -> Floats:
+        """(0, K)."""
+        return np.zeros((0, self.clf.target_.n_codes))
+
+    def counted(self, references: ReferenceSet, examples: Any, rows: Ints, edits: Edits) -> Floats:
+        """(r, K)."""
+        h = torch.as_tensor(examples.h[rows]).to(references.embeddings)
+        if not examples.of_training:
+            return np.asarray(references.log_class_weights(h).cpu().numpy())
+        own, voting = places_after(examples.own[rows], edits)
+        votes = np.empty((len(rows), references.n_classes))
+        if voting.any():
+            votes[voting] = leave_one_out(references, own[voting])
+        if not voting.all():
+            out = torch.as_tensor(~voting, device=h.device)
+            votes[~voting] = references.log_class_weights(h[out]).cpu().numpy()
+        return votes
+
+    def after(self, votes: Floats, examples: Any, references: ReferenceSet, edits: Edits, recount: Recount) -> Floats:
+        """(n, K)."""
+        return votes_after(votes, examples.h, examples.own, references, edits, recount)
+
+    def new_value(self, step: Any) -> int:
+        """The code of another outcome."""
+        most = self.clf.target_.n_codes - 1
+        if not isinstance(step.label, int) or not 0 <= step.label <= most:
+            raise InputError(f"label must be the code of {self.outcome}, 0 … {most}; got {step.label}")
+        return step.label
+
+    outcome: ClassVar[str] = "a class"
+
+    def evidence(self, clf: Any, votes: Floats, examples: Any) -> tuple[Any, ...]:
+        """As `clf.evidence`: all rows can be read."""
+        names = examples.ids if examples.of_training else None
+        return votes, None, examples.novelty, clf.fold_votes(examples.h, names)
+
+
+def places_after(own: Ints, edits: Edits) -> tuple[Ints, NDArray[np.bool_]]:
+    """(positions (n,) of training examples among the voters after edits, whether each still votes)."""
+    removed = np.sort([place for place, value in edits.items() if value is None]).astype(np.int64)
+    return own - np.searchsorted(removed, own), ~np.isin(own, removed)

@@ -17,7 +17,7 @@ from dwac.estimator.preparation import encode_known
 from dwac.estimator.targets import ORDERED
 from dwac.reference import ReferenceSet
 from dwac.report.measures import Measure
-from dwac.server.explorer.tasks.common import NONE, Floats, Ints, VotedTask
+from dwac.server.explorer.tasks import NONE, Floats, Ints, VotedTask
 
 UNKNOWN = -1
 

@@ -17,8 +17,8 @@ from dwac.estimator.evaluation.labels import label_predictions_of
 from dwac.estimator.targets import read_labels
 from dwac.reference import ReferenceSet
 from dwac.report.measures import Measure
-from dwac.server.answers.common import silent
-from dwac.server.explorer.tasks.common import Floats, Ints, VotedTask
+from dwac.server.answers import silent
+from dwac.server.explorer.tasks import Floats, Ints, VotedTask
 
 _UNKNOWN = 255
 

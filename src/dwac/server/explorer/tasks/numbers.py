@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -19,9 +19,9 @@ from dwac.estimator.targets import read_numbers
 from dwac.kernels import squared_distances
 from dwac.reference import ReferenceSet
 from dwac.report.measures import Measure
-from dwac.server.answers.common import silent
+from dwac.server.answers import silent
 from dwac.server.explorer.edits import Edits
-from dwac.server.explorer.tasks.common import Floats, Ints, Task, places_after
+from dwac.server.explorer.tasks import Floats, Ints, Recount, Task, places_after
 
 _LEAST = 0.05  # share of the votes that must remain for a difference to be exact to about 1e-8
 _MOVED = 1e-3  # of the spread of the numbers: smaller moves are not listed
@@ -161,14 +161,7 @@ class NumberTask(Task):
             values = np.array([targets[order[min(at, len(order) - 1), t], t] for t, at in enumerate(half)])
         return [log_total, *mean, *values]
 
-    def after(
-        self,
-        votes: Floats,
-        examples: Any,
-        references: ReferenceSet,
-        edits: Edits,
-        recount: Callable[[Ints], Floats],
-    ) -> Floats:
+    def after(self, votes: Floats, examples: Any, references: ReferenceSet, edits: Edits, recount: Recount) -> Floats:
         """(n, 1 + 2T): the mean without what is gone, and with what is new, over what remains."""
         every = np.arange(len(votes))
         if not edits or self._median:
