@@ -66,7 +66,7 @@ class Answers(ABC):
     model: Any
     reader: Reader
     private: bool
-    watch: Watch | None = None  # told of every row that is predicted
+    watch: Watch | None = None  # observes every row that is predicted
     task: ClassVar[Schemas]
 
     @property

@@ -150,11 +150,13 @@ def router(explorer: Explorer) -> APIRouter:
 
     @routes.get("/explorer/groups")
     async def groups(request: Request) -> Response:
-        return json_response(await asyncio.to_thread(grouped.fared, explorer, _session(request)))  # slow with many
+        return json_response(
+            await asyncio.to_thread(grouped.group_scores, explorer, _session(request))
+        )  # slow with many
 
     @routes.get("/explorer/answers/{answer:int}/groups/{group:int}")
     async def subgroups(request: Request, answer: int, group: int) -> Response:
-        return json_response(await beside(grouped.opened, explorer, _session(request), answer, group))
+        return json_response(await beside(grouped.subgroups, explorer, _session(request), answer, group))
 
     @routes.post("/explorer/ask")
     async def ask(request: Request) -> Response:

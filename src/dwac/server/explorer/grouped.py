@@ -44,7 +44,7 @@ def discs(explorer: Explorer) -> dict[str, Any]:
     }
 
 
-def fared(explorer: Explorer, session: str) -> dict[str, Any]:
+def group_scores(explorer: Explorer, session: str) -> dict[str, Any]:
     """How well the loaded examples that rely on each group are predicted: the figures of the report.
 
     Training examples belong to their own groups. wrong: the number of errors, or the sum of what numbers are off by.
@@ -72,9 +72,9 @@ def members(explorer: Explorer, session: str, disc: int, start: int, *, whole: b
     if not 0 <= disc < n:
         raise InputError(f"the disc must be one of the {n:,} discs of the map; got {disc}")
     group = int(groups.parents[disc])
-    everybody = points.references if explorer.members is None else explorer.members
+    all_examples = points.references if explorer.members is None else explorer.members
     leaves = np.flatnonzero(groups.parents == group) if whole else np.array([disc])
-    rows = _central_first(everybody, np.flatnonzero(np.isin(everybody.groups.leaves, leaves)))
+    rows = _central_first(all_examples, np.flatnonzero(np.isin(all_examples.groups.leaves, leaves)))
     return {
         "disc": disc,
         "whole": whole,
@@ -87,8 +87,8 @@ def members(explorer: Explorer, session: str, disc: int, start: int, *, whole: b
         },
         "start": start,
         "n": len(rows),
-        "n_examples": round(float(everybody.sizes[rows].sum())),
-        "members": _listed(explorer, session, everybody, rows[start : start + PAGE]),
+        "n_examples": round(float(all_examples.sizes[rows].sum())),
+        "members": _listed(explorer, session, all_examples, rows[start : start + PAGE]),
     }
 
 
@@ -97,11 +97,13 @@ def _central_first(references: ReferenceSet, rows: NDArray[np.int64]) -> NDArray
     return rows[np.argsort(np.linalg.norm(h - h.mean(axis=0), axis=1), kind="stable")]
 
 
-def _listed(explorer: Explorer, session: str, everybody: ReferenceSet, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
+def _listed(
+    explorer: Explorer, session: str, all_examples: ReferenceSet, rows: NDArray[np.int64]
+) -> list[dict[str, Any]]:
     """Examples with their records; those that are points can be selected, and were perhaps edited."""
-    points, edits, names = explorer.points, explorer.history(session).net, list(everybody.ids[rows])
-    places = points.references.voters.ids.get_indexer(everybody.voters.ids[rows]).tolist()
-    values, task = explorer.task.of_voters(everybody)[rows], explorer.task
+    points, edits, names = explorer.points, explorer.history(session).net, list(all_examples.ids[rows])
+    places = points.references.voters.ids.get_indexer(all_examples.voters.ids[rows]).tolist()
+    values, task = explorer.task.of_voters(all_examples)[rows], explorer.task
     listed = []
     for name, place, value in zip(names, places, values, strict=True):
         record = explorer.clf.examples_.get(name) or None
@@ -130,7 +132,7 @@ def line_of(record: Any) -> str:
     return written(", ".join(parts), 2 * _LETTERS)
 
 
-def opened(explorer: Explorer, session: str, answer: int, number: int) -> dict[str, Any]:
+def subgroups(explorer: Explorer, session: str, answer: int, number: int) -> dict[str, Any]:
     """The subgroups of a group of an explanation, heaviest first."""
     explanation = explorer.answer(session, answer)
     shown = explanation.shown_groups

@@ -127,10 +127,10 @@ def disagreements(explorer: Explorer, session: str) -> dict[str, Any]:
     if rival is None:
         return {"rows": [], "n": 0}
     ours, theirs = explorer.view(session).predictions, rival.predictions
-    apart, other = task.apart(ours, theirs), task_of(rival.clf)
+    rows, other = task.disagreeing_rows(ours, theirs), task_of(rival.clf)
     listed = []
-    for row in apart[:LISTED].tolist():
-        mine, yours = task.told(ours, row), other.told(theirs, row)
+    for row in rows[:LISTED].tolist():
+        mine, yours = task.summary(ours, row), other.summary(theirs, row)
         listed.append(
             {
                 "point": row + explorer.points.n_training,
@@ -140,21 +140,21 @@ def disagreements(explorer: Explorer, session: str) -> dict[str, Any]:
                 "true": task.named(explorer.examples.truth[row]),
             }
         )
-    return {"rows": listed, "n": len(apart)}
+    return {"rows": listed, "n": len(rows)}
 
 
 def changes(explorer: Explorer, session: str, most: int | None = LISTED) -> dict[str, Any]:
     """The edits of a page, and the examples whose predictions they change."""
     history, view, task = explorer.history(session), explorer.view(session), explorer.task
     before, after = explorer.first.predictions, view.predictions
-    rows = task.moved(before, after)
+    rows = task.changed_rows(before, after)
     points = explorer.points.asked
     listed = [
         {
             "point": int(points[row]),
             "id": plain(explorer.examples.ids[row]),
-            "before": task.told(before, int(row)),
-            "after": task.told(after, int(row)),
+            "before": task.summary(before, int(row)),
+            "after": task.summary(after, int(row)),
         }
         for row in rows[:most]
     ]
@@ -197,7 +197,7 @@ def brief(explorer: Explorer, session: str, point: int) -> dict[str, Any]:
         "id": points.name(point),
         "part": "data" if data else "training",
         "true": task.named(points.values(view)[point]),
-        "predicted": None if row is None else task.told(view.predictions, row),
+        "predicted": None if row is None else task.summary(view.predictions, row),
         "record": None if record is None else plain({k: v for k, v in record.items() if isinstance(v, bytes)}),
         "text": line_of(record),
     }

@@ -109,7 +109,7 @@ class Explorer:
         task = task_of(clf)
         words.setdefault("epsilon", EPSILON)
         hidden = clf.private_ if private is None else private
-        everybody, clf = clf.references_.members, alone(clf)
+        all_examples, clf = clf.references_.members, alone(clf)
         bad: dict[int, str] = {}
         if X is not None:
             X, y, ids, rival, bad = _readable(clf, X, y, ids, rival)
@@ -125,8 +125,8 @@ class Explorer:
         other = None if rival is None else Rival.of(*rival, private=hidden)
         view = first_view(clf, asked, progress, private=hidden)
         codes = task.codes(view.predictions)
-        points = Points.of(task, clf.references_, asked, codes, private=hidden, members=everybody)
-        members = None if hidden else everybody
+        points = Points.of(task, clf.references_, asked, codes, private=hidden, members=all_examples)
+        members = None if hidden else all_examples
         return cls(clf, asked, points, view, hidden, other, unreadable=bad, members=members, **words)
 
     @property

@@ -115,11 +115,11 @@ def first_view(clf: Model, examples: Examples, progress: Progress | None = None,
     task, votes = task_of(clf), []
     for start in range(0, len(examples), _ROWS):
         rows = np.arange(start, min(start + _ROWS, len(examples)))
-        votes.append(task.counted(clf.references_, examples, rows, {}))
+        votes.append(task.count_votes(clf.references_, examples, rows, {}))
         if progress is not None:
             progress(int(rows[-1]) + 1, len(examples))
-    counted = np.concatenate(votes) if votes else task.nobody()
-    return View(clf, counted, task.predictions(clf, counted, examples, private=private), {}, private)
+    all_votes = np.concatenate(votes) if votes else task.no_votes()
+    return View(clf, all_votes, task.predictions(clf, all_votes, examples, private=private), {}, private)
 
 
 def view_after(first: View, examples: Examples, edits: Edits) -> View:
@@ -127,7 +127,7 @@ def view_after(first: View, examples: Examples, edits: Edits) -> View:
     task, clf = task_of(first.clf), edited(first.clf, edits)
 
     def recount(rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        return task.counted(clf.references_, examples, rows, edits)
+        return task.count_votes(clf.references_, examples, rows, edits)
 
-    votes = task.after(first.votes, examples, first.clf.references_, edits, recount)
+    votes = task.update_votes(first.votes, examples, first.clf.references_, edits, recount)
     return View(clf, votes, task.predictions(clf, votes, examples, private=first.private), edits, first.private)

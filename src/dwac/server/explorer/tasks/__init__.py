@@ -65,15 +65,17 @@ class Task(ABC):
     # Votes
 
     @abstractmethod
-    def nobody(self) -> Floats:
+    def no_votes(self) -> Floats:
         """Votes on no examples."""
 
     @abstractmethod
-    def counted(self, references: ReferenceSet, examples: Any, rows: Ints, edits: Edits) -> Floats:
+    def count_votes(self, references: ReferenceSet, examples: Any, rows: Ints, edits: Edits) -> Floats:
         """(r, …): votes on some examples, counted in full; without the own vote of a training example."""
 
     @abstractmethod
-    def after(self, votes: Floats, examples: Any, references: ReferenceSet, edits: Edits, recount: Recount) -> Floats:
+    def update_votes(
+        self, votes: Floats, examples: Any, references: ReferenceSet, edits: Edits, recount: Recount
+    ) -> Floats:
         """(n, …): votes after edits, from those before, against `references`, and the changes only where exact."""
 
     @abstractmethod
@@ -103,11 +105,11 @@ class Task(ABC):
         return self.named(references.groups.leaf_labels[disc])
 
     @abstractmethod
-    def moved(self, before: Any, after: Any) -> Ints:
+    def changed_rows(self, before: Any, after: Any) -> Ints:
         """The rows whose predictions edits change, those that change most first where that can be said."""
 
     @abstractmethod
-    def told(self, predictions: Any, row: int) -> dict[str, Any]:
+    def summary(self, predictions: Any, row: int) -> dict[str, Any]:
         """One prediction in short, for a list."""
 
     @abstractmethod
@@ -115,7 +117,7 @@ class Task(ABC):
         """All loaded examples: their labels or numbers and predictions."""
 
     @abstractmethod
-    def apart(self, ours: Any, theirs: Any) -> Ints:
+    def disagreeing_rows(self, ours: Any, theirs: Any) -> Ints:
         """The rows on which two models disagree, the most striking first."""
 
     def errors(self, predictions: Any, truth: NDArray[Any]) -> list[dict[str, Any]]:
@@ -188,11 +190,11 @@ class Task(ABC):
 class VotedTask(Task):
     """Outcomes with a code each: examples vote for codes, and votes are log class weights (n, K)."""
 
-    def nobody(self) -> Floats:
+    def no_votes(self) -> Floats:
         """(0, K)."""
         return np.zeros((0, self.clf.target_.n_codes))
 
-    def counted(self, references: ReferenceSet, examples: Any, rows: Ints, edits: Edits) -> Floats:
+    def count_votes(self, references: ReferenceSet, examples: Any, rows: Ints, edits: Edits) -> Floats:
         """(r, K)."""
         h = torch.as_tensor(examples.h[rows]).to(references.embeddings)
         if not examples.of_training:
@@ -206,7 +208,9 @@ class VotedTask(Task):
             votes[~voting] = references.log_class_weights(h[out]).cpu().numpy()
         return votes
 
-    def after(self, votes: Floats, examples: Any, references: ReferenceSet, edits: Edits, recount: Recount) -> Floats:
+    def update_votes(
+        self, votes: Floats, examples: Any, references: ReferenceSet, edits: Edits, recount: Recount
+    ) -> Floats:
         """(n, K)."""
         return votes_after(votes, examples.h, examples.own, references, edits, recount)
 

@@ -85,11 +85,11 @@ class ClassTask(VotedTask):
         del explorer
         return {"ordered": self.clf.target_.kind == ORDERED, "keys": list(plain(dict.fromkeys(self.clf.classes_)))}
 
-    def moved(self, before: Predictions, after: Predictions) -> Ints:
+    def changed_rows(self, before: Predictions, after: Predictions) -> Ints:
         """Rows that get another label."""
         return np.flatnonzero(before.codes != after.codes)
 
-    def told(self, predictions: Predictions, row: int) -> dict[str, Any]:
+    def summary(self, predictions: Predictions, row: int) -> dict[str, Any]:
         """Label, probability and credibility."""
         trust = None if predictions.conformal is None else float(predictions.conformal.credibility[row])
         probability = float(predictions.probabilities[row].max())
@@ -105,7 +105,7 @@ class ClassTask(VotedTask):
         predicted.insert(0, "label", [self.named(code) for code in truth])
         return predicted
 
-    def apart(self, ours: Predictions, theirs: Predictions) -> Ints:
+    def disagreeing_rows(self, ours: Predictions, theirs: Predictions) -> Ints:
         """Rows with different labels, those where both are most confident first."""
         mine, other = np.array(ours.labels.tolist(), dtype=object), np.array(theirs.labels.tolist(), dtype=object)
         rows = np.flatnonzero(mine != other)

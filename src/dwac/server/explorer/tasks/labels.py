@@ -103,11 +103,11 @@ class LabelTask(VotedTask):
         del explorer
         return {"label_sets": self._table.tolist()}
 
-    def moved(self, before: LabelPredictions, after: LabelPredictions) -> Ints:
+    def changed_rows(self, before: LabelPredictions, after: LabelPredictions) -> Ints:
         """Rows that gain or lose a label."""
         return np.flatnonzero((before.has != after.has).any(axis=1))
 
-    def told(self, predictions: LabelPredictions, row: int) -> dict[str, Any]:
+    def summary(self, predictions: LabelPredictions, row: int) -> dict[str, Any]:
         """The predicted labels, and the least certain probability among all."""
         p = predictions.probabilities[row]
         return {"label": self._listed(predictions.has[row]), "probability": float(np.maximum(p, 1 - p).min())}
@@ -120,7 +120,7 @@ class LabelTask(VotedTask):
         predicted.insert(0, "labels", [self.named(row) for row in truth])
         return predicted
 
-    def apart(self, ours: LabelPredictions, theirs: LabelPredictions) -> Ints:
+    def disagreeing_rows(self, ours: LabelPredictions, theirs: LabelPredictions) -> Ints:
         """Rows with different labels, those whose probabilities differ most first."""
         gap = np.abs(ours.probabilities - theirs.probabilities).max(axis=1)
         rows = np.flatnonzero((ours.has != theirs.has).any(axis=1))

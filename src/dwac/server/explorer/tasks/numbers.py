@@ -113,7 +113,7 @@ class NumberTask(Task):
 
     # Votes
 
-    def nobody(self) -> Floats:
+    def no_votes(self) -> Floats:
         """(0, 1 + 2T)."""
         return np.zeros((0, 1 + 2 * self._width))
 
@@ -121,7 +121,7 @@ class NumberTask(Task):
     def _median(self) -> bool:
         return bool(self.clf.average == "median")
 
-    def counted(self, references: ReferenceSet, examples: Any, rows: Ints, edits: Edits) -> Floats:
+    def count_votes(self, references: ReferenceSet, examples: Any, rows: Ints, edits: Edits) -> Floats:
         """(r, 1 + 2T)."""
         h = torch.as_tensor(examples.h[rows]).to(references.embeddings)
         votes = references.distribution(h)
@@ -161,7 +161,9 @@ class NumberTask(Task):
             values = np.array([targets[order[min(at, len(order) - 1), t], t] for t, at in enumerate(half)])
         return [log_total, *mean, *values]
 
-    def after(self, votes: Floats, examples: Any, references: ReferenceSet, edits: Edits, recount: Recount) -> Floats:
+    def update_votes(
+        self, votes: Floats, examples: Any, references: ReferenceSet, edits: Edits, recount: Recount
+    ) -> Floats:
         """(n, 1 + 2T): the mean without what is gone, and with what is new, over what remains."""
         every = np.arange(len(votes))
         if not edits or self._median:
@@ -239,13 +241,13 @@ class NumberTask(Task):
         """The mean of their numbers."""
         return self.named(self.disc(references)["value"][disc])
 
-    def moved(self, before: Numbers, after: Numbers) -> Ints:
+    def changed_rows(self, before: Numbers, after: Numbers) -> Ints:
         """Rows whose numbers move by more than a thousandth of the spread of all, the largest moves first."""
         by = (np.abs(after.shown - before.shown) / self._spread).max(axis=1, initial=0.0)
         rows = np.flatnonzero(by > _MOVED)
         return rows[np.argsort(-by[rows], kind="stable")]
 
-    def told(self, predictions: Numbers, row: int) -> dict[str, Any]:
+    def summary(self, predictions: Numbers, row: int) -> dict[str, Any]:
         """The number."""
         return {"label": self.named(predictions.shown[row])}
 
@@ -262,7 +264,7 @@ class NumberTask(Task):
             found["typicality"] = predictions.typicality
         return pd.DataFrame(found)
 
-    def apart(self, ours: Numbers, theirs: Any) -> Ints:
+    def disagreeing_rows(self, ours: Numbers, theirs: Any) -> Ints:
         """All rows, those on which the two models differ most first."""
         gap = (np.abs(ours.shown - theirs.shown) / self._spread).max(axis=1)
         return np.argsort(-gap, kind="stable")
@@ -273,7 +275,8 @@ class NumberTask(Task):
         by = np.abs(predictions.shown[rows] - truth[rows]) / self._spread
         order = np.argsort(-by.max(axis=1, initial=0.0), kind="stable")
         return [
-            {"row": int(row), "true": self.named(truth[row]), **self.told(predictions, int(row))} for row in rows[order]
+            {"row": int(row), "true": self.named(truth[row]), **self.summary(predictions, int(row))}
+            for row in rows[order]
         ]
 
     # One example
