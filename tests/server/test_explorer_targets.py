@@ -278,9 +278,10 @@ def test_representatives_of_numbers_are_explained_listed_and_removed(numbers: DW
 
 @pytest.mark.parametrize(("name", "y"), [("numbers", TRUE), ("tags", TAGGED), ("ordered", AGES[240:].astype(str))])
 def test_groups_have_the_figures_of_the_report(
-    name: str, y: Any, request: pytest.FixtureRequest, tmp_path: Path
+    name: str, y: Any, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clf = request.getfixturevalue(name)
+    monkeypatch.setattr("dwac.drawing.picture.Picture.svg", lambda _: "")  # drawing takes most of the time
     text = write(clf, NEW, y, tmp_path / "report.html").read_text()
     section = text[text.index("Typical groups") :]
     rows = re.findall(r"<tr>(.*?)</tr>", section[: section.index("</table>")], re.DOTALL)

@@ -20,7 +20,7 @@ from dwac.server.explorer import grouped, influence, looking, worth
 from dwac.server.explorer.state import Explorer
 from dwac.server.explorer.words import guide
 from dwac.server.limits import RefusalError
-from dwac.server.schemas import checked
+from dwac.server.schemas import T, checked
 from dwac.server.service import Service, json_response
 
 PAGE = Path(__file__).parent.parent / "static" / "explorer" / "index.html"
@@ -74,14 +74,18 @@ def router(explorer: Explorer) -> APIRouter:
     routes = APIRouter(include_in_schema=False)
     finder, worths = looking.Finder(explorer), worth.Worths(explorer)
 
-    async def beside(function: Callable[..., Any], *given: Any) -> Any:
+    async def beside(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
         """Work in a thread, one call at a time, because there is one model."""
 
         def work() -> Any:
             with explorer.lock:
-                return function(*given)
+                return function(*given, **options)
 
         return await asyncio.to_thread(work)
+
+    async def answer(request: Request, function: Callable[..., Any], *given: Any, **options: Any) -> Response:
+        """What a function of the explorer and the session of a page answers."""
+        return json_response(await beside(function, explorer, _session(request), *given, **options))
 
     @routes.get("/")
     async def page() -> Response:
@@ -104,38 +108,32 @@ def router(explorer: Explorer) -> APIRouter:
 
     @routes.get("/explorer/points/{point:int}")
     async def example(request: Request, point: int) -> Response:
-        k = int(_number(request, "k", K, 1, MOST_NEIGHBORS))
-        session, asked = (
-            _session(request),
-            {"epsilon": _epsilon(request), "label": int(_number(request, "label", 0, 0, 1e6))},
-        )
-        return json_response(await beside(lambda: looking.example(explorer, session, point, k, **asked)))
+        k, label = _whole(request, "k", K, 1, MOST_NEIGHBORS), _whole(request, "label", 0, 0, 10**6)
+        return await answer(request, looking.example, point, k, epsilon=_epsilon(request), label=label)
 
     @routes.get("/explorer/points/{point:int}/brief")
     async def brief(request: Request, point: int) -> Response:
-        return json_response(await beside(looking.brief, explorer, _session(request), point))
+        return await answer(request, looking.brief, point)
 
     @routes.get("/explorer/points/{point:int}/words")
     async def words(request: Request, point: int) -> Response:
-        label = int(_number(request, "label", 0, 0, 1e6))
-        return json_response(await beside(influence.of_point, explorer, _session(request), point, label))
+        return await answer(request, influence.of_point, point, _whole(request, "label", 0, 0, 10**6))
 
     @routes.post("/explorer/words")
     async def words_of(request: Request) -> Response:
-        asked = checked(Words, await _service(request).read(request))
-        return json_response(await beside(influence.of_text, explorer, _session(request), asked.row, asked.label))
+        text = await _body(request, Words)
+        return await answer(request, influence.of_text, text.row, text.label)
 
     @routes.post("/explorer/selected")
     async def selected(request: Request) -> Response:
-        asked = checked(Selection, await _service(request).read(request))
-        return json_response(await beside(looking.selected, explorer, _session(request), asked.points, asked.start))
+        selection = await _body(request, Selection)
+        return await answer(request, looking.selected, selection.points, selection.start)
 
     @routes.post("/explorer/selected.csv")
     async def selected_table(request: Request) -> Response:
-        asked = checked(Selection, await _service(request).read(request))
-        session, epsilon = _session(request), _epsilon(request)
-        found = await beside(looking.selected_table, explorer, session, asked.points, epsilon)
-        return Response(found, media_type="text/csv")
+        selection, session = await _body(request, Selection), _session(request)
+        text = await beside(looking.selected_table, explorer, session, selection.points, _epsilon(request))
+        return Response(text, media_type="text/csv")
 
     @routes.get("/explorer/values/{place:int}")
     async def values(place: int) -> Response:
@@ -143,43 +141,36 @@ def router(explorer: Explorer) -> APIRouter:
 
     @routes.get("/explorer/discs/{disc:int}")
     async def members(request: Request, disc: int) -> Response:
-        start = int(_number(request, "start", 0, 0, 10**9))
-        whole = bool(_number(request, "whole", 0, 0, 1))
-        session = _session(request)
-        return json_response(await beside(lambda: grouped.members(explorer, session, disc, start, whole=whole)))
+        start, whole = _whole(request, "start", 0, 0, 10**9), bool(_whole(request, "whole", 0, 0, 1))
+        return await answer(request, grouped.members, disc, start, whole=whole)
 
     @routes.get("/explorer/groups")
     async def groups(request: Request) -> Response:
-        return json_response(
-            await asyncio.to_thread(grouped.group_scores, explorer, _session(request))
-        )  # slow with many
+        # Slow with many examples, like issues and worth: without the lock, so that other requests need not wait.
+        return json_response(await asyncio.to_thread(grouped.group_scores, explorer, _session(request)))
 
-    @routes.get("/explorer/answers/{answer:int}/groups/{group:int}")
-    async def subgroups(request: Request, answer: int, group: int) -> Response:
-        return json_response(await beside(grouped.subgroups, explorer, _session(request), answer, group))
+    @routes.get("/explorer/answers/{number:int}/groups/{group:int}")
+    async def subgroups(request: Request, number: int, group: int) -> Response:
+        return await answer(request, grouped.subgroups, number, group)
 
     @routes.post("/explorer/ask")
     async def ask(request: Request) -> Response:
-        service = _service(request)
-        question = checked(Question, await service.read(request))
-        session = _session(request)
+        question, session, reader = await _body(request, Question), _session(request), _service(request).reader
 
-        asked: dict[str, Any] = {"epsilon": question.epsilon, "label": question.label}
-
-        def answer() -> Any:
+        def explain() -> Any:
             if question.point is not None:
-                given = (question.point, question.right, question.down, question.brightness)
-                return explorer.ask(session, explorer.changed_image(*given), question.k, **asked)
-            if question.picture is not None:
-                return explorer.ask(session, explorer.new_image(question.picture), question.k, **asked)
-            return explorer.ask(session, service.reader.read([question.row]), question.k, **asked)
+                X = explorer.changed_image(question.point, question.right, question.down, question.brightness)
+            elif question.picture is not None:
+                X = explorer.new_image(question.picture)
+            else:
+                X = reader.read([question.row])
+            return explorer.ask(session, X, question.k, epsilon=question.epsilon, label=question.label)
 
-        return json_response(await beside(answer))
+        return json_response(await beside(explain))
 
     @routes.post("/explorer/edits")
     async def edit(request: Request) -> Response:
-        step = checked(Step, await _service(request).read(request))
-        session = _session(request)
+        step, session = await _body(request, Step), _session(request)
         match step.action:
             case "undo":
                 await beside(explorer.undo, session)
@@ -188,7 +179,7 @@ def router(explorer: Explorer) -> APIRouter:
             case _:
                 value = None if step.action == "remove" else explorer.task.new_value(step)
                 await beside(explorer.edit, session, step.point, value)
-        return json_response(await beside(looking.changes, explorer, session))
+        return await answer(request, looking.changes)
 
     @routes.get("/explorer/search")
     async def search(request: Request) -> Response:
@@ -196,7 +187,6 @@ def router(explorer: Explorer) -> APIRouter:
 
     @routes.get("/explorer/issues")
     async def issues(request: Request) -> Response:
-        # Slow with many examples: runs without the lock, so that other requests need not wait.
         return json_response(await asyncio.to_thread(looking.issues, explorer, _session(request)))
 
     @routes.get("/explorer/worth")
@@ -210,7 +200,7 @@ def router(explorer: Explorer) -> APIRouter:
 
     @routes.get("/explorer/disagreements")
     async def disagreements(request: Request) -> Response:
-        return json_response(await beside(looking.disagreements, explorer, _session(request)))
+        return await answer(request, looking.disagreements)
 
     @routes.get("/explorer/edits.json")
     async def export(request: Request) -> Response:
@@ -231,6 +221,11 @@ def router(explorer: Explorer) -> APIRouter:
 def _service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
+
+
+async def _body(request: Request, kind: type[T]) -> T:
+    """The body of a request, checked."""
+    return checked(kind, await _service(request).read(request))
 
 
 def _session(request: Request) -> str:
@@ -255,6 +250,10 @@ def _number(request: Request, name: str, usual: float, least: float, most: float
             422, "invalid_request", f"{name} must be a number from {least:g} to {most:g}; got {given!r:.40}"
         )
     return value
+
+
+def _whole(request: Request, name: str, usual: int, least: int, most: int) -> int:
+    return int(_number(request, name, usual, least, most))
 
 
 def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
