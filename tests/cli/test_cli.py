@@ -18,8 +18,8 @@ from dwac.cli import demo as demo_module
 from dwac.cli import main, options
 from dwac.cli.app import COMMANDS, app, command
 from dwac.errors import InputError
+from dwac.reading.layouts import FORMS
 from dwac.scoring.engines import ENGINES
-from dwac.scoring.layouts import FORMS
 from dwac.storage.folder import MANIFEST
 from tests.named import missing, named, refuses
 

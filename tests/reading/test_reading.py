@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dwac import DWACClassifier
 from dwac.errors import DwacError, InputError, LabelError, StorageError
-from dwac.reading import Columns, Model, load, read, tables
+from dwac.reading import Columns, Model, layouts, load, read, tables
 from dwac.storage import parquet
 from tests.named import named, refuses
 
@@ -193,7 +193,7 @@ def test_columns_are_looked_at_a_fixed_number_of_times(given: Any, form: str, mo
         def strip(self, *_: Any) -> str:
             return self
 
-    tables.named([Name(name) for name in names], "a")
+    layouts.named([Name(name) for name in names], "a")
     assert compared <= 2 * len(names)
     frame = pd.DataFrame([[*range(len(names))]] * 3, columns=names)
     file = {"csv": frame.to_csv(index=False), "jsonl": frame.to_json(orient="records", lines=True)}

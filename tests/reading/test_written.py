@@ -18,7 +18,7 @@ import pytest
 
 from dwac import DWACClassifier
 from dwac.errors import DwacError, InputError, LabelError, StorageError
-from dwac.reading import Model, compressed, excel, load, notation, read
+from dwac.reading import Model, excel, layouts, load, notation, read
 from tests.named import named, refuses
 
 
@@ -109,7 +109,7 @@ def test_a_compressed_file_that_is_cut_off_or_too_large_is_refused(given: Any, m
         archive.writestr("b.csv", data)
     with refuses(InputError, "one file", "'a.csv', 'b.csv'"):
         given("a.zip", two.getvalue(), target="bought")
-    monkeypatch.setattr(compressed, "room", lambda: 1000)
+    monkeypatch.setattr(layouts, "room", lambda: 1000)
     with refuses(InputError, "1,000"):
         given("a.csv.gz", gzip.compress(data), target="bought")
 

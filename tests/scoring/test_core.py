@@ -15,7 +15,8 @@ import dwac
 from dwac.errors import CalibrationWarning, InputError, StorageError
 from dwac.estimator.evaluation import predict
 from dwac.reading import load
-from dwac.scoring import Request, models, schema, score
+from dwac.scoring import Request, schema, score
+from dwac.scoring import request as requests
 from tests.named import named, refuses
 from tests.scoring.conftest import people
 
@@ -171,9 +172,9 @@ def test_a_model_is_loaded_once_and_again_when_its_folder_changes(
         loads.append(1)
         return load(*args, **options)
 
-    monkeypatch.setattr(models, "load", counted)
+    monkeypatch.setattr(requests, "load", counted)
     asked = Request(str(tmp_path), device="cpu")
-    threads = [threading.Thread(target=models.model_of, args=(asked,)) for _ in range(4)]
+    threads = [threading.Thread(target=requests.model_of, args=(asked,)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -182,10 +183,10 @@ def test_a_model_is_loaded_once_and_again_when_its_folder_changes(
     assert len(loads) == 1
     clf.forget([clf.references_.ids[0]])
     clf.save(tmp_path, overwrite=True)
-    assert len(models.model_of(asked).clf.references_) == len(clf.references_)
+    assert len(requests.model_of(asked).clf.references_) == len(clf.references_)
     assert len(loads) == 2
     with refuses(StorageError, expect):
-        models.model_of(Request(str(tmp_path), device="cpu", expect=expect))
+        requests.model_of(Request(str(tmp_path), device="cpu", expect=expect))
 
 
 def test_too_few_calibration_rows_are_told_once_and_not_for_each_batch(folder_of: Folders) -> None:

@@ -17,7 +17,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from dwac.errors import InputError
-from dwac.scoring import layouts, planning
+from dwac.reading import layouts
+from dwac.scoring import pieces
 from dwac.scoring.run import prepare, score_files
 from tests.cli.helpers import run
 from tests.named import named, refuses
@@ -30,8 +31,8 @@ KEYS: dict[str, Any] = {"device": "cpu", "workers": 1}
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Divide little data into many pieces; only in this process."""
     monkeypatch.setattr(layouts, "BLOCK", 1000)
-    monkeypatch.setattr(planning, "BLOCK", 1000)
-    monkeypatch.setattr(planning, "ROWS", 35)
+    monkeypatch.setattr(pieces, "BLOCK", 1000)
+    monkeypatch.setattr(pieces, "ROWS", 35)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

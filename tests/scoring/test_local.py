@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dwac.errors import InputError
-from dwac.scoring.engines import engine
-from dwac.scoring.engines.local import TRIES, run
+from dwac.scoring.engines import TRIES, engine
+from dwac.scoring.engines.local import run
 from dwac.scoring.pieces import Done, Piece
 from tests.named import named, refuses
 

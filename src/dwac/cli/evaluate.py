@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dwac.reading import Model, Rows
 
 
+@options.reads_tables
 def evaluate(
     model: options.Model,
     data: options.Data,
@@ -23,15 +24,11 @@ def evaluate(
     unknown: options.Unknown = None,
     device: options.Device = "auto",
     expect: options.Expect = None,
-    form: options.Format = None,
-    encoding: options.Encoding = "utf-8",
     unlabelled: options.Unlabelled = "refuse",
-    separator: options.Separator = None,
-    decimal: options.Decimal = None,
-    day_first: options.DayFirst = None,
-    sheet: options.Sheet = None,
     json: options.Json = False,
     strict: options.Strict = False,
+    *,
+    written: options.Writing,
 ) -> None:
     """Measure a model on rows whose target is known: errors, calibration, coverage of sets or intervals, typicality.
 
@@ -47,14 +44,15 @@ def evaluate(
 
     dwac evaluate model/ test.csv
     """
-    options.check_rows(model, form, data)
+    options.check_rows(model, written.form, data)
     from dwac.estimator.evaluation import evaluate as evaluate_rows
     from dwac.estimator.evaluation import predict
     from dwac.reading import load, read
 
     loaded = load(model, device=device, expect=expect, unknown=unknown)
-    written = options.writing_of(form, encoding, separator, decimal, day_first, sheet)
-    rows = read(data, like=loaded, target=target, text=text, labelled=True, unlabelled=unlabelled, **written)
+    rows = read(
+        data, like=loaded, target=target, text=text, labelled=True, unlabelled=unlabelled, **written.arguments()
+    )
     print_notes(rows.notes)
     with at_work(f"evaluating {len(rows):,} rows"):
         with unreadable.located(rows):

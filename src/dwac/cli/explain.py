@@ -26,6 +26,7 @@ _FEWER = 4  # of them where the group is described, too
 _LETTERS = 24  # shown per value in such a cell
 
 
+@options.reads_tables
 def explain(
     model: options.Model,
     data: options.Data,
@@ -45,14 +46,10 @@ def explain(
     unknown: options.Unknown = None,
     device: options.Device = "auto",
     expect: options.Expect = None,
-    form: options.Format = None,
-    encoding: options.Encoding = "utf-8",
-    separator: options.Separator = None,
-    decimal: options.Decimal = None,
-    day_first: options.DayFirst = None,
-    sheet: options.Sheet = None,
     json: options.Json = False,
     strict: options.Strict = False,
+    *,
+    written: options.Writing,
 ) -> None:
     """Show why rows get their predictions: the training examples with the largest votes, and how few of them decide.
 
@@ -69,12 +66,11 @@ def explain(
 
     echo "a fine film" | dwac explain model/ - --json
     """
-    options.check_rows(model, form, data)
+    options.check_rows(model, written.form, data)
     from dwac.reading import load, read
 
     loaded = load(model, device=device, expect=expect, unknown=unknown)
-    written = options.writing_of(form, encoding, separator, decimal, day_first, sheet)
-    rows = read(data, like=loaded, text=text, ids=ids, **written)
+    rows = read(data, like=loaded, text=text, ids=ids, **written.arguments())
     print_notes(rows.notes)
     rows = _choose(rows, row, name)
     with progress_printed():

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dwac.reading import Model, Rows
 
 
+@options.reads_tables
 def explore(
     model: options.Model,
     data: Annotated[
@@ -45,13 +46,9 @@ def explore(
     ] = 20_000,
     device: options.Device = "auto",
     expect: options.Expect = None,
-    form: options.Format = None,
-    encoding: options.Encoding = "utf-8",
-    separator: options.Separator = None,
-    decimal: options.Decimal = None,
-    day_first: options.DayFirst = None,
-    sheet: options.Sheet = None,
     strict: options.Strict = False,
+    *,
+    written: options.Writing,
 ) -> None:
     """Explore predictions in your browser: a map, the votes, and what would change without them. Runs until Ctrl-C.
 
@@ -61,7 +58,7 @@ def explore(
 
     dwac explore model/ new.csv --compare other-model/
     """
-    options.check_rows(model, form, data)
+    options.check_rows(model, written.form, data)
     with needs_server("explore"):
         from dwac.server.explorer import Explorer, explorer_app
         from dwac.server.explorer.page import address
@@ -71,8 +68,7 @@ def explore(
 
     if compare is not None and data is None:
         raise InputError("--compare needs data to compare the models on: dwac explore MODEL DATA --compare OTHER")
-    given = options.writing_of(form, encoding, separator, decimal, day_first, sheet)
-    given |= {"target": target, "text": text, "ids": ids}
+    given = {**written.arguments(), "target": target, "text": text, "ids": ids}
     loaded = load(model, device=device, expect=expect)
     rows = None if data is None else _read_rows(data, loaded, given)
     print_notes(() if rows is None else rows.notes)

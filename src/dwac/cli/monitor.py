@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 ALARM = 4  # the exit code
 
 
+@options.reads_tables
 def monitor(
     model: options.Model,
     data: options.Data,
@@ -37,14 +38,10 @@ def monitor(
     ids: options.Id = None,
     device: options.Device = "auto",
     expect: options.Expect = None,
-    form: options.Format = None,
-    encoding: options.Encoding = "utf-8",
-    separator: options.Separator = None,
-    decimal: options.Decimal = None,
-    day_first: options.DayFirst = None,
-    sheet: options.Sheet = None,
     json: options.Json = False,
     strict: options.Strict = False,
+    *,
+    written: options.Writing,
 ) -> None:
     """Tell whether new rows are still like those of calibration, and which columns and groups moved if not.
 
@@ -61,13 +58,12 @@ def monitor(
 
     dwac monitor model/ tuesday.csv -o monitor.json --json
     """
-    options.check_rows(model, form, data)
+    options.check_rows(model, written.form, data)
     from dwac.reading import load, read
 
     loaded = load(model, device=device, expect=expect)
     watch = _monitor(loaded.clf, output, list(ignore or ()), false_alarms, restart=restart)
-    written = options.writing_of(form, encoding, separator, decimal, day_first, sheet)
-    rows = read(data, like=loaded, text=text, ids=ids, **written)
+    rows = read(data, like=loaded, text=text, ids=ids, **written.arguments())
     print_notes(rows.notes)
     earlier = watch.state.unreadable
     with unreadable.located(rows):

@@ -6,10 +6,12 @@ reported in a fraction of a second.
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 
@@ -251,15 +253,38 @@ def levels_of(quantiles: str | None) -> list[float]:
     return levels
 
 
-def writing_of(
-    form: str | None,
-    encoding: str,
-    separator: str | None,
-    decimal: str | None,
-    day_first: bool | None,
-    sheet: str | None,
-) -> dict[str, Any]:
-    """How a table is written, as arguments of `dwac.reading.read`."""
-    from dwac.reading import notation
+class Writing(NamedTuple):
+    """How the tables of a command are written; each field is an option."""
 
-    return {"form": form, "encoding": encoding, "told": notation(separator, decimal, day_first), "sheet": sheet}
+    form: Format = None
+    encoding: Encoding = "utf-8"
+    separator: Separator = None
+    decimal: Decimal = None
+    day_first: DayFirst = None
+    sheet: Sheet = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The same as arguments of `dwac.reading.read`."""
+        from dwac.reading import notation
+
+        said = notation(self.separator, self.decimal, self.day_first)
+        return {"form": self.form, "encoding": self.encoding, "told": said, "sheet": self.sheet}
+
+
+def reads_tables(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `Writing`, in place of its parameter `written`."""
+    signature = inspect.signature(command)
+    hints = get_type_hints(command, include_extras=True) | get_type_hints(Writing, include_extras=True)
+    parameters = [each for each in signature.parameters.values() if each.name != "written"]
+    for name, default in Writing._field_defaults.items():
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
+    parameters = [each.replace(annotation=hints[each.name]) for each in parameters]
+
+    @wraps(command)
+    def run(**options: Any) -> None:
+        written = Writing(**{name: options.pop(name) for name in Writing._fields})
+        command(**options, written=written)
+
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run

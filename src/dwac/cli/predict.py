@@ -25,6 +25,7 @@ _NOTES = ("unknown", "unreadable")
 _EACH_LABEL = ("probability_", "decision_")  # a terminal is too narrow for two columns per label
 
 
+@options.reads_tables
 def predict(
     model: options.Model,
     data: options.Data,
@@ -38,18 +39,14 @@ def predict(
     unknown: options.Unknown = None,
     device: options.Device = "auto",
     expect: options.Expect = None,
-    form: options.Format = None,
-    encoding: options.Encoding = "utf-8",
-    separator: options.Separator = None,
-    decimal: options.Decimal = None,
-    day_first: options.DayFirst = None,
-    sheet: options.Sheet = None,
     json: options.Json = False,
     strict: options.Strict = False,
     safe: Annotated[
         bool,
         typer.Option("--spreadsheet-safe", help="Put ' before CSV cells that a spreadsheet would run as formulas."),
     ] = False,
+    *,
+    written: options.Writing,
 ) -> None:
     """Predict each row of new data, and say how far to trust it.
 
@@ -76,7 +73,7 @@ def predict(
 
     cat new.jsonl | dwac predict model/ - --json
     """
-    options.check_rows(model, form, data)
+    options.check_rows(model, written.form, data)
     file_form = options.check_table(output)
     import pandas as pd
 
@@ -88,8 +85,7 @@ def predict(
     if probabilities and loaded.task == "numbers":
         raise InputError("--probabilities are for classes and labels; this model predicts numbers; use --quantiles")
     levels = {} if quantiles is None else {"quantiles": options.levels_of(quantiles)}
-    written = options.writing_of(form, encoding, separator, decimal, day_first, sheet)
-    rows = read(data, like=loaded, text=text, ids=ids, **written)
+    rows = read(data, like=loaded, text=text, ids=ids, **written.arguments())
     print_notes(rows.notes)
     with unreadable.located(rows), progress_printed():
         frame = _predict_rows(loaded.clf, rows, epsilon, private=private, probabilities=probabilities, **levels)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dwac.reading import Estimator, Rows
 
 
+@options.reads_tables
 def report(
     model: options.Model,
     data: options.Data,
@@ -52,14 +53,10 @@ def report(
     ids: options.Id = None,
     device: options.Device = "auto",
     expect: options.Expect = None,
-    form: options.Format = None,
-    encoding: options.Encoding = "utf-8",
     unlabelled: options.Unlabelled = "refuse",
-    separator: options.Separator = None,
-    decimal: options.Decimal = None,
-    day_first: options.DayFirst = None,
-    sheet: options.Sheet = None,
     strict: options.Strict = False,
+    *,
+    written: options.Writing,
 ) -> None:
     """Write a report to read, mail or print: one HTML file that needs no network.
 
@@ -81,7 +78,7 @@ def report(
 
     dwac report model/ people.csv --unlike martians.csv --title "Who earns more?"
     """
-    options.check_rows(model, form, data, unlike, check_labels)
+    options.check_rows(model, written.form, data, unlike, check_labels)
     options.check_file(output, "-o")
     from dwac import report as reports
     from dwac.estimator import DWACClassifier
@@ -91,11 +88,10 @@ def report(
     loaded = load(model, device=device, expect=expect)
     if check_labels is not None and loaded.task in ("labels", "numbers"):
         raise InputError(f"--check-labels is for models of classes; this one predicts {loaded.task}; leave it out")
-    written = options.writing_of(form, encoding, separator, decimal, day_first, sheet)
     if by is not None:
         kept_column(loaded.clf, by, "--by")  # an error before the work
     roles: dict[str, Any] = {"target": target, "text": text, "ids": ids, "unlabelled": unlabelled}
-    rows = read(data, like=loaded, labelled=True, **roles, **written)
+    rows = read(data, like=loaded, labelled=True, **roles, **written.arguments())
     print_notes(rows.notes)
     hidden = private or loaded.clf.private_
     given = len(rows)
@@ -109,11 +105,11 @@ def report(
         note = f"{left}; {note}" if note else left
     strange = None
     if unlike is not None:
-        others = read(unlike, like=loaded, labelled=False, encoding=encoding, told=written["told"])
+        others = read(unlike, like=loaded, labelled=False, **written._replace(form=None, sheet=None).arguments())
         strange = _readable(loaded.clf, others, strict=strict)[0].X
     issues = None
     if check_labels is not None:
-        judged = read(check_labels, like=loaded, labelled=True, **roles, **(written | {"sheet": None}))
+        judged = read(check_labels, like=loaded, labelled=True, **roles, **written._replace(sheet=None).arguments())
         judged = _readable(loaded.clf, judged, strict=strict)[0]
         assert isinstance(loaded.clf, DWACClassifier)
         issues = reports.label_issues(loaded.clf, judged.X, judged.y, ids=judged.ids)

@@ -44,6 +44,7 @@ def _refuse_beside_shards(asked: dict[str, bool], *, private: bool) -> None:
         )
 
 
+@options.reads_tables
 def train(
     data: Annotated[
         str,
@@ -159,12 +160,6 @@ def train(
     ] = False,
     overwrite: options.Overwrite = False,
     device: options.Device = "auto",
-    form: options.Format = None,
-    encoding: options.Encoding = "utf-8",
-    separator: options.Separator = None,
-    decimal: options.Decimal = None,
-    day_first: options.DayFirst = None,
-    sheet: options.Sheet = None,
     json: options.Json = False,
     checkpoint: Annotated[
         Path | None,
@@ -174,6 +169,8 @@ def train(
             "FOLDER.checkpoint.",
         ),
     ] = None,
+    *,
+    written: options.Writing,
 ) -> None:
     """Train a model on your data.
 
@@ -213,7 +210,7 @@ def train(
     torchrun --nproc-per-node 2 -m dwac.training photos/ -o model/     # two processes, which share every batch
     """
     options.refuse_occupied(output, overwrite=overwrite)
-    options.check_choice("format", form, options.FORMATS)
+    options.check_choice("format", written.form, options.FORMATS)
     kinds_said = options.kinds_of(kind)
     options.check_data(data)
     if shards is not None:
@@ -237,21 +234,20 @@ def train(
     labels = [label for label in (order or "").split(",") if label.strip()]
     meaning: dict[str, Any] = {"task": task, "order": labels, "ignore": ignore or []}
     dataset: Streamed | None = None
-    if is_dataset(data, form):
+    if is_dataset(data, written.form):
         _refuse_for_batches(
             unlabelled,
             kind=kind,
-            sheet=sheet,
-            decimal=decimal,
-            separator=separator,
+            sheet=written.sheet,
+            decimal=written.decimal,
+            separator=written.separator,
             groups=groups,
-            **({} if day_first is None else {"day-first" if day_first else "month-first": True}),
+            **({} if written.day_first is None else {"day-first" if written.day_first else "month-first": True}),
         )
         dataset = read_dataset(data, columns_of(target, text, ids), test_size=test_size, seed=seed, **meaning)
         rows = dataset.rows
     else:
-        meaning |= options.writing_of(form, encoding, separator, decimal, day_first, sheet)
-        meaning |= {"kinds": kinds_said, "unlabelled": unlabelled}
+        meaning |= written.arguments() | {"kinds": kinds_said, "unlabelled": unlabelled}
         rows = read(data, target=target, text=text, ids=ids, groups=groups, **meaning)
     tasks.check(rows, data)
     name = rows.kind if encoder == "auto" else encoder

@@ -33,6 +33,7 @@ _OF = {
 }
 
 
+@options.reads_tables
 def worth(
     model: options.Model,
     data: options.Data,
@@ -69,15 +70,11 @@ def worth(
     ids: options.Id = None,
     device: options.Device = "auto",
     expect: options.Expect = None,
-    form: options.Format = None,
-    encoding: options.Encoding = "utf-8",
     unlabelled: options.Unlabelled = "refuse",
-    separator: options.Separator = None,
-    decimal: options.Decimal = None,
-    day_first: options.DayFirst = None,
-    sheet: options.Sheet = None,
     json: options.Json = False,
     strict: options.Strict = False,
+    *,
+    written: options.Writing,
 ) -> None:
     """Say what each training example is worth: which of them help predictions, and which harm.
 
@@ -99,14 +96,14 @@ def worth(
 
     dwac worth model/ test.csv --by clinic     # whose data carries the model
     """
-    options.check_rows(model, form, data)
+    options.check_rows(model, written.form, data)
     file_form = options.check_table(output)
     from dwac.estimator.evaluation import predict
     from dwac.reading import load, read
 
     loaded = load(model, device=device, expect=expect)
-    written = options.writing_of(form, encoding, separator, decimal, day_first, sheet) | {"unlabelled": unlabelled}
-    rows = read(data, like=loaded, target=target, text=text, ids=ids, labelled=True, **written)
+    given = written.arguments() | {"unlabelled": unlabelled}
+    rows = read(data, like=loaded, target=target, text=text, ids=ids, labelled=True, **given)
     print_notes(rows.notes)
     with unreadable.located(rows):
         bad = unreadable.by_row(predict(loaded.clf, rows.X).reasons)

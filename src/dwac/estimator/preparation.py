@@ -19,6 +19,7 @@ from dwac._checks import listed, warn
 from dwac.encoders import choose
 from dwac.encoders.text import is_empty
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
+from dwac.estimator.containers import native
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -33,10 +34,7 @@ _RECORDS = 64  # rows of a table that become records at once, and how many such 
 
 def rows_of(X: Any) -> Any:
     """X as something with rows to count and take: a DataFrame, Series, array, tensor, list, or tuple of these."""
-    if hasattr(X, "toarray"):
-        raise InputError("X must be dense; got sparse data, which are not supported; use X.toarray()")
-    if hasattr(X, "to_pandas"):
-        return X.to_pandas()
+    X = native(X)
     if isinstance(X, pd.DataFrame | pd.Series | np.ndarray | Tensor | list | tuple):
         found = X
     elif hasattr(X, "__array__"):

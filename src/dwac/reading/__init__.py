@@ -17,22 +17,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dwac.encoders import TabularEncoder
 from dwac.errors import InputError
 from dwac.reading import excel
-from dwac.reading.compressed import decompressed, plain_name
+from dwac.reading.batches import worded_columns
 from dwac.reading.datasets import Streamed, is_dataset, read_dataset
 from dwac.reading.files import PICTURES, read_pictures, read_sentences
-from dwac.reading.model import Estimator, Model, load
+from dwac.reading.layouts import SUFFIXES, decompressed, plain_name, suffix_of
 from dwac.reading.notation import COMMA, KINDS, Notation, notation, understood
+from dwac.reading.parsing import Wanted
 from dwac.reading.roles import Reading, arrange, arrange_like, check_columns, looks_like_text
-from dwac.reading.rows import Columns, Rows
-from dwac.reading.tables import Table, decimal_comma, decoded, delimiter_of, head_of, read_table
+from dwac.reading.rows import Columns, Estimator, Model, Rows, load
+from dwac.reading.tables import NO_MARKS, Marks, Table, read_table
 from dwac.reading.targets import MARK, TASKS, known, understand
 
 __all__ = [
@@ -58,9 +58,8 @@ __all__ = [
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "excel", "text", "image")
 UNLABELLED = ("refuse", "drop")
-_SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
-_SUFFIXES |= dict.fromkeys((*excel.SUFFIXES, ".xls"), "excel")
-_SUFFIXES |= {".parquet": "parquet", ".pq": "parquet", ".txt": "text", **dict.fromkeys(PICTURES, "image")}
+_SUFFIXES = SUFFIXES | dict.fromkeys((*excel.SUFFIXES, ".xls"), "excel")
+_SUFFIXES |= {".txt": "text", **dict.fromkeys(PICTURES, "image")}
 
 
 def read(
@@ -120,7 +119,7 @@ def read(
         return _finished(read_pictures(path, labelled=labelled), like, str(source), task, order)
     name, data = _bytes(source)
     inside, data = decompressed(data, name)
-    form = form or _SUFFIXES.get(Path(plain_name(inside)).suffix.lower()) or _sniffed(data, like)
+    form = form or _SUFFIXES.get(suffix_of(plain_name(inside))) or _sniffed(data, like)
     if form == "image":
         _refuse_options(tabular, name, "an image")
         return _finished(_picture(data if piped else str(source), name, labelled), like, name, task, order)
@@ -135,21 +134,32 @@ def read(
     asked = replace(columns_of(target, text, ids), groups=groups)
     said = told or Notation()
     told = said.over(Notation() if like is None else like.notation)
-    file = _File(data, name, form, encoding, sheet)
     sure = like is None or said.decimal is not None
-    worded = _worded(asked, like, kinds or {}, numbers=not sure and told.decimal == COMMA)
-    table, notes = _table(file, told, worded, asked.targets, training=like is None)
+    if like is None:
+        categories = {column for column, kind in (kinds or {}).items() if kind == "categories"}
+        wanted = Wanted(frozenset({*asked.named, *categories}), codes=True)
+    else:
+        wanted = worded_columns(like, asked, numbers=not sure and told.decimal == COMMA)
+    marks, notes = NO_MARKS, list[str]()
+    if form == "excel":
+        table, notes = excel.read_workbook(data, name, sheet, wanted.texts)
+    else:
+        lists = asked.targets if like is None else None
+        separator = told.separator if form == "csv" else None
+        table, marks = read_table(
+            data, name, form, wanted, encoding=encoding, lists=lists, separator=separator, decimal=told.decimal
+        )
     drop = unlabelled == "drop"
     with excel.explained_by(notes):
         if like is None:
             check_columns(table.frame, name, asked, (*ignore, *(kinds or {})))
-            frame, told, more = _understood(file, table, told, {*asked.named, *ignore}, kinds or {})
+            frame, told, more = _understood(form, table, marks, told, {*asked.named, *ignore}, kinds or {})
             options: dict[str, Any] = {"task": task, "order": order, "ignore": ignore, "drop": drop}
             rows = arrange(Table(frame, table.where), name, asked, labelled=labelled, notation=told, **options)
             return _with_texts(replace(rows, notation=told, notes=(*notes, *more, *rows.notes)), name)
         if like.kind != "text":
             _refuse_other("tabular", like, name)
-        how = Reading(told, judge=form != "parquet", marks=lambda: _marks(file, told), sure=sure)
+        how = Reading(told, judge=form != "parquet", marks=marks, sure=sure)
         rows = arrange_like(like.clf, table, name, asked, like.columns, labelled=labelled, how=how, drop=drop)
         return replace(rows, notation=told, notes=(*notes, *rows.notes))
 
@@ -161,69 +171,24 @@ def _refuse_options(options: Mapping[str, Any], name: str, what: str) -> None:
         raise InputError(f"{given[0]} is for tables; {name} is {what}; leave it out")
 
 
-class _File(NamedTuple):
-    """The bytes of a table, and what is known of it."""
-
-    data: bytes
-    name: str
-    form: str
-    encoding: str
-    sheet: str | None
-
-
-def _table(
-    file: _File, told: Notation, worded: set[str], lists: Sequence[str], *, training: bool
-) -> tuple[Table, list[str]]:
-    """(the table of a file, what is to be said of it)."""
-    if file.form == "excel":
-        table, notes = excel.read_workbook(file.data, file.name, file.sheet, worded)
-        if len(table.frame) == 0:
-            with excel.explained_by(notes):
-                raise InputError(f"{file.name} must have at least one row; it has columns but no rows")
-        return table, notes
-    table = read_table(
-        file.data,
-        file.name,
-        file.form,
-        encoding=file.encoding,
-        texts=worded,
-        lists=lists,
-        nested=not training,
-        separator=told.separator if file.form == "csv" else None,
-        decimal=told.decimal,
-        codes=training,
-    )
-    return table, []
-
-
 def _understood(
-    file: _File, table: Table, told: Notation, leave: set[str], kinds: Mapping[str, str]
+    form: str, table: Table, marks: Marks, told: Notation, leave: set[str], kinds: Mapping[str, str]
 ) -> tuple[pd.DataFrame, Notation, list[str]]:
     """(a table for training, how it was written, what is to be said); Parquet has types of its own."""
     frame, where = table
-    if file.form == "parquet" and not kinds:
+    if form == "parquet" and not kinds:
         return frame, told, []
-    delimiter, commas = _marks(file, told)
-    numbers = [str(name) for name in frame.columns if commas and frame[name].dtype.kind == "f"]
-    leave = leave - set(kinds) if file.form != "parquet" else {*map(str, frame.columns)} - set(kinds)
+    numbers = [str(name) for name in frame.columns if marks.commas and frame[name].dtype.kind == "f"]
+    leave = leave - set(kinds) if form != "parquet" else {*map(str, frame.columns)} - set(kinds)
     return understood(
         frame,
         told,
         leave=leave,
         kinds=kinds,
-        semicolons=delimiter == ";" or commas,
+        semicolons=marks.separator == ";" or marks.commas,
         where=where,
         known=dict.fromkeys(numbers, ","),
     )
-
-
-def _marks(file: _File, told: Notation) -> tuple[str | None, bool]:
-    """(what separates the fields of CSV, whether its decimals have a comma); (None, False) for other files."""
-    if file.form not in ("csv", "tsv"):
-        return None, False
-    text = decoded(file.data, file.name, file.encoding)
-    delimiter = told.separator or delimiter_of(head_of(text), file.form)
-    return delimiter, decimal_comma(text, delimiter) if told.decimal is None else told.decimal == ","
 
 
 def columns_of(target: str | Sequence[str] | None, text: str | None = None, ids: str | None = None) -> Columns:
@@ -235,20 +200,6 @@ def _one_or_several(target: str | Sequence[str] | None) -> str | tuple[str, ...]
     """Names of columns, each once; a single one is itself."""
     names = () if target is None else (target,) if isinstance(target, str) else tuple(dict.fromkeys(target))
     return names if len(names) > 1 else names[0] if names else None
-
-
-def _worded(asked: Columns, like: Model | None, kinds: Mapping[str, str], *, numbers: bool) -> set[str]:
-    """Columns of a table that stay as text: target, text and ids, and categories, of a model or as was said.
-
-    numbers: those of a model, too, to see how they are written.
-    """
-    worded: set[Any] = {*asked.named} if like is None else {*asked.named, *like.columns.named}
-    worded |= {column for column, kind in kinds.items() if kind == "categories"}
-    if like is not None and isinstance(like.clf.encoder_, TabularEncoder):
-        kept = ("categorical", "numeric") if numbers else ("categorical",)
-        learned = {column.name: column.kind in kept for column in like.clf.encoder_.columns}
-        worded = (worded - set(learned)) | {name for name, worded_too in learned.items() if worded_too}
-    return {name for name in worded if isinstance(name, str)}
 
 
 def _bytes(source: str | PathLike[str]) -> tuple[str, bytes]:

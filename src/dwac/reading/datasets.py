@@ -19,9 +19,9 @@ from dwac._checks import listed
 from dwac.errors import InputError
 from dwac.estimator.fit.streams import Chunk, Roles, Stream, open_dataset, stream_of
 from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED
+from dwac.reading.layouts import room
 from dwac.reading.roles import check_columns, looks_like_text
 from dwac.reading.rows import Columns, Rows
-from dwac.reading.tables import room
 from dwac.reading.targets import TASKS, judge
 
 _SAMPLE = 100_000  # rows from which the task is judged

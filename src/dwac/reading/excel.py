@@ -13,8 +13,9 @@ import pandas as pd
 
 from dwac._checks import listed
 from dwac.errors import InputError
+from dwac.reading.layouts import INDEX, named, room
 from dwac.reading.notation import category
-from dwac.reading.tables import INDEX, Table, named, room
+from dwac.reading.tables import Table
 
 SUFFIXES = (".xlsx", ".xlsm", ".xltx", ".xltm")
 _OLD = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # begins workbooks of before 2007, and those with a password
@@ -42,6 +43,8 @@ def read_workbook(data: bytes, name: str, sheet: str | None, texts: Collection[s
         notes = _notes(data, names, chosen, asked=sheet is not None)
         with explained_by(notes):
             table = _table(_rows(book[chosen]), f"{name} sheet {chosen!r}", texts)
+            if len(table.frame) == 0:
+                raise InputError(f"{name} must have at least one row; it has columns but no rows")
     except InputError:
         raise
     except Exception as error:  # a damaged file may make openpyxl raise anything

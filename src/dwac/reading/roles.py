@@ -14,10 +14,11 @@ from dwac.encoders import TabularEncoder
 from dwac.encoders.tabular import Column
 from dwac.errors import InputError
 from dwac.estimator.targets import CLASSES, NUMBERS
-from dwac.reading.model import Estimator
+from dwac.reading.layouts import INDEX
 from dwac.reading.notation import (
     COMMA,
     POINT,
+    YEAR_FIRST,
     Notation,
     Read,
     as_dates,
@@ -27,8 +28,8 @@ from dwac.reading.notation import (
     doubt_of_date,
     doubt_of_number,
 )
-from dwac.reading.rows import Columns, Rows
-from dwac.reading.tables import INDEX, Table, is_text, missing
+from dwac.reading.rows import Columns, Estimator, Rows
+from dwac.reading.tables import NO_MARKS, Marks, Table, is_text, missing
 from dwac.reading.targets import known, understand, whole
 
 _TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
@@ -253,21 +254,16 @@ class Reading:
     Args:
         notation: how cells are written, as far as it was said or learned in training.
         judge: where it does not say, judge by the cells, which must then be all of a file.
-        marks: asked for (what separates the fields of the file, whether other cells of it have decimal commas).
+        marks: what separates the fields of the file, and whether other cells of it have decimal commas.
         sure: whether the decimal mark of `notation` was said of this file; if not, cells that can be read in two ways
             are noted.
     """
 
-    def __init__(
-        self,
-        notation: Notation,
-        *,
-        judge: bool = True,
-        marks: Callable[[], tuple[str | None, bool]] = lambda: (None, False),
-        sure: bool = True,
-    ) -> None:
+    def __init__(self, notation: Notation, *, judge: bool = True, marks: Marks = NO_MARKS, sure: bool = True) -> None:
         self.notation, self.judge, self.marks, self.sure = notation, judge, marks, sure
         self.notes: list[str] = []
+        self.decimals: dict[str, str] = {}  # by column, the mark that was judged
+        self.orders: dict[str, str] = {}  # by column, what comes first in dates, as judged
 
     def amounts(self, values: pd.Series[Any], name: str, usual: str = POINT) -> tuple[Read, list[str]]:
         """(texts as numbers, what is to be said where 1,500 may be 1.5 as well)."""
@@ -275,11 +271,10 @@ class Reading:
         read = as_numbers(values, known if self.sure else None, known or usual, judge=self.judge)
         if not read.doubtful:
             return read, []
-        separator, commas = self.marks()
         if known is None:
-            read = as_numbers(values, usual=COMMA) if commas else read
+            read = as_numbers(values, usual=COMMA) if self.marks.commas else read
             return read, [doubt_of_number(repr(name), read)]
-        agrees = _USUAL_DECIMALS.get(separator) == read.how  # the file is written as in training
+        agrees = _USUAL_DECIMALS.get(self.marks.separator) == read.how  # the file is written as in training
         return read, [] if agrees else [doubt_of_number(repr(name), read, "as in training")]
 
     def numbers(self, values: pd.Series[Any], name: str) -> pd.Series[Any]:
@@ -291,12 +286,13 @@ class Reading:
             return plain
         read, doubts = self.amounts(values, name)
         self.notes += doubts
-        return read.column if lost else read.column.fillna(plain)
+        self.decimals[name] = read.how
+        return read.column.fillna(plain.where(np.isinf(plain)) if lost else plain)
 
     def _thousands(self, values: pd.Series[Any], decimal: str | None) -> bool:
         """Whether 1.500 is 1500, although it is a number as it is."""
         points = decimal != POINT and bool(values.str.contains(".", regex=False).any())
-        return points and (decimal == COMMA or self.marks()[1])
+        return points and (decimal == COMMA or self.marks.commas)
 
     def dates(self, values: pd.Series[Any], name: str) -> pd.Series[Any]:
         """Texts as dates, missing where they are none."""
@@ -304,10 +300,24 @@ class Reading:
         order = self.notation.order_of(name)
         if not (found.isna() & ~missing(values)).any() or not (self.judge or order):
             return found
+        if not self.judge and order == YEAR_FIRST:  # which says nothing of 01/02/2020
+            values = values.where(values.str.match(r"\s*\d{4}"))
         read = as_dates(values, order)
+        self.orders[name] = read.how
         if read.doubtful:
             self.notes.append(doubt_of_date(repr(name), read))
         return found.fillna(read.column)
+
+    def settled(self, columns: Sequence[Any]) -> Notation:
+        """What is known and what was judged, for the other rows of the file; columns: those that hold numbers."""
+        usual = COMMA if self.marks.commas else None
+        decimals = {name: self.decimals.get(name) or usual or self.notation.decimal_of(name) for name in columns}
+        return replace(
+            self.notation,
+            decimal=self.notation.decimal if self.sure else None,
+            numbers={name: mark for name, mark in decimals.items() if mark is not None},
+            dates={**self.notation.dates, **self.orders},
+        )
 
 
 def _features(frame: pd.DataFrame, encoder: TabularEncoder, name: str, how: Reading) -> pd.DataFrame:

@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from dwac.errors import InputError
 from dwac.scoring import core
-from dwac.scoring.models import model_of
-from dwac.scoring.request import Request, request
+from dwac.scoring.request import Request, model_of, request
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from dwac._checks import listed
 from dwac.errors import InputError
-from dwac.reading import Model
+from dwac.reading import Model, Notation
+from dwac.reading.batches import Given, rows_of
+from dwac.reading.roles import Reading
 from dwac.scoring.answers import answered, column, schema_of
-from dwac.scoring.inputs import Given, rows_of
-from dwac.scoring.models import model_of
-from dwac.scoring.request import Request, request
+from dwac.scoring.request import Request, columns_asked, model_of, notation_of, request
 
 _MOST_BYTES = 2**26  # of a batch, if that is fewer rows than asked: encoded images may be large
 
@@ -70,10 +70,21 @@ def _scored(model: Model, found: pa.Schema, batches: Any, asked: Request) -> Ite
 
 
 def answer(
-    model: Model, found: pa.Schema, given: Given, asked: Request, numbers: NDArray[np.int64], name: str = "the batch"
+    model: Model,
+    found: pa.Schema,
+    given: Given,
+    asked: Request,
+    numbers: NDArray[np.int64],
+    name: str = "the batch",
+    notation: Notation | None = None,
 ) -> pa.RecordBatch:
-    """The answers for one batch, in the columns `found`; numbers: of its rows; name: of its source, for errors."""
-    X, unreadable = rows_of(model, given, asked, name)
+    """The answers for one batch, in the columns `found`.
+
+    numbers: of its rows; name: of its source, for errors; notation: of its cells, by default as in training.
+    """
+    # Only some rows of a file are here: how cells are written must not be judged from them.
+    how = Reading(notation or notation_of(asked, model), judge=False)
+    X, unreadable = rows_of(model, given, columns_asked(asked), how, name)
     values = answered(model, X, unreadable, asked)
     values["id"] = ids_of(given, asked, numbers, name)
     return pa.RecordBatch.from_arrays([column(values[field.name], field.type) for field in found], schema=found)

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dwac.errors import InputError
+from dwac.reading.places import File, Place
 from dwac.scoring.pieces import Piece
-from dwac.scoring.places import File, Place
 from dwac.scoring.request import Request
 
 NAME = "_dwac.json"

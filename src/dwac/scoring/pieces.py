@@ -1,10 +1,33 @@
-"""The unit of work: a piece of the data, which becomes one shard. All that engines need to know."""
+"""Data divided into pieces, the unit of work: each becomes one shard.
+
+The division depends on the data alone: not on workers, engines or an earlier run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dwac._checks import listed
+from dwac.errors import InputError
+from dwac.reading.chunks import Part
+from dwac.reading.layouts import FORMS, compression_of, form_of, layout_of
+from dwac.reading.places import File, place
+from dwac.reading.records import BLOCK, cuts
+
+# Seconds of work: enough pieces to keep workers busy to the end, and little to do again for a worker that died.
+ROWS, _MOST_ROWS = 2**15, 2**20  # of Parquet in a piece
+_BYTES = 2**26  # the same, if that is fewer rows
+_MOST_BYTES = 2**26  # of CSV and JSON Lines in a piece, which are read at once; the fewest are one block
+_PIECES = 2**12  # of more data, pieces are larger
+_AT_ONCE = 16  # files whose footers are read at the same time
 
 
 @dataclass(frozen=True)
@@ -21,6 +44,11 @@ class Piece:
     row: int = 0  # how many rows of the file come before it
     line: int = 0  # how many lines of the file come before it
     size: int = 0  # how much work it is, in bytes
+
+    @property
+    def part(self) -> Part:
+        """What of which file it is."""
+        return Part(self.file, self.form, self.start, self.stop, self.row, self.line)
 
 
 @dataclass(frozen=True)
@@ -43,3 +71,131 @@ def shard_name(file: int, part: int) -> str:
 # The task raises nothing: what is wrong with a piece is in its `Done`. An engine gives a piece whose worker died to
 # another worker, and after the third gives Done(piece.number, error=…). It stops its workers when it is closed.
 Engine = Callable[[Callable[[Piece], Done], Iterable[Piece], int, Mapping[str, Any]], Iterator[Done]]
+
+
+# Planning
+
+
+def with_form(files: Sequence[File], form: str | None, data: str) -> list[tuple[File, str]]:
+    """The files that are data, each with its format; form: of all of them."""
+    if form is not None and form not in FORMS:
+        raise InputError(f"unknown format {form!r}; choose {', '.join(FORMS)}")
+    found = [(file, form or form_of(file.name) or "") for file in files]
+    kept = [(file, each) for file, each in found if each and file.size]
+    if not kept and any(each for _, each in found):
+        raise InputError(f"every file of {data} is empty; give a file with data")
+    if not kept:
+        names = listed([file.name for file, _ in found], 5) if found else "no file"
+        raise InputError(
+            f"{data} must hold Parquet, CSV, TSV or JSON Lines files (.parquet, .csv, .tsv, .jsonl, also .gz or .zst); "
+            f"got {names}; name the format with --format if file names do not"
+        )
+    for file, each in kept:
+        if each == "parquet" and compression_of(file.name):
+            raise InputError(f"{file.url}: Parquet is compressed within; decompress the file and give it as .parquet")
+    return kept
+
+
+def planned(
+    files: Sequence[tuple[File, str]],
+    encoding: str,
+    said: Callable[[str], None] = lambda _: None,
+    separator: str | None = None,
+) -> list[list[Piece]]:
+    """The pieces of each file. A file that cannot be read is one piece, whose reader then says what is wrong."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        footers = list(pool.map(lambda each: _groups(each[0]) if each[1] == "parquet" else None, files))
+    n = sum(rows for groups in footers if groups for rows, _ in groups)
+    most_rows = min(max(ROWS, n // _PIECES), _MOST_ROWS)
+    most_bytes = min(max(BLOCK, sum(file.size for file, _ in files) // _PIECES), _MOST_BYTES)
+    found = []
+    for index, ((file, form), groups) in enumerate(zip(files, footers, strict=True)):
+        whole = Piece(0, "", file.url, file.name, form, size=file.size)
+        if form == "parquet":
+            parts = [whole] if groups is None else list(_of_groups(whole, groups, most_rows))
+        else:
+            if file.size > 2**30:
+                said(f"looking for where records end in {file.name}: {file.size / 1e9:,.1f} GB")
+            parts = _of_text(whole, encoding, most_bytes, separator)
+        found.append([replace(part, shard=shard_name(index, number)) for number, part in enumerate(parts)])
+    return found
+
+
+def numbered(pieces: Sequence[Sequence[Piece]]) -> list[Piece]:
+    """All pieces in order, each with its number."""
+    return [replace(piece, number=number) for number, piece in enumerate(chain.from_iterable(pieces))]
+
+
+# Parquet
+
+
+def _groups(file: File) -> list[tuple[int, int]] | None:
+    """(rows, bytes) of each row group; None if the file cannot be read."""
+    there = place(file.url)
+    try:
+        with there.fs.open(there.path, "rb") as raw:
+            facts = pq.read_metadata(raw)
+        groups = (facts.row_group(group) for group in range(facts.num_row_groups))
+        return [(group.num_rows, group.total_byte_size) for group in groups]
+    except (pa.ArrowException, OSError, EOFError):
+        return None
+
+
+def _of_groups(whole: Piece, groups: list[tuple[int, int]], most: int) -> Iterator[Piece]:
+    """Runs of row groups; a row group that is too large is divided, and read by several."""
+    n, size = 0, 0
+    start = row = 0
+    for rows, volume in groups:
+        if n and (n + rows > most or size + volume > _BYTES):
+            yield _rows(whole, start, row, size)
+            start, n, size = row, 0, 0
+        parts = int(np.ceil(max(rows / most, min(volume / _BYTES, rows), 1)))
+        if parts > 1:
+            edges = np.linspace(row, row + rows, parts + 1).astype(int).tolist()
+            yield from (_rows(whole, *ends, volume // parts) for ends in pairwise(edges))
+            start = row + rows
+        else:
+            n, size = n + rows, size + volume
+        row += rows
+    if n:
+        yield _rows(whole, start, row, size)
+
+
+def _rows(whole: Piece, start: int, stop: int, size: int) -> Piece:
+    return replace(whole, start=start, stop=stop, row=start, size=size)
+
+
+# CSV and JSON Lines
+
+
+def _of_text(whole: Piece, encoding: str, most: int, separator: str | None) -> list[Piece]:
+    """Ranges of bytes that end where records do; all of a file that cannot be divided."""
+    try:
+        layout = layout_of(whole.file, whole.form, encoding, separator)
+        if not layout.divisible:
+            return [whole]
+        found: list[Piece] = []
+        for cut in cuts(layout.blocks(), layout.mark, start=layout.start, line=layout.line):
+            stop = cut.start + len(cut.data) if cut.whole else None
+            part = replace(whole, start=cut.start, stop=stop, row=cut.row, line=cut.line, size=len(cut.data))
+            last = found[-1] if found else None
+            if last is not None and last.stop is not None and stop is not None and stop - last.start <= most:
+                found[-1] = replace(last, stop=stop, size=stop - last.start)
+            else:
+                found.append(part)
+        return found
+    except (InputError, OSError, EOFError, pa.ArrowException):
+        return [whole]
+
+
+def columns_of(file: File, form: str, encoding: str, separator: str | None = None) -> dict[str, Any]:
+    """The columns of a file, with their types where it has types; none if it cannot be read."""
+    there = place(file.url)
+    try:
+        if form == "parquet":
+            with there.fs.open(there.path, "rb") as raw:
+                return {field.name: field.type for field in pq.read_schema(raw)}
+        layout = layout_of(file.url, form, encoding, separator)
+        return dict.fromkeys(layout.names)
+    except (InputError, OSError, EOFError, pa.ArrowException):
+        return {}

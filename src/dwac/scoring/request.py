@@ -1,16 +1,27 @@
-"""What is asked of a model: every option of scoring in one small value that can be sent to a worker."""
+"""What is asked of a model: every option of scoring in one small value that can be sent to a worker.
+
+And the models of this process: each is loaded once from its folder, and again only if the folder changed.
+"""
 
 from __future__ import annotations
 
+import os
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any
 
+import torch
+from threadpoolctl import threadpool_limits
+
 from dwac import _checks as checks
-from dwac.errors import EPSILON, InputError
-from dwac.reading import Model
+from dwac.errors import EPSILON, InputError, StorageError
+from dwac.reading import Columns, Model, load
 from dwac.reading.notation import Notation, notation
+from dwac.storage import COLUMNS, MANIFEST
 
 ID_TYPES = ("string", "int64")
 ROWS = 8192  # rows that are answered at once
@@ -73,9 +84,19 @@ class Request:
             checks.positive_int(self.threads, "threads")
 
 
+def said_of(request: Request) -> Notation:
+    """What the request says of how tables are written."""
+    return notation(request.separator, request.decimal, request.day_first)
+
+
 def notation_of(request: Request, model: Model) -> Notation:
     """How the cells of tables are written: as is asked, or else as in training."""
-    return notation(request.separator, request.decimal, request.day_first).over(model.notation)
+    return said_of(request).over(model.notation)
+
+
+def columns_asked(request: Request) -> Columns:
+    """The columns that the request names."""
+    return Columns(text=request.text, id=request.id)
 
 
 def request(model: str | PathLike[str] | Request, **options: Any) -> Request:
@@ -97,3 +118,62 @@ def request(model: str | PathLike[str] | Request, **options: Any) -> Request:
     except TypeError as error:
         known = ", ".join(name for name in Request.__dataclass_fields__ if name != "model")
         raise InputError(f"unknown option of scoring ({error}); choose from {known}") from None
+
+
+# Models
+
+
+_MOST = 4  # models that are kept; the one that was asked least recently goes first
+_FILES = (MANIFEST, COLUMNS)
+_State = tuple[tuple[int, int, int] | None, ...]
+
+_lock = threading.Lock()
+_models: OrderedDict[tuple[str, str, str | None], tuple[_State, Model]] = OrderedDict()
+
+
+def model_of(request: Request) -> Model:
+    """The model of a request, loaded if this process does not hold it yet. Safe to call from several threads."""
+    if request.threads is not None:
+        _limit_threads(request.threads)
+    folder = os.path.realpath(request.model)
+    if not Path(folder, MANIFEST).is_file():
+        raise StorageError(
+            f"there is no model in {request.model!r} ({MANIFEST} is missing); write one with dwac train or clf.save, "
+            "in a folder that every worker sees under this path"
+        )
+    key, state = (folder, request.device, request.unknown), _state(folder)
+    with _lock:  # whoever comes second waits for the first to load, instead of loading too
+        known = _models.get(key)
+        if known is None or known[0] != state:
+            known = state, load(folder, device=request.device, unknown=request.unknown)
+        _models[key] = known
+        _models.move_to_end(key)
+        while len(_models) > _MOST:
+            _models.popitem(last=False)
+    found = known[1].clf.fingerprint_
+    if request.expect is not None and request.expect != found:
+        raise StorageError(
+            f"the model in {request.model!r} must have the fingerprint {request.expect!r:.80}; it has {found!r}, so it "
+            "is not the one that was asked for or that this run began with; give every worker the same folder, or "
+            "score into a new one"
+        )
+    return known[1]
+
+
+def _state(folder: str) -> _State:
+    """What changes when a model is written: files are replaced, never changed in place."""
+    found: list[tuple[int, int, int] | None] = []
+    for name in _FILES:
+        try:
+            facts = os.stat(os.path.join(folder, name))
+            found.append((facts.st_mtime_ns, facts.st_size, facts.st_ino))
+        except FileNotFoundError:
+            found.append(None)
+    return tuple(found)
+
+
+def _limit_threads(threads: int) -> None:
+    """Let this process compute with so many threads; several workers on one machine would otherwise fight for it."""
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
+        threadpool_limits(threads)

@@ -22,15 +22,13 @@ import pyarrow as pa
 from dwac._machine import cores
 from dwac.errors import InputError
 from dwac.reading import Model
-from dwac.reading.tables import INDEX
+from dwac.reading.layouts import INDEX
+from dwac.reading.places import File, Place, files_at, place, reaching
 from dwac.scoring import manifest
 from dwac.scoring.core import checked
 from dwac.scoring.engines import engine as engine_named
-from dwac.scoring.models import model_of
-from dwac.scoring.pieces import Done, Piece, shard_name
-from dwac.scoring.places import File, Place, files_at, place, reaching
-from dwac.scoring.planning import columns_of, numbered, planned, with_form
-from dwac.scoring.request import Request, notation_of, request
+from dwac.scoring.pieces import Done, Piece, columns_of, numbered, planned, shard_name, with_form
+from dwac.scoring.request import Request, model_of, notation_of, request
 from dwac.scoring.task import UNREADABLE, Task
 from dwac.storage.files import TEMPORARY, make_folder, remove_files
 
@@ -163,7 +161,6 @@ def _settled(asked: Request, model: Model, files: list[tuple[File, str]], encodi
         id=name,
         id_type="int64" if whole else asked.id_type,
         separator=written.separator,
-        decimal=written.decimal,
         threads=asked.threads or 1,  # answers do not depend on how many cores a worker has
         expect=model.clf.fingerprint_,
     )

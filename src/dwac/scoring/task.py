@@ -9,21 +9,20 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dwac.errors import DwacError, InputError
+from dwac.reading.batches import judge_notation, needed_columns, worded_columns
+from dwac.reading.chunks import Bad, Chunk, chunks
+from dwac.reading.layouts import layout_of
+from dwac.reading.places import Place, place
 from dwac.scoring.answers import schema_of
 from dwac.scoring.core import answer
-from dwac.scoring.inputs import needed, worded
-from dwac.scoring.models import model_of
 from dwac.scoring.pieces import Done, Piece
-from dwac.scoring.places import Place, place
-from dwac.scoring.readers import Bad, Chunk, chunks
-from dwac.scoring.request import Request
+from dwac.scoring.request import Request, columns_asked, model_of, notation_of, said_of
 
 UNREADABLE = "_unreadable"  # the folder of rows that could not be read; readers of Parquet skip names with _
 FILE = "file"  # the column with the file of a row, where rows have no ids of their own
@@ -72,13 +71,16 @@ class Task:
         asked = self.request
         model = model_of(asked)
         found, wide = schema_of(model, asked), self._schema()
-        so: dict[str, Any] = {"texts": worded(model, asked), "needed": needed(model, asked)}
-        read = chunks(piece, self.encoding, asked.rows, separator=asked.separator, decimal=asked.decimal, **so)
-        for chunk in read:
+        columns, notation, layout = columns_asked(asked), notation_of(asked, model), None
+        if piece.form != "parquet":
+            layout = layout_of(piece.file, piece.form, self.encoding, notation.separator, notation.decimal)
+            notation = judge_notation(model, layout, columns, said_of(asked))
+        wanted = worded_columns(model, columns)._replace(needed=needed_columns(model, columns))
+        for chunk in chunks(piece.part, layout, asked.rows, wanted):
             if len(chunk.numbers) == 0:
                 bad.add(chunk.bad)
                 continue
-            answers = answer(model, found, chunk.rows, asked, chunk.numbers, piece.file)
+            answers = answer(model, found, chunk.rows, asked, chunk.numbers, piece.file, notation)
             bad.add([*chunk.bad, *_unanswered(answers, chunk)])
             if asked.id is None:
                 names = pa.array([piece.name] * answers.num_rows).dictionary_encode().cast(wide.field(FILE).type)

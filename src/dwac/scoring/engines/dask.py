@@ -13,7 +13,7 @@ import torch
 from distributed import Client, KilledWorker, LocalCluster, as_completed, get_worker
 
 from dwac.errors import InputError
-from dwac.scoring.engines.failures import TRIES, failed, lost
+from dwac.scoring.engines import TRIES, failed, lost
 from dwac.scoring.pieces import Done, Piece
 
 _ENVIRONMENT = "distributed.nanny.pre-spawn-environ"  # what Dask sets in its workers

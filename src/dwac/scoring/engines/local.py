@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from dwac.scoring.engines import TRIES
 from dwac.scoring.pieces import Done, Piece
 
-TRIES = 3  # how often a piece is given to a new process after its last one died
 _KILL = 9
 _PATIENCE = 5.0  # seconds that a process has to end
 

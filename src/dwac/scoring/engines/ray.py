@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from dwac.scoring.engines.failures import TRIES, failed, lost
+from dwac.scoring.engines import TRIES, failed, lost
 from dwac.scoring.pieces import Done, Piece
 
 _AHEAD = 1000  # pieces that Ray holds at most: more than slots, so that a cluster that can grow sees that it must

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
-from dwac.scoring.engines.failures import TRIES, failed, lost
+from dwac.scoring.engines import TRIES, failed, lost
 from dwac.scoring.pieces import Done, Piece
 
 _DIED = ("crashed", "ExecutorLost")  # in what Spark says of a task whose process or machine is gone

@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dwac.scoring import records
-from dwac.scoring.records import cuts, spans
+from dwac.reading import records
+from dwac.reading.records import cuts, spans
 
 CELLS = st.text(st.sampled_from('a"\n, '), max_size=4)
 TABLES = st.lists(st.lists(CELLS, min_size=2, max_size=2), min_size=1, max_size=8)

@@ -1,0 +1,225 @@
+"""Records of CSV and JSON Lines as typed cells, for files that are read as a whole and for those read in pieces.
+
+A cell means the same wherever it is read. A record that cannot be read spoils no other: the reason takes its place.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+from numpy.typing import NDArray
+
+from dwac.errors import InputError
+from dwac.reading.layouts import Layout, named
+from dwac.reading.records import LONGEST, Cut
+
+_NULLS = pa.csv.ConvertOptions().null_values  # how Arrow's CSV writes a missing number
+_LARGEST_BLOCK = 2**31 - 1
+csv.field_size_limit(max(csv.field_size_limit(), LONGEST))  # texts may be long; Arrow has no limit
+
+
+class Wanted(NamedTuple):
+    """How the columns of a file are read.
+
+    Args:
+        texts: columns that stay as they are written instead of becoming numbers or dates.
+        words: columns in which NA is a word like any other, and only an empty cell is missing; None: all.
+        needed: the columns that are used; None: all.
+        codes: keep columns with codes such as 00123 as text, too.
+    """
+
+    texts: frozenset[str] = frozenset()
+    words: frozenset[str] | None = None
+    needed: Collection[str] | None = None
+    codes: bool = False
+
+
+Parsed = tuple[Any, NDArray[np.int64], dict[int, str]]  # rows, which records they are, and why others are not
+
+
+# CSV
+
+
+def parse_csv(cut: Cut, layout: Layout, wanted: Wanted, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Parsed:
+    """The records of CSV between these bytes of a cut, as an Arrow table."""
+    reasons: dict[int, str] = {}
+    try:
+        if not cut.whole or b"\0" in cut.data:
+            raise UnicodeError
+        table = _arrow(_utf8(cut.data, layout.stored), layout, wanted)
+        if len(table) == len(starts):
+            return _with_gaps(table, wanted), np.arange(len(starts)), {}
+    except (pa.ArrowInvalid, UnicodeError):
+        pass
+    good = []
+    for row, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+        why = _fault(cut.data[start:stop], layout, last=not cut.whole and row == len(starts) - 1)
+        if why is None:
+            good.append(row)
+        else:
+            reasons[row] = why
+    kept = np.array(good, dtype=np.int64)
+    data = b"".join(cut.data[int(starts[row]) : int(stops[row])] + b"\n" for row in good)
+    try:
+        table = _arrow(_utf8(data, layout.stored), layout, wanted)
+        if len(table) != len(kept):
+            raise pa.ArrowInvalid(f"{len(kept)} records give {len(table)} rows")
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{layout.url} from line {cut.line + 1} on must be readable CSV: {error!s:.200}") from None
+    return _with_gaps(table, wanted), kept, reasons
+
+
+def _utf8(data: bytes, encoding: str) -> bytes:
+    if encoding == "utf-8":
+        data.decode()  # an error, where Arrow's would not say which row
+        return data
+    return data.decode(encoding).encode()
+
+
+def _fault(record: bytes, layout: Layout, *, last: bool) -> str | None:
+    """Why a record of CSV cannot be read; None if it can. last: it has a quote that is never closed."""
+    if last:
+        return "a quote that opens in this row is never closed; close or double it"
+    try:
+        text = record.decode(layout.stored)
+    except UnicodeDecodeError as error:
+        return f"it is not {layout.stored}: it has the byte 0x{record[error.start]:02x}"
+    if "\0" in text:
+        return "it contains a zero byte"
+    try:
+        fields = next(csv.reader(io.StringIO(text, newline=""), delimiter=layout.delimiter), [])
+    except csv.Error as error:
+        return f"it is not CSV: {error}"
+    if len(fields) != len(layout.names):
+        return f"it has {len(fields)} fields, but the first line names {len(layout.names)} columns"
+    return None
+
+
+def _arrow(data: bytes, layout: Layout, wanted: Wanted) -> pa.Table:
+    """Records of CSV as a table. A column is of numbers, dates or truth if all its cells here are, else of text."""
+    if not data:
+        return pa.table({name: pa.array([], pa.string()) for name in layout.names})
+    types = {name: pa.string() for name in layout.names if name in wanted.texts}
+    table = _read(data, layout, wanted, types)
+    worded = [field.name for field in table.schema if pa.types.is_time(field.type)]  # a time of day is a category
+    if wanted.codes and _zeros(layout.delimiter).search(data):
+        numbers = [field.name for field in table.schema if _is_number(field.type)]
+        as_texts = _read(data, layout, wanted, types | dict.fromkeys(numbers, pa.string()))
+        worded += [name for name in numbers if _holds_codes(as_texts[name])]
+    return _read(data, layout, wanted, types | dict.fromkeys(worded, pa.string())) if worded else table
+
+
+def _read(data: bytes, layout: Layout, wanted: Wanted, types: dict[str, Any]) -> pa.Table:
+    """CSV as Arrow reads it. types: of columns; those of the others are found."""
+    names = list(layout.names)
+    used = names if wanted.needed is None or not set(wanted.needed) <= set(names) else sorted(wanted.needed)
+    return pa.csv.read_csv(
+        io.BytesIO(data),
+        # One block, because Arrow infers a column's type from the first. No threads, because they may still be
+        # starting when an error ends the process, which then aborts; and workers are many already.
+        read_options=pa.csv.ReadOptions(
+            use_threads=False, block_size=min(len(data) + 1, _LARGEST_BLOCK), column_names=names
+        ),
+        parse_options=pa.csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True),
+        convert_options=pa.csv.ConvertOptions(
+            column_types=types, decimal_point="," if layout.comma else ".", include_columns=used
+        ),
+    )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _zeros(delimiter: str) -> re.Pattern[bytes]:
+    """A cell such as 00123: a quick look before a long one."""
+    mark = re.escape(delimiter).encode()
+    return re.compile(rb"(?m)(?:^|" + mark + rb')"?0[0-9]+"?(?:' + mark + rb"|\r?$)")
+
+
+def _holds_codes(column: pa.ChunkedArray) -> bool:
+    """Whether the texts of a column are digits, some with a zero before them: codes, of which numbers lose a part."""
+    digits = pc.match_substring_regex(column, "^[0-9]*$")
+    return bool(pc.all(digits).as_py() and pc.any(pc.match_substring_regex(column, "^0[0-9]")).as_py())
+
+
+def _with_gaps(table: pa.Table, wanted: Wanted) -> pa.Table:
+    """A table in which empty cells of text are missing, and where numbers or dates are wanted, NA and the like too."""
+    columns = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_string(column.type):
+            worded = wanted.words is None or name in wanted.words
+            nulls = pa.array([""] if worded else _NULLS, pa.string())
+            column = pc.if_else(pc.is_in(column, value_set=nulls), pa.scalar(None, pa.string()), column)
+        columns.append(column)
+    return pa.table(columns, table.column_names)
+
+
+# JSON Lines
+
+
+def parse_object(text: str) -> dict[str, Any] | str:
+    """A line of JSON as an object, or why it is none."""
+    try:
+        found = json.loads(text)
+        if "\\u" in text:
+            json.dumps(found, ensure_ascii=False).encode()  # fails on half of a surrogate pair, which is not text
+    except (ValueError, RecursionError) as error:
+        return f"it is not JSON ({error!s:.100}); write one object per line"
+    return found if isinstance(found, dict) else f"it must be one JSON object, {{…}}; got {text.strip()[:40]!r}"
+
+
+def parse_json(cut: Cut, layout: Layout, wanted: Wanted, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Parsed:
+    """The lines of JSON between these bytes of a cut, as a frame."""
+    rows: list[dict[str, Any]] = []
+    good, reasons = [], {}
+    for number, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+        raw = cut.data[start:stop]
+        try:
+            text = raw.decode(layout.stored)
+        except UnicodeDecodeError as error:
+            reasons[number] = f"it is not {layout.stored}: it has the byte 0x{raw[error.start]:02x}"
+            continue
+        if not text.strip():
+            continue
+        found = parse_object(text)
+        if isinstance(found, str):
+            reasons[number] = found
+        else:
+            rows.append(found)
+            good.append(number)
+    frame = frame_of(rows, layout.url, wanted.texts)
+    # A key that some rows lack is a missing value; one that none has is a missing column, which is refused later.
+    for name in set(wanted.needed or ()).difference(frame.columns):
+        if name in layout.names or any(key in cut.data for key in _written_keys(name)):
+            frame[name] = None
+    return frame, np.array(good, dtype=np.int64), reasons
+
+
+def _written_keys(name: str) -> set[bytes]:
+    return {json.dumps(name, ensure_ascii=plain).encode() for plain in (True, False)}
+
+
+def frame_of(rows: list[dict[str, Any]], name: str, texts: Collection[str]) -> pd.DataFrame:
+    """Objects of JSON as a frame; name: of the file. texts: columns whose cells stay as they are."""
+    frame = pd.DataFrame(rows)
+    keys = [str(key) for key in frame.columns]
+    kept = {  # pandas would turn 3 into 3.0 where some rows lack it
+        key: pd.Series([row.get(key) for row in rows], dtype=object)
+        for key in frame.columns
+        if str(key).strip() in texts
+    }
+    if kept:  # all at once: setting columns one by one fragments the frame
+        frame = pd.DataFrame({key: kept.get(key, frame[key]) for key in frame.columns})
+    frame.columns = pd.Index(named(keys, name) if keys else [])
+    return frame

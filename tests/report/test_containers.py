@@ -1,0 +1,48 @@
+"""The report takes rows in every form that `fit` takes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from scipy import sparse
+
+from dwac import DWACClassifier, report
+from dwac.estimator.preparation import rows_of
+
+N, HELD = 160, 40
+
+
+def numbers() -> pd.DataFrame:
+    values = np.random.default_rng(0).normal(size=(N, 3)).clip(0)
+    return pd.DataFrame(values, columns=["a", "b", "c"])
+
+
+def polars_frame(frame: pd.DataFrame) -> Any:
+    polars = pytest.importorskip("polars")
+    return polars.DataFrame({name: frame[name].to_numpy() for name in frame})
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(lambda frame: sparse.csr_matrix(frame.to_numpy()), id="sparse matrix"),
+        pytest.param(lambda frame: frame.astype(pd.SparseDtype("float64", 0.0)), id="sparse frame"),
+        pytest.param(lambda frame: pa.Table.from_pandas(frame, preserve_index=False), id="Arrow"),
+        pytest.param(polars_frame, id="polars"),
+        pytest.param(lambda frame: polars_frame(frame).lazy(), id="lazy polars"),
+    ],
+)
+def test_rows_of_every_library_become_the_same_numbers(form: Any) -> None:
+    np.testing.assert_array_equal(np.asarray(rows_of(form(numbers()))), numbers().to_numpy())
+
+
+def test_the_report_takes_the_sparse_rows_that_fit_takes(tmp_path: Path) -> None:
+    X, y = sparse.csr_matrix(numbers().to_numpy()), np.where(numbers()["a"] > 0.3, "high", "low")
+    clf = DWACClassifier(epochs=1, ensemble_size=1, cross_fit=False, random_state=0, device="cpu")
+    clf.fit(X[HELD:], y[HELD:])
+    page = report.write(clf, X[:HELD], y[:HELD], tmp_path / "report.html", cases=1).read_text()
+    assert "high" in page
+    assert f"{HELD} " in page
