@@ -21,8 +21,8 @@ from torch import Tensor
 from dwac.errors import CalibrationError
 from dwac.estimator.condensing import represented
 from dwac.kernels import squared_distances
-from dwac.reference import ReferenceSet, VoteDistribution, with_classes, without_members
-from dwac.training.cross_fit import FOLDS, part_of
+from dwac.reference import ReferenceSet, VoteDistribution, VoterSets, with_classes, without_members
+from dwac.training.cross_fit import FOLDS, part_of, parts_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -89,6 +89,7 @@ class _Voters:
     votes: Floats  # (m, F): how many votes each has
     weighted: bool
     sets: list[ReferenceSet] | None = None  # by fold, once they were asked for
+    together: VoterSets | None = None  # the same
 
 
 @dataclass(eq=False)
@@ -140,6 +141,13 @@ class Folds:
             found.sets = [self._set(found.voters, fold, votes[fold], weighted=weighted) for fold in range(FOLDS)]
         return found.sets
 
+    def together(self, references: ReferenceSet) -> VoterSets:
+        """The same, to be asked together about `parts_of` embeddings."""
+        sets, found = self.sets(references), self._voters(references)
+        if found.together is None:
+            found.together = VoterSets(tuple(voters.voters for voters in sets))
+        return found.together
+
     def _voters(self, references: ReferenceSet) -> _Voters:
         known = self._known  # a local name: other threads may ask about other references meanwhile
         for found in known:
@@ -189,11 +197,7 @@ class Folds:
 
     def votes(self, references: ReferenceSet, h: Tensor) -> Floats:
         """(n, F, K): log class weights of rows h (n, d) by the model of each fold."""
-        found = [
-            voters.log_class_weights(part_of(h, fold, self.members)).cpu().numpy()
-            for fold, voters in enumerate(self.sets(references))
-        ]
-        return np.stack(found, axis=1)
+        return np.asarray(self.together(references).log_class_weights(parts_of(h, self.members)).cpu())
 
     def judged(self, references: ReferenceSet, h: Tensor, ids: pd.Index[Any]) -> Floats:
         """(n, K): log class weights of rows h (n, d), each by the model without its fold: `own` of `votes`, faster."""

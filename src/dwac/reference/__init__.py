@@ -4,7 +4,7 @@ from dwac.reference.blocks import Block, MeanPart, Part, TailPart, VariancePart,
 from dwac.reference.distribution import Influential, VoteDistribution
 from dwac.reference.files import ReferenceWriter, in_memory, mapped_set, open_references
 from dwac.reference.groups import Groups, GroupTargets
-from dwac.reference.novelty import Known, novelty
+from dwac.reference.novelty import Known, novelty, novelty_by_set
 from dwac.reference.references import (
     Neighbors,
     ReferenceSet,
@@ -14,6 +14,7 @@ from dwac.reference.references import (
     without_look_alikes,
     without_members,
 )
+from dwac.reference.sets import VoterSets
 from dwac.reference.voters import Voters, filled
 
 __all__ = [
@@ -31,12 +32,14 @@ __all__ = [
     "VariancePart",
     "VoteDistribution",
     "VotePart",
+    "VoterSets",
     "Voters",
     "filled",
     "in_memory",
     "mapped_set",
     "merge",
     "novelty",
+    "novelty_by_set",
     "open_references",
     "put_voters",
     "with_classes",

@@ -272,6 +272,11 @@ class BlockVoters(Voters):
         held = getattr(self, name)
         return next((file for file in self.files if file.mapped is held), held)
 
+    @cached_property
+    def are_few(self) -> bool:
+        """See `Voters.are_few`: blocks decide for themselves."""
+        return False
+
     @property
     def points(self) -> Any:
         """See `Voters.points`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -11,8 +11,9 @@ from torch import Tensor
 
 from dwac import _checks as checks
 from dwac.reference.inputs import as_queries
-from dwac.reference.references import ReferenceSet
-from dwac.reference.voters import Voters, unit
+from dwac.reference.references import ReferenceSet, set_of
+from dwac.reference.sets import VoterSets
+from dwac.reference.voters import unit
 
 NEAREST = 5  # voters: one alone may be a coincidence, and would give away who votes
 # The least distance that counts. Without it, one that has the direction of a voter would be known however far away.
@@ -40,16 +41,29 @@ def novelty(references: ReferenceSet, h: Any, *, own: bool = False, directions: 
     """
     voters = references.voters
     queries = as_queries(checks.float_tensor(h, "h").to(voters.embeddings.device), voters.embeddings)
-    found = (_near(voters.each_once, queries, own) + _LEAST**2).log()
-    return found + (_near(voters.directions, unit(queries), own) + _LEAST**2).log() if directions else found
-
-
-def _near(voters: Voters, queries: Tensor, own: bool) -> Tensor:
-    """(n,) float64: the mean squared distance to the nearest voters; where `own`, to those after the first."""
     k = min(NEAREST + own, len(voters.labels))
-    squared = voters.query(queries, k, "auto").squared_distances
-    squared = squared[:, 1:] if own and k > 1 else squared
-    return squared.mean(dim=1).clamp(max=torch.finfo(torch.float64).max)
+    found = _log_mean(voters.each_once.query(queries, k, "auto").squared_distances, own)
+    if not directions:
+        return found
+    return found + _log_mean(voters.directions.query(unit(queries), k, "auto").squared_distances, own)
+
+
+@torch.no_grad()
+def novelty_by_set(sets: VoterSets, h: Tensor, *, directions: bool = False) -> Tensor:
+    """(n, F) float64: `novelty` of embeddings h (F, n, d), compared with each set of voters, all together."""
+    if min(len(voters.labels) for voters in sets.sets) < NEAREST:
+        pairs = zip(sets.sets, h, strict=True)
+        return torch.stack([novelty(set_of(voters), part, directions=directions) for voters, part in pairs], dim=1)
+    found = _log_mean(sets.squared_distances(h, NEAREST))
+    if not directions:
+        return found
+    return found + _log_mean(sets.directions.squared_distances(unit(h.flatten(0, 1)).view_as(h), NEAREST))
+
+
+def _log_mean(squared: Tensor, own: bool = False) -> Tensor:
+    """log (d² + ε²), d² the mean of squared distances (…, k), nearest first; where `own`, of those after the first."""
+    squared = squared[..., 1:] if own and squared.shape[-1] > 1 else squared
+    return (squared.mean(dim=-1).clamp(max=torch.finfo(torch.float64).max) + _LEAST**2).log()
 
 
 class Known:
@@ -67,6 +81,7 @@ class Known:
     def __init__(self, z: Tensor, ids: Iterable[Hashable]) -> None:
         self.z, self.ids = z.detach(), pd.Index(list(ids), tupleize_cols=False)
         self._counting: list[tuple[pd.Index[Any], ReferenceSet | None]] = []  # for the latest voters
+        self._sets: VoterSets | None = None  # the latest
 
     def __len__(self) -> int:
         """The number of examples, whether they vote or not."""
@@ -102,6 +117,18 @@ class Known:
         if known is None or len(known) <= own:
             return z.new_zeros(len(z), dtype=torch.float64)
         return known.voters.query(as_queries(z, known.embeddings), 1 + own, "auto").squared_distances[:, -1].sqrt()
+
+    @torch.no_grad()
+    def distances(self, z: Tensor, voters: Sequence[pd.Index[Any]]) -> Tensor:
+        """(n, F) float64: the distance of each z to the nearest that votes in each of F sets, all together."""
+        known = [self._voting(ids) for ids in voters]
+        sets = [references.voters for references in known if references is not None]
+        if len(sets) < len(known):
+            return torch.stack([self.distance(z, ids) for ids in voters], dim=1)
+        together = self._sets  # a local name: other threads may ask about other voters meanwhile
+        if together is None or together.sets != tuple(sets):
+            together = self._sets = VoterSets(tuple(sets))
+        return together.squared_distances(z.expand(len(sets), *z.shape), 1)[:, :, 0].sqrt()
 
     def _voting(self, voters: pd.Index[Any]) -> ReferenceSet | None:
         """Those who are known and vote; None if there are none."""

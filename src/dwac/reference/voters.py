@@ -28,7 +28,7 @@ _SMALL, _MOST_TOGETHER = 2**17, 1024  # where references are few, more queries t
 # Up to so many numbers in the embeddings, distances are computed one by one in float64: no query depends on the others,
 # so none is padded, and one query takes a tenth of the time. Above, products take less time for many queries.
 _FEW = 2**14
-_MATRIX = 2**17  # differences held at once
+MATRIX = 2**17  # differences held at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +186,7 @@ class Voters:
         """Class sums and the k heaviest votes, with weights; a query's answer does not depend on the other queries."""
         if h.requires_grad and torch.is_grad_enabled():
             result = self._query(h, k, backend)
-        elif self._few(backend):
+        elif backend == "auto" and self.are_few:
             result = self._direct(self.labels, self.n_classes, h, k)
         else:
             size = self._together(h.device)
@@ -195,9 +195,10 @@ class Voters:
         factors = torch.as_tensor(self.log_class_factors, device=h.device)
         return result if self.class_weights is None else result._replace(log_class_weights=result[0] + factors)
 
-    def _few(self, backend: str) -> bool:
-        """Whether queries are answered by differences, unless another backend is asked for."""
-        return backend == "auto" and self.labels.device.type == "cpu" and self.embeddings.numel() <= _FEW
+    @cached_property
+    def are_few(self) -> bool:
+        """Whether queries are answered by differences, unless a backend is asked for."""
+        return self.labels.device.type == "cpu" and self.embeddings.numel() <= _FEW
 
     def _together(self, device: torch.device) -> int:
         """How many queries are answered at once: always so many, so that none depends on the others."""
@@ -249,7 +250,7 @@ class Voters:
 
     def group_sums(self, h: Tensor, backend: str) -> Tensor:
         """Log-weights of the groups, (n, G)."""
-        if self._few(backend):
+        if backend == "auto" and self.are_few:
             sums = self._direct(self._group_of, len(self.groups), h, 0).log_class_weights
         else:
             size = self._together(h.device)
@@ -272,14 +273,16 @@ class Voters:
         squared = (result.squared_distances - self._lift[result.rows].double().square()).clamp_min_(0)
         return engine.QueryResult(result.log_class_weights + self.log_factors.max(), result.rows, squared)
 
+    def log_most(self, labels: Tensor, n_labels: int) -> Tensor:
+        """(n_labels,) float64: the log of all votes of each label (m,) on a query that coincides with every voter."""
+        most = torch.bincount(labels, self.weights, minlength=n_labels).double().log()
+        return most if self.look_alikes is None else most + math.log1p(self.look_alikes.weight)
+
     def _direct(self, labels: Tensor, n_classes: int, h: Tensor, k: int) -> engine.QueryResult:
         """Sums over the references of each label (m,), and the k heaviest votes, by differences in float64."""
         engine.check_query(self.embeddings, h, k)
-        most = torch.bincount(labels, self.weights, minlength=n_classes).double().log()
-        if self.look_alikes is not None:
-            most = most + math.log1p(self.look_alikes.weight)
-        answers, ref_h = [], self.embeddings.double()
-        for part in h.double().split(max(1, _MATRIX // len(ref_h))):
+        answers, ref_h, most = [], self.embeddings.double(), self.log_most(labels, n_classes)
+        for part in h.double().split(max(1, MATRIX // len(ref_h))):
             squared = torch.cdist(part, ref_h, compute_mode="donot_use_mm_for_euclid_dist").square()
             log_w = self.log_weights_at(squared)
             log_w = log_w if self.weights is None else log_w + self.log_factors

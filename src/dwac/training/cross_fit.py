@@ -82,6 +82,13 @@ def part_of(h: Tensor, fold: int, members: int) -> Tensor:
     return own.flatten(1) / math.sqrt(own.shape[1])
 
 
+def parts_of(h: Tensor, members: int) -> Tensor:
+    """(FOLDS, n, d / FOLDS): `part_of` for every fold."""
+    own = members_of(h, members)
+    own = own.reshape(len(h), members // FOLDS, FOLDS, own.shape[2]).permute(2, 0, 1, 3)
+    return own.flatten(2) / math.sqrt(own.shape[2])
+
+
 def cross_fit(
     model: WeightedAverage,
     x: Tensor | Inputs,
