@@ -64,3 +64,9 @@ def pytest_runtest_setup() -> None:
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are prepared but not drawn, which takes half the time of a report: for tests of words alone."""
+    monkeypatch.setattr("dwac.drawing.picture.Picture.svg", lambda self: "<svg/>")

@@ -420,6 +420,7 @@ def test_condense_says_how_often_predictions_stay_the_same(
 @pytest.mark.parametrize(
     "kind", ["numbers", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("labels", "ordered"))]
 )
+@pytest.mark.usefixtures("undrawn")
 def test_report_is_written_for_every_target(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     folder = request.getfixturevalue(kind)
     run("report", folder / "model", folder / "new.csv", "-o", tmp_path / "r.html", "--cases", "1", "-k", "2")

@@ -20,7 +20,6 @@ from typer.testing import CliRunner
 from dwac import DWACClassifier, ReferenceSet, load, report
 from dwac.cli.app import app
 from dwac.conformal import Calibration, label_sets, nonconformity
-from dwac.drawing.picture import Picture
 from dwac.estimator.evaluation import evaluate, predict
 from dwac.explain import Explanation, explain, privacy
 from dwac.metrics import ood_scores
@@ -330,8 +329,8 @@ def test_a_private_map_has_places_in_whole_steps_and_no_training_example(clf: DW
     assert 20 < np.ptp(xy) < 400  # a map can still be read
 
 
-def test_a_private_report_names_nobody(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Picture, "svg", lambda self: "<svg/>")  # words alone are read
+@pytest.mark.usefixtures("undrawn")
+def test_a_private_report_names_nobody(folder: Path, tmp_path: Path) -> None:
     page = report.write(load(folder, device="cpu"), UNSEEN, truth(UNSEEN), tmp_path / "r.html").read_text()
     text = re.sub(r"data:image/svg\+xml;base64,[\w+/=]+", "", page)
     assert "patient" not in text

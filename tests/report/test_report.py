@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from dwac import DWACClassifier, ReferenceSet, load, metrics, report
 from dwac.cli.app import app
 from dwac.drawing.pages import UNSEEN, templates
+from dwac.drawing.picture import Picture
 from dwac.drawing.records import data_url
 from dwac.errors import InputError, LabelError, StorageError
 from dwac.estimator.out_of_fold import fold_classifiers
@@ -47,7 +48,9 @@ def of_answers() -> DWACClassifier:
 def page(of_answers: DWACClassifier, tmp_path_factory: pytest.TempPathFactory) -> str:
     X, y = table(200, seed=1)
     path = tmp_path_factory.mktemp("report") / "report.html"
-    assert report.write(of_answers, X, y, path, unlike=X.assign(signal=80.0), title="A report", cases=2) == path
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Picture, "svg", lambda self: "<svg/>")  # a fixture of a module cannot use `undrawn`
+        assert report.write(of_answers, X, y, path, unlike=X.assign(signal=80.0), title="A report", cases=2) == path
     return path.read_text()
 
 
@@ -222,6 +225,7 @@ def test_nothing_in_the_data_becomes_html(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("encoder", ["text", "huggingface-like"])
 def test_texts_cannot_break_out_either(encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"{EVIL} good film {i}" if i % 2 else f"bad </p></article> film {i}" for i in range(120)]
@@ -292,6 +296,7 @@ def test_a_private_report_holds_labels_and_rounded_shares_alone(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_a_private_report_on_images_and_texts_shows_none(tmp_path: Path) -> None:
     digits = load_digits()
     images, y = digits.images[:300], digits.target[:300]
@@ -305,12 +310,13 @@ def test_a_private_report_on_images_and_texts_shows_none(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_without_calibration_the_report_does_without_sets(tmp_path: Path) -> None:
     X, y = table(120)
     clf = DWACClassifier(epochs=1, validation_size=0, calibration_size=0, random_state=0, device="cpu").fit(X, y)
     reader = check_safe(report.write(clf, *table(50, seed=1), tmp_path / "r.html").read_text())
     text, sections = reader.words, {section.get("id") for section in reader.all("section")}
-    assert "cases" in sections
+    assert {"calibration", "cases"} <= sections
     assert not {"coverage", "typicality"} & sections
     assert "recalibrate" in text
     assert "explained predictions" in text
@@ -318,6 +324,7 @@ def test_without_calibration_the_report_does_without_sets(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_calibration_by_class_is_reported_too(tmp_path: Path) -> None:
     clf = DWACClassifier(epochs=1, class_conditional=True, random_state=0, device="cpu").fit(*table())
     text = check_safe(report.write(clf, *table(80, seed=1), tmp_path / "r.html").read_text()).words

@@ -18,7 +18,10 @@ from dwac.report.measures import percent
 from tests.named import named, refuses
 from tests.report.helpers import EVIL, Reader
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*have no label at all:UserWarning")
+pytestmark = [
+    pytest.mark.usefixtures("undrawn"),  # test_first_page.py draws a report of each kind
+    pytest.mark.filterwarnings("ignore:.*have no label at all:UserWarning"),
+]
 
 MOODS = ["happy", EVIL]
 
@@ -170,7 +173,6 @@ def test_labels_to_check_are_for_classes(of_amounts: DWACRegressor, tmp_path: Pa
         report.write(of_amounts, X, y, tmp_path / "r.html", issues=pd.DataFrame())
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_without_calibration_the_report_has_no_intervals(tmp_path: Path) -> None:
     X, y = table(120, 0)
     bare = DWACRegressor(epochs=2, random_state=0, device="cpu", validation_size=0, calibration_size=0).fit(X, y)
