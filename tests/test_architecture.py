@@ -31,6 +31,7 @@ FLOORS = [
     "explain",
     "encoders",
     "training",
+    "tasks",
     "estimator",
     "monitoring",
     "reading",

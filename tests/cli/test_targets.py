@@ -18,8 +18,8 @@ from dwac import metrics
 from dwac.cli import explain as explaining
 from dwac.cli import tasks
 from dwac.cli.output import evaluation_tables
-from dwac.estimator import preparation
 from dwac.reading import load, read
+from dwac.tasks.classes import check_class_count
 from tests.cli.helpers import error_line, run
 from tests.named import named
 
@@ -438,4 +438,4 @@ def test_two_classes_for_every_three_rows_are_enough_for_the_command_as_for_the_
     pd.DataFrame({"x": np.arange(30) / 7, "kind": labels}).to_csv(tmp_path / "a.csv", index=False)
     rows = read(tmp_path / "a.csv", target="kind")
     tasks.check(rows, "a.csv")
-    preparation.check_class_count(20, len(rows))
+    check_class_count(20, len(rows))

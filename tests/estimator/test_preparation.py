@@ -8,18 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dwac.errors import DwacError, IdError, LabelError, ShapeError
-from dwac.estimator.preparation import (
-    Examples,
-    class_weights,
-    count,
-    encode_known,
-    encode_labels,
-    row_ids,
-    row_weights,
-    rows_of,
-    split,
-    take,
-)
+from dwac.estimator.preparation import Examples, class_weights, count, row_ids, row_weights, rows_of, split, take
+from dwac.tasks.classes import encode_known, encode_labels
 from tests.named import refuses, warns
 
 

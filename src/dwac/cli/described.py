@@ -16,9 +16,9 @@ from dwac.cli.output import agreement_line, evaluation_tables, print_notes, writ
 from dwac.encoders import TabularEncoder
 from dwac.encoders.tabular import Column
 from dwac.estimator.evaluation import Evaluated
-from dwac.estimator.targets import CLASSES, LABELS, ORDERED
 from dwac.reading import Estimator, Rows, Streamed, looks_like_text
 from dwac.storage import fingerprint
+from dwac.tasks import CLASSES, LABELS, ORDERED
 
 _KINDS = {"numeric": "numbers", "categorical": "categories", "boolean": "true or false", "datetime": "dates"}
 _UNUSED = "not used"

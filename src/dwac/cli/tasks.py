@@ -15,11 +15,10 @@ from dwac._checks import listed, percent
 from dwac.errors import InputError, LabelError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.evaluation import amount
-from dwac.estimator.preparation import too_many_classes
 from dwac.estimator.settings import SMALL_TABLE
-from dwac.estimator.several import label_probabilities
-from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED
 from dwac.reading import MARK, TASKS, Estimator, Rows
+from dwac.tasks import CLASSES, LABELS, NUMBERS, ORDERED
+from dwac.tasks.classes import too_many_classes
 
 NAMES = {CLASSES: "classes", ORDERED: "ordered labels", LABELS: "several labels", NUMBERS: "numbers"}
 _EVERY_LABEL = "share of rows with every label right"
@@ -210,7 +209,7 @@ def out_of_fold_score(model: Estimator) -> str | None:
         return _root_mean_square(judged - truth) if model.target_.single else f"R² {r2_score(truth, judged):.3f}"
     codes = model.references_.labels.cpu().numpy()
     if model.target_.kind == LABELS:
-        has = label_probabilities(judged, model.target_) >= 0.5
+        has = model.target_.probabilities(judged) >= 0.5
         return f"{_EVERY_LABEL} {(has == (model.target_.table[codes] > 0)).all(axis=1).mean():.3f}"
     right = judged.argmax(axis=1) == codes
     return f"accuracy {right.mean():.3f}"

@@ -27,7 +27,6 @@ from dwac.estimator.observed import Evidence, Observed, observe, read
 from dwac.estimator.preparation import Examples
 from dwac.estimator.readable import Reasons
 from dwac.estimator.settings import NAMES, Settings
-from dwac.estimator.targets import LABELS, NUMBERS, Target
 from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
@@ -89,8 +88,8 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return self.fitted_.encoder
 
     @property
-    def target_(self) -> Target:
-        """What is predicted."""
+    def target_(self) -> Any:
+        """What is predicted: a `dwac.tasks.Target`."""
         return self.fitted_.target
 
     @property
@@ -385,9 +384,8 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if not hasattr(self, "fitted_") or not self.references_.voters.weighted:
             return settings
         few, known = self.references_, self.agreement_
-        what = {LABELS: "labels", NUMBERS: "number"}.get(self.target_.kind, "label")
         voters = f"{len(few):,} representatives vote for {round(float(few.sizes.sum())):,} training examples"
-        return f"{settings}\n# {voters}" + ("" if known is None else f"; the {what} of all on {known}")
+        return f"{settings}\n# {voters}" + ("" if known is None else f"; the {self.target_.noun} of all on {known}")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -33,16 +33,16 @@ from dwac.estimator.base import DWACEstimator
 from dwac.estimator.containers import native
 from dwac.estimator.labelling import next_labels
 from dwac.estimator.observed import input_distances
-from dwac.estimator.preparation import row_weights
+from dwac.estimator.preparation import read_known, row_weights
 from dwac.estimator.readable import Reasons, answered, masked, readable, require_some, unmasked, warn_of, without
-from dwac.estimator.several import Calibrations, calibrate, label_probabilities
-from dwac.estimator.targets import LABELS, ORDERED, read_known
+from dwac.estimator.several import Calibrations, calibrate
 from dwac.estimator.worth import Options, worth_of
 from dwac.explain import Explanation, Explanations, LabelExplanations, explain, explain_labels, privacy
 from dwac.explain.explainer import unreadable
 from dwac.explain.labels import unreadable_labels
 from dwac.explain.many import ids_of
 from dwac.reference import ReferenceSet
+from dwac.tasks import LABELS, ORDERED
 
 Floats = NDArray[np.float64]
 
@@ -249,9 +249,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
     def _probabilities(self, votes: Floats) -> Floats:
         """(n, K) or (n, L), from votes; NaN where these are."""
         rows, votes = answered(votes), unmasked(votes)
-        if self.target_.kind == LABELS:
-            return masked(label_probabilities(votes, self.target_), rows)
-        return masked(-nonconformity(votes, "probability"), rows)
+        return masked(self.target_.probabilities(votes), rows)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The label with the most votes, (n,).
@@ -265,7 +263,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         votes = self.log_class_weights(X)
         rows = answered(votes)
         if self.target_.kind == LABELS:
-            found = self.target_.answered(self._probabilities(votes) >= 0.5)
+            found = self.target_.answer(self._probabilities(votes) >= 0.5)
             if found.ndim == 2:
                 return masked(found, rows)
         else:
@@ -321,8 +319,8 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         private: bool = False,
     ) -> LabelPrediction:
         """The decisions on several labels, from the result of `evidence`; no typicality without novelty."""
-        p = label_probabilities(unmasked(votes), self.target_)
-        by_fold = None if fold_votes is None else label_probabilities(unmasked(fold_votes), self.target_)
+        p = self.target_.probabilities(unmasked(votes))
+        by_fold = None if fold_votes is None else self.target_.probabilities(unmasked(fold_votes))
         predicted = privacy.labels if private else LabelCalibration.predict
         found = predicted(self._label_calibration().labels, p, by_fold, self.classes_)
         if novelty is not None:
@@ -402,7 +400,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         """(n, K): prediction sets."""
         if self.target_.kind == LABELS:
             votes, reasons = self.votes(X)
-            p = label_probabilities(unmasked(votes), self.target_)
+            p = self.target_.probabilities(unmasked(votes))
             return np.asarray(self._label_calibration().misses.sets(p, epsilon) & readable(reasons)[:, None])
         observed = self.observe(X)
         return self.conformal_of(observed.votes, observed.reasons, None, observed.fold_votes).label_sets(epsilon)
@@ -426,8 +424,8 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
 
     def _label_calibration(self) -> Calibrations:
         """The calibration of several labels, against the references as they are now."""
-        fitted = self._fitted
-        return fitted.derive(LABELS, lambda: calibrate(fitted.model, fitted.calibration, fitted.target, fitted.folds))
+        fitted, target = self._fitted, self.target_
+        return fitted.derive(LABELS, lambda: calibrate(fitted.model, fitted.calibration, target, fitted.folds))
 
     def _calibration(self) -> Calibration:
         """The calibration against the references as they are now."""
@@ -443,7 +441,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
     def _score(self) -> str:
         # Differs from the paper, whose sets are by weights: which labels fit is one question, whether anything like the
         # row is known is another (typicality).
-        usual = "tails" if self.target_.kind == ORDERED else "probability"
+        usual = self.target_.nonconformity
         return usual if self.nonconformity == "auto" else self.nonconformity
 
     # Worth
@@ -610,7 +608,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         if self.target_.kind == LABELS:
             h = torch.as_tensor(h, device=voters.embeddings.device)
             votes = fitted.votes(h) if references is None else references.log_class_weights(h).cpu().numpy()
-            chances = label_probabilities(votes, self.target_)
+            chances = self.target_.probabilities(votes)
             found = explain_labels(
                 voters,
                 h,

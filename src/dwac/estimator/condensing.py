@@ -17,16 +17,15 @@ from scipy.stats import binomtest
 from torch import Tensor
 
 from dwac.engine.groups import divide, nearest_centres
-from dwac.estimator.targets import LABELS, NUMBERS, Target, classes
 from dwac.kernels import squared_distances
 from dwac.metrics import Agreement, agreement, log_loss
 from dwac.nn.ranks import over_ranks, shared
 from dwac.reference import ReferenceSet, with_groups, without_look_alikes
+from dwac.tasks import Target, classes
 from dwac.training.optimizer import AdamW
 
 Floats = NDArray[np.float64]
 
-WITHIN = 0.1  # of the standard deviation of its votes: so near, a number counts as the same
 # The least share s of rows that must keep their label, with a confidence of 90 %. 1 - s is the most by which log-loss
 # may grow, and the most divergence from all voters, as shares of log-loss.
 SAME_LABEL = 0.995
@@ -52,7 +51,7 @@ class Condenser:
         counts = references.labels.cpu().numpy()
         known = np.isin(y, counts)  # of a label that nobody votes for, the log-loss is infinite
         h, y = h[torch.as_tensor(known, device=h.device)], y[known]
-        averaged = self.of.averaged(counts)
+        averaged = self.of.loss(counts).averaged
         self.averaged = None if averaged is None else averaged.double().numpy()
         self.everybody = references if references.members is None else references.members
         self.whole = without_look_alikes(self.everybody)  # few are near enough to a query to be look-alikes
@@ -105,7 +104,7 @@ class Condenser:
     def keeps(self, few: ReferenceSet, share: float = SAME_LABEL) -> bool:
         """Whether this share of rows keep their label, and their probabilities are near enough to those of all."""
         log_p, full = few.log_probabilities(self.judging).cpu().numpy(), self.full
-        same = int(same_decision(log_p, full, self.of).sum())
+        same = int(self.of.same(log_p, full).sum())
         certain = binomtest(same, len(full)).proportion_ci(0.8).low >= share  # one-sided: 90 %
         certain = certain or same == len(full)  # fewer than 460 rows cannot say more
         if self.averaged is not None:
@@ -179,19 +178,6 @@ def _agreed(values: NDArray[Any]) -> NDArray[Any]:
     return values if ranks is None else np.asarray(ranks.first_says(torch.tensor(values)).numpy())
 
 
-def same_decision(log_p: Floats, full: Floats, target: Target) -> NDArray[np.bool_]:
-    """(n,): whether two log probabilities (n, K) of outcomes lead to the same prediction."""
-    if target.kind == LABELS:
-        few, all_ = (np.exp(part) @ target.table >= 0.5 for part in (log_p, full))
-        return np.asarray((few == all_).all(axis=1))
-    if target.kind == NUMBERS:
-        p = np.exp(full)
-        mean = p @ target.table
-        spread = np.sqrt(np.maximum(p @ np.square(target.table) - np.square(mean), 0))
-        return np.asarray((np.abs(np.exp(log_p) @ target.table - mean) <= WITHIN * spread + 1e-12).all(axis=1))
-    return np.asarray(log_p.argmax(axis=1) == full.argmax(axis=1))
-
-
 def _spread(m: int, most: int) -> Tensor:
     """Rows 0 … m-1, or `most` of them drawn at random, always the same."""
     return torch.randperm(m, generator=torch.Generator().manual_seed(0))[:most]
@@ -228,7 +214,7 @@ def agreement_of(
         for some in (few, everybody)
     ]
     log_p = [part - np.logaddexp.reduce(part, axis=1, keepdims=True) for part in votes]
-    same = same_decision(log_p[0], log_p[1], target)
+    same = target.same(log_p[0], log_p[1])
     return agreement(same, np.ones_like(same))
 
 

@@ -21,11 +21,11 @@ from dwac.errors import IdError, InputError
 from dwac.estimator.condensing import LESS, SAME_LABEL, Condenser
 from dwac.estimator.fitted import Fitted
 from dwac.estimator.held_out import HeldOutRows
-from dwac.estimator.preparation import Examples, count, row_ids
-from dwac.estimator.targets import Target, read_known
+from dwac.estimator.preparation import Examples, count, read_known, row_ids
 from dwac.nn import batches
 from dwac.nn.batches import Inputs
 from dwac.reference import ReferenceSet, with_classes
+from dwac.tasks import Labels, Target
 
 # Few voters
 
@@ -108,6 +108,7 @@ def _adopt(
     target = fitted.target
     if not (codes < 0).any():
         return target, codes, exact, copy(fitted.references)
+    assert isinstance(target, Labels)  # the codes of all others are known
     target = target.with_sets(exact[codes < 0])
     references = with_classes(fitted.references, np.arange(fitted.target.n_codes), target.n_codes)
     return target, target.codes(exact), exact, references

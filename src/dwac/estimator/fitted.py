@@ -28,13 +28,13 @@ from dwac.estimator.novelty import ROUNDING, Novelty
 from dwac.estimator.preparation import Examples
 from dwac.estimator.settings import Settings
 from dwac.estimator.shards import Shards
-from dwac.estimator.targets import Target
 from dwac.explain import privacy
 from dwac.explain.descriptions import describe
 from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
 from dwac.reference import ReferenceSet
+from dwac.tasks import Target
 from dwac.training.cross_fit import FOLDS, part_of
 
 Floats = NDArray[np.float64]

@@ -20,8 +20,8 @@ from dwac.estimator.base import DWACEstimator
 from dwac.estimator.containers import native
 from dwac.estimator.preparation import row_ids
 from dwac.estimator.readable import warn_of
-from dwac.estimator.targets import LABELS
 from dwac.reference import ReferenceSet
+from dwac.tasks import LABELS
 
 _DOUBTFUL = 5  # times as many rows are compared as are asked for
 _JUDGES = 1000

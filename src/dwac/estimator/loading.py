@@ -14,7 +14,7 @@ from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.fit.network import new_model
 from dwac.estimator.regressor import DWACRegressor
 from dwac.estimator.settings import device_of
-from dwac.estimator.targets import NUMBERS
+from dwac.tasks import NUMBERS
 
 
 def load(

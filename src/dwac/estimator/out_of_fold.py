@@ -23,7 +23,8 @@ from dwac.encoders import choose
 from dwac.encoders.module import gathered
 from dwac.errors import InputError
 from dwac.estimator.classifier import DWACClassifier
-from dwac.estimator.preparation import count, encode_known, encode_labels, rows_of, take
+from dwac.estimator.preparation import count, rows_of, take
+from dwac.tasks.classes import encode_known, encode_labels
 from dwac.training.progress import folds_bar
 
 Floats = NDArray[np.float64]

@@ -24,7 +24,7 @@ from dwac import _checks as checks
 from dwac.encoders import ENCODERS, Encoder, HuggingFaceEncoder, ImageEncoder, ModuleEncoder, TabularEncoder, backbone
 from dwac.encoders.sharded import SHARDED, Sharded
 from dwac.errors import DwacError, EncodingError, InputError, StorageError
-from dwac.estimator import shards, targets
+from dwac.estimator import shards
 from dwac.estimator.certificate import Certificate
 from dwac.estimator.fitted import Descriptions, Features, Fitted, Origin
 from dwac.estimator.folds import Folds, Representatives
@@ -32,11 +32,11 @@ from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.novelty import Novelty, Usual
 from dwac.estimator.preparation import Examples
 from dwac.estimator.settings import Settings
-from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED, Target
 from dwac.metrics import Agreement
 from dwac.nn import Ensemble, WeightedAverage
 from dwac.reference import Known, ReferenceSet, mapped_set, with_groups
 from dwac.storage import Stored, decode_value, encode_value
+from dwac.tasks import CLASSES, LABELS, NUMBERS, ORDERED, Target, classes, label_sets, number_bins
 from dwac.training.cross_fit import FOLDS
 
 _NETWORK = ("backbone", "embedding", "logits")
@@ -117,7 +117,7 @@ def pack(
         if hasattr(model, part)
         for name, value in getattr(model, part).state_dict().items()
     }
-    if target.kind in (LABELS, NUMBERS):
+    if not target.has_codes:
         tensors |= {"target_table": torch.as_tensor(target.table), "target_scale": torch.as_tensor(target.scale)}
     tensors |= _pack_rows("calibration", fitted.calibration, include_examples)
     config["shards"], own = shards.pack(fitted.shards, include_rows=_keeps_rows(fitted, include_examples))
@@ -276,7 +276,7 @@ def target_of(stored: Stored) -> Target:
     config, tensors = stored.config, stored.tensors
     kind, names = config.get("task", CLASSES), _classes(config["classes"], config["classes_type"])
     if kind in (CLASSES, ORDERED):
-        return targets.classes(names, ordered=kind == ORDERED)
+        return classes(names, ordered=kind == ORDERED)
     if kind not in (LABELS, NUMBERS):
         raise StorageError(f"its task must be classes, ordered, labels or numbers; got {kind!r:.50}")
     table, scale = tensors["target_table"].double().numpy(), tensors["target_scale"].double().numpy()
@@ -289,8 +289,9 @@ def target_of(stored: Stored) -> Target:
     known = np.isin(table, (0.0, 1.0)).all() if kind == LABELS else np.isfinite(table).all()
     if not known or not np.isfinite(scale).all() or (scale[1] <= 0).any():
         raise StorageError("its table of targets must hold finite numbers, of labels 0 and 1 alone; it does not")
-    single = config.get("single") is True and len(names) == 1
-    return targets.restored(kind, names, table, scale, listed=config.get("listed") is True, single=single)
+    if kind == LABELS:
+        return label_sets(names, table, listed=config.get("listed") is True)
+    return number_bins(names.tolist(), table, scale, single=config.get("single") is True and len(names) == 1)
 
 
 class Sizes(NamedTuple):
@@ -400,7 +401,7 @@ def _unpack_rows(
         raise StorageError(f"the features of its {len(h)} {part} rows do not fit the model; got shape {tuple(z.shape)}")
     exact = tensors.get(f"{part}_exact", torch.zeros(len(h), 0)).double().numpy()
     width = target.table.shape[1]
-    fits = np.isin(exact, (0.0, 1.0)).all() if target.kind == LABELS else np.isfinite(exact).all()
+    fits = target.holds(exact)
     if exact.shape != (len(h), width) or not fits:
         raise StorageError(
             f"the targets of its {len(h)} {part} rows must be {width} finite numbers each; got shape {exact.shape}"

@@ -12,7 +12,6 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.utils import column_or_1d
 from torch import Tensor
 
 from dwac._checks import listed, warn
@@ -20,6 +19,7 @@ from dwac.encoders import choose
 from dwac.encoders.text import is_empty
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
 from dwac.estimator.containers import native
+from dwac.tasks import Target
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -144,102 +144,12 @@ def number_groups(groups: Iterable[Hashable], names: pd.Index[Any], at_least: in
     return codes
 
 
-# y: labels
+# y
 
 
-def encode_labels(y: Any, n: int) -> tuple[Ints, NDArray[Any]]:
-    """(codes 0 … K-1, classes (K,)) of any hashable labels; classes are sorted."""
-    labels = _labels(y, n)
-    if labels.dtype.kind == "f" and (labels != np.round(labels)).any():
-        raise LabelError(
-            f"Unknown label type: continuous; y holds numbers such as {labels[labels != np.round(labels)][0]}, "
-            "not classes; predict them with DWACRegressor, or bin them into classes first, e.g. with pandas.cut"
-        )
-    if labels.dtype.kind != "O" or all(isinstance(label, str) for label in labels):
-        classes, codes = np.unique(labels, return_inverse=True)
-    else:
-        codes, classes = _factorised(labels)
-    if len(classes) < 2:
-        raise LabelError(f"y must have at least two classes; got only one class, {classes.tolist()[0]!r}")
-    check_class_count(len(classes), n)
-    return codes.astype(np.int64), classes
-
-
-def too_many_classes(n_classes: int, n: int) -> bool:
-    """Whether n rows are too few for so many classes: more than two classes for every three rows."""
-    return 2 * n < 3 * n_classes
-
-
-def check_class_count(n_classes: int, n: int) -> None:
-    """Refuse labels that are hardly classes."""
-    if too_many_classes(n_classes, n):
-        raise LabelError(
-            f"y must have at most two classes for every three rows; got {n_classes:,} classes in {n:,} rows; "
-            "is y a column of classes?"
-        )
-
-
-def encode_known(y: Any, n: int, classes: NDArray[Any], *, strict: bool = True) -> Ints:
-    """Codes of labels that must be among the known classes; if not `strict`, other labels get -1."""
-    labels = _labels(y, n)
-    place = {label: code for code, label in enumerate(classes.tolist())}
-    codes = [place.get(label, -1) for label in labels.tolist()]
-    if strict and -1 in codes:
-        row = codes.index(-1)
-        raise LabelError(
-            f"y must hold classes seen in training: {listed(place, most=10)}; row {row} is {labels.tolist()[row]!r}"
-        )
-    return np.array(codes, dtype=np.int64)
-
-
-def _labels(y: Any, n: int) -> NDArray[Any]:
-    """y as an array (n,) without missing values."""
-    if y is None:
-        raise LabelError("DWACClassifier requires y to be passed, but the target y is None")
-    if isinstance(y, Tensor):
-        y = y.detach().cpu().numpy()
-    if isinstance(y, pd.Series) and pd.api.types.is_extension_array_dtype(y.dtype) and not y.isna().any():
-        # Nullable whole numbers would become floats, which cannot tell large ones apart.
-        y = y.to_numpy(dtype=getattr(y.dtype, "numpy_dtype", object))
-    if isinstance(y, list) and (
-        any(isinstance(label, tuple | frozenset) for label in y) or len({isinstance(label, str) for label in y}) > 1
-    ):
-        array = np.empty(
-            len(y), dtype=object
-        )  # NumPy would turn tuples into rows of a table, and 1 next to "a" into "1"
-        array[:] = y
-    else:
-        try:
-            array = column_or_1d(y, warn=True)
-        except ValueError as error:
-            raise ShapeError(f"y must have one label per row: {error}") from None
-    if len(array) != n:
-        raise ShapeError(f"y must have one label per row of X; X has {n} rows; got {len(array)} labels")
-    try:
-        missing = pd.isna(array)
-    except ArithmeticError:  # of a Decimal
-        raise LabelError("y must not have missing labels; one is Decimal('sNaN'); drop its row") from None
-    if missing.any():
-        row = int(missing.argmax())
-        raise LabelError(f"y must not have missing labels; row {row} is {array[missing][0]}; drop that row")
-    if array.dtype.kind == "f" and np.isinf(array).any():
-        raise LabelError(f"y must be finite; row {int(np.isinf(array).argmax())} is infinite; drop that row")
-    return array
-
-
-def _factorised(labels: NDArray[Any]) -> tuple[Ints, NDArray[Any]]:
-    try:
-        distinct = list(dict.fromkeys(labels.tolist()))
-    except TypeError as error:
-        raise LabelError(f"labels must be hashable, such as strings, numbers or tuples: {error}") from None
-    try:
-        distinct = sorted(distinct)
-    except TypeError:  # labels of several types
-        distinct = sorted(distinct, key=lambda label: (type(label).__name__, repr(label)))
-    classes = np.empty(len(distinct), dtype=object)
-    classes[:] = distinct
-    place = {label: code for code, label in enumerate(distinct)}
-    return np.array([place[label] for label in labels.tolist()], dtype=np.int64), classes
+def read_known(target: Target, y: Any, n: int, *, strict: bool) -> tuple[Ints, Floats]:
+    """(codes (n,), exact (n, T)) of the outcomes of n new rows; if not `strict`, an unknown outcome has code -1."""
+    return target.read(native(y, "y"), n, strict=strict)
 
 
 # Parts

@@ -27,8 +27,7 @@ from dwac.estimator.evaluation.numbers import number_predictions_of
 from dwac.estimator.observed import Observed
 from dwac.estimator.readable import unmasked
 from dwac.estimator.regressor import DWACRegressor
-from dwac.estimator.several import label_probabilities
-from dwac.estimator.targets import CLASSES, LABELS, NUMBERS
+from dwac.tasks import LABELS, NUMBERS
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -73,17 +72,8 @@ def calibration_folds(clf: Model) -> Ints | None:
 
 def votes_scores(clf: Model, votes: Floats) -> dict[str, Floats]:
     """How uncertain a prediction is and what is predicted, each as one number per row, from votes (…, K)."""
-    target = clf.target_
-    if target.kind == LABELS:
-        p = label_probabilities(votes, target)
-        return {CERTAINTY: -np.maximum(p, 1 - p).mean(axis=-1), PREDICTION: p.sum(axis=-1)}
-    log_p = votes - np.logaddexp.reduce(votes, axis=-1, keepdims=True)
-    if target.kind == CLASSES:
-        predicted = votes.argmax(axis=-1).astype(np.float64)
-    else:
-        values = target.table[:, 0] if target.kind == NUMBERS else np.arange(target.n_codes)
-        predicted = np.exp(log_p) @ values
-    return {CERTAINTY: -log_p.max(axis=-1), PREDICTION: predicted}
+    found = clf.target_.summarise(votes)
+    return {CERTAINTY: found.uncertainty, PREDICTION: found.prediction}
 
 
 # The training rows, and the groups of voters

@@ -18,10 +18,10 @@ from torch import Tensor
 from dwac import worth
 from dwac.errors import IdError, InputError, LabelError, PrivacyError, ShapeError
 from dwac.estimator.base import DWACEstimator
-from dwac.estimator.preparation import count, row_ids
+from dwac.estimator.preparation import count, read_known, row_ids
 from dwac.estimator.readable import Partial, warn_of
-from dwac.estimator.targets import LABELS, NUMBERS, read_known
 from dwac.reference import ReferenceSet
+from dwac.tasks import LABELS, NUMBERS
 from dwac.training.progress import rows_bar
 from dwac.worth import Values
 

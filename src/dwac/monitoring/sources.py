@@ -21,12 +21,12 @@ from dwac.encoders import TabularEncoder
 from dwac.errors import CalibrationError, InputError
 from dwac.estimator import watching
 from dwac.estimator.observed import Observed
-from dwac.estimator.targets import CLASSES
 from dwac.explain import privacy
 from dwac.monitoring import gauges as measures
 from dwac.monitoring.gauges import Categories, Gauge, Numbers, Tally, VoterGroups
 from dwac.monitoring.martingale import PRIVATE_SHARES, SHARES
 from dwac.monitoring.players import COLUMN, MODEL, Watched, hashed, numbered
+from dwac.tasks import CLASSES
 
 Floats = NDArray[np.float64]
 

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from dwac._checks import listed
 from dwac.errors import InputError
 from dwac.estimator.fit.streams import Chunk, Roles, Stream, open_dataset, stream_of
-from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED
 from dwac.reading.layouts import room
 from dwac.reading.roles import check_columns, looks_like_text
 from dwac.reading.rows import Columns, Rows
 from dwac.reading.targets import TASKS, judge
+from dwac.tasks import CLASSES, LABELS, NUMBERS, ORDERED
 
 _SAMPLE = 100_000  # rows from which the task is judged
 _SHOWN = 5_000  # rows from which the kinds of columns are shown

@@ -13,7 +13,6 @@ from dwac._checks import listed, suggested
 from dwac.encoders import TabularEncoder
 from dwac.encoders.tabular import Column
 from dwac.errors import InputError
-from dwac.estimator.targets import CLASSES, NUMBERS
 from dwac.reading.layouts import INDEX
 from dwac.reading.notation import (
     COMMA,
@@ -31,6 +30,7 @@ from dwac.reading.notation import (
 from dwac.reading.rows import Columns, Estimator, Rows
 from dwac.reading.tables import NO_MARKS, Marks, Table, is_text, missing
 from dwac.reading.targets import known, understand, whole
+from dwac.tasks import CLASSES, NUMBERS
 
 _TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 _USUAL_DECIMALS: dict[str | None, str] = {",": POINT, ";": COMMA}  # by what separates fields

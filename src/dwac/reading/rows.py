@@ -107,7 +107,7 @@ class Model:
     @property
     def task(self) -> str:
         """What it predicts: "classes", "ordered", "labels" or "numbers"."""
-        return self.clf.target_.kind
+        return str(self.clf.target_.kind)
 
     def save(self, folder: str | PathLike[str], **options: Any) -> Path:
         """Write both to the folder; the estimator as by its `save`, which takes the options."""

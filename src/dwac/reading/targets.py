@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from dwac._checks import listed
 from dwac.errors import InputError, LabelError
-from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED, Target
 from dwac.reading.tables import missing
+from dwac.tasks import CLASSES, LABELS, NUMBERS, ORDERED, Target
 
 TASKS = (CLASSES, ORDERED, LABELS, NUMBERS)
 MARK = "|"  # between the labels of a cell

@@ -21,7 +21,6 @@ import pandas as pd
 from dwac.drawing.pages import render
 from dwac.errors import EPSILON, InputError, StorageError
 from dwac.estimator import DWACClassifier, DWACRegressor
-from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.estimator.worth import kept_column
 from dwac.report.classes import class_values
 from dwac.report.findings import ClassFindings, Findings, LabelFindings, NumberFindings
@@ -33,6 +32,7 @@ from dwac.report.plots import history, reliability, sets, typicality
 from dwac.report.seen import seen
 from dwac.report.several import label_values
 from dwac.storage.files import replace_file
+from dwac.tasks import LABELS, NUMBERS
 
 __all__ = [
     "LabelNoise",

@@ -10,7 +10,6 @@ from sklearn.metrics import confusion_matrix
 from dwac.drawing.records import written
 from dwac.errors import EPSILON
 from dwac.estimator.evaluation import Fact, OrderedEvaluation
-from dwac.estimator.targets import CLASSES
 from dwac.report import card, plots, words
 from dwac.report.cases import explained_cases
 from dwac.report.findings import EPSILONS, ClassFindings
@@ -20,6 +19,7 @@ from dwac.report.measures import MEASURES, Measure, likely_share, number, one_ho
 from dwac.report.parts import Plot, ReportTable, Shaded, brief, images
 from dwac.report.summary import class_summary
 from dwac.report.worth import worth_section
+from dwac.tasks import CLASSES
 
 _MOST_ISSUES = 24
 _MOST_CLASSES, _MOST_CONFUSED, _DRAWN = 60, 20, 8

@@ -27,14 +27,15 @@ from dwac.estimator.evaluation import (
     evaluate,
     predict,
 )
-from dwac.estimator.preparation import encode_known, row_ids, rows_of, take
-from dwac.estimator.targets import read_labels, read_numbers
+from dwac.estimator.preparation import row_ids, rows_of, take
 from dwac.explain import privacy
 from dwac.explain.explanation import STRANGE
 from dwac.report.grouped import Deciding, deciding
 from dwac.report.label_issues import label_issues
 from dwac.report.measures import Scores, one_hot, scores, valid_coverage
 from dwac.report.seen import Estimator, seen
+from dwac.tasks import read_labels, read_numbers
+from dwac.tasks.classes import encode_known
 
 Floats = NDArray[np.float64]
 

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwac.estimator.classifier import DWACClassifier
-from dwac.estimator.targets import NUMBERS
 from dwac.explain import explain
 from dwac.explain.numbers import in_groups
 from dwac.reference import ReferenceSet
 from dwac.report.measures import likely_share
+from dwac.tasks import NUMBERS
 
 _ROWS = 200  # test examples whose votes are summed by group
 _HEAVIEST = 5

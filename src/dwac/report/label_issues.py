@@ -32,10 +32,11 @@ from torch import Tensor
 from dwac.errors import InputError
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.out_of_fold import fold_classifiers, rows_and_labels, votes_for
-from dwac.estimator.preparation import count, encode_labels, row_ids, take
+from dwac.estimator.preparation import count, row_ids, take
 from dwac.kernels import squared_distances
 from dwac.reference import ReferenceSet
 from dwac.report.label_noise import label_noise
+from dwac.tasks.classes import encode_labels
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -13,8 +13,8 @@ from dwac.drawing.colours import INK
 from dwac.drawing.layout import Layout, layout
 from dwac.drawing.style import discs, legend, medians, new, plain, scatter, share_limits, tidy
 from dwac.estimator.classifier import DWACClassifier
-from dwac.estimator.preparation import encode_known
 from dwac.reference import ReferenceSet
+from dwac.tasks.classes import encode_known
 
 _NAMED = 20  # classes with a colour of their own
 _MOST = 100_000  # points drawn

@@ -6,7 +6,6 @@ import numpy as np
 
 from dwac.drawing.records import written
 from dwac.estimator.classifier import DWACClassifier
-from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.explain import privacy
 from dwac.explain.explanation import STRANGE
 from dwac.explain.rendering import about
@@ -15,6 +14,7 @@ from dwac.report.findings import ClassFindings, Findings
 from dwac.report.grouped import Deciding
 from dwac.report.label_issues import IN_SAMPLE, OUT_OF_FOLD
 from dwac.report.measures import likely_share, percent
+from dwac.tasks import LABELS, NUMBERS
 
 LEAD = (
     "Every prediction of this model is a vote. Each training example votes for its own label; the more similar it is "

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from dwac.drawing.records import written
 from dwac.estimator.evaluation import amount
-from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.estimator.worth import Judges, Options, kept_column, scores_of, worth_by
 from dwac.report.findings import Findings
 from dwac.report.measures import percent
 from dwac.report.parts import ReportTable, brief
 from dwac.report.seen import Estimator
+from dwac.tasks import LABELS, NUMBERS
 
 _MOST, _FEWEST, _VOTES = 500, 50, 5_000_000  # judges, and votes that they look at together
 _TOLERANCE = 1e-3  # of all values for one judge together: errors of single values are far smaller

@@ -18,10 +18,10 @@ from dwac.errors import CalibrationWarning, InputError
 from dwac.estimator.evaluation import predict
 from dwac.estimator.preparation import take
 from dwac.estimator.readable import Partial
-from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.reading import Estimator, Model
 from dwac.reference import ReferenceSet
 from dwac.scoring.request import Request
+from dwac.tasks import LABELS, NUMBERS
 
 _SHARE = pa.float64()
 

@@ -15,7 +15,6 @@ from starlette.responses import Response
 
 from dwac.errors import DwacError, InputError
 from dwac.estimator import DWACClassifier, DWACRegressor
-from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.server.answers import Answers, Model, Predicted
 from dwac.server.answers.classes import ClassAnswers
 from dwac.server.answers.labels import LabelAnswers
@@ -25,6 +24,7 @@ from dwac.server.inputs import Reader, reader_of
 from dwac.server.limits import CLOSE, Limits, RefusalError
 from dwac.server.schemas import Asked, AskWhy
 from dwac.server.watch import Metrics, Watch
+from dwac.tasks import LABELS, NUMBERS
 
 log = logging.getLogger("dwac.server")
 

@@ -26,7 +26,7 @@ from dwac.estimator.evaluation.labels import LabelEvaluation, LabelPredictions, 
 from dwac.estimator.evaluation.numbers import NumberEvaluation, NumberPredictions, predict_numbers
 from dwac.estimator.evaluation.tables import as_csv, harmless_cell
 from dwac.estimator.regressor import DWACRegressor
-from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED
+from dwac.tasks import CLASSES, LABELS, NUMBERS, ORDERED
 
 __all__ = [
     "Answers",

@@ -26,10 +26,10 @@ from dwac.estimator.evaluation.common import (
     mean,
     share,
 )
-from dwac.estimator.preparation import encode_known
 from dwac.estimator.readable import Reasons, emptied, masked, unmasked, without
-from dwac.estimator.targets import ORDERED
 from dwac.explain import privacy
+from dwac.tasks import ORDERED
+from dwac.tasks.classes import encode_known
 
 _CHANCE, _NAMED = 0.01, 3  # p-value below which a class falls short; so many are named
 

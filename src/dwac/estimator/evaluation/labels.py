@@ -15,8 +15,8 @@ from dwac.errors import EPSILON
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.evaluation.common import GAP, TYPICALITY, Answers, Bools, Evaluated, Fact, Floats, mean, share
 from dwac.estimator.readable import Reasons, emptied, unmasked
-from dwac.estimator.targets import read_labels
 from dwac.explain import privacy
+from dwac.tasks import read_labels
 
 DECISIONS = {1: "yes", 0: "no", -1: "undecided"}
 

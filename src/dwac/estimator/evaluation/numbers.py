@@ -28,9 +28,9 @@ from dwac.estimator.evaluation.common import (
 )
 from dwac.estimator.readable import Reasons, readable
 from dwac.estimator.regressor import DWACRegressor
-from dwac.estimator.targets import read_numbers
 from dwac.explain import privacy
 from dwac.explain.numerals import Numerals
+from dwac.tasks import read_numbers
 
 
 @dataclass(frozen=True, eq=False)

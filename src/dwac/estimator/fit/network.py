@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,25 +16,13 @@ from dwac import training
 from dwac.encoders import Encoder, backbone
 from dwac.estimator.preparation import Parts
 from dwac.estimator.settings import Settings
-from dwac.estimator.targets import CLASSES, LABELS, ORDERED, Target
 from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs
+from dwac.tasks import CLASSES, LABELS, Loss, Target
 from dwac.training.progress import progress_bar
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-
-class Loss(NamedTuple):
-    """What codes stand for in the loss of a network."""
-
-    likeness: torch.Tensor | None  # (K, K)
-    averaged: torch.Tensor | None  # (K, B)
-
-    @classmethod
-    def of(cls, target: Target, codes: Ints) -> Loss:
-        """codes: of the training rows."""
-        return cls(target.likeness(codes), target.averaged(codes))
 
 
 def new_model(
@@ -48,8 +36,7 @@ def new_model(
     loss: Loss | None = None,
 ) -> WeightedAverage:
     """A new network; with n_features given, one of a stored model's size, to be filled with its weights."""
-    outputs = target.n_codes if target.kind in (CLASSES, ORDERED) else target.table.shape[1]
-    usual = max(encoder.recipe.embedding_size or outputs, target.least_size)
+    usual = max(encoder.recipe.embedding_size or target.n_outputs, target.least_size)
     terms = {name: settings.or_recipe(name, encoder) for name in ("penalty", "auxiliary_weight")}
     if n_features is not None or target.kind != CLASSES:
         terms["auxiliary_weight"] = 0.0  # no prediction needs the auxiliary head, and none is stored

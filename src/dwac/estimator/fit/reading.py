@@ -17,22 +17,22 @@ from dwac.encoders import Encoder, ModuleEncoder, TabularEncoder
 from dwac.errors import InputError
 from dwac.estimator.containers import batches_of, gathered_batches, native, require_order
 from dwac.estimator.fitted import Features
-from dwac.estimator.preparation import class_weights, encode_known, encode_labels
+from dwac.estimator.preparation import class_weights
 from dwac.estimator.settings import Settings
-from dwac.estimator.targets import (
+from dwac.nn.ranks import shared
+from dwac.tasks import (
     LABELS,
     Target,
-    check_several,
     classes,
-    holds_lists,
-    is_several,
+    encode_known,
+    encode_labels,
     numbers,
-    ordered_names,
     read_labels,
     read_numbers,
     several_labels,
 )
-from dwac.nn.ranks import shared
+from dwac.tasks.classes import ordered_names
+from dwac.tasks.labels import check_several, holds_lists, is_several
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

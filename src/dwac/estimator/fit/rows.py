@@ -19,7 +19,7 @@ from dwac.errors import InputError
 from dwac.estimator.condensing import wanted
 from dwac.estimator.editing import condense, keep
 from dwac.estimator.fit.near_copies import have_near_copies
-from dwac.estimator.fit.network import Loss, cross_fit, new_model, own_seed, train_parts
+from dwac.estimator.fit.network import cross_fit, new_model, own_seed, train_parts
 from dwac.estimator.fit.reading import agree_on_seed, class_weights_of, features_of, read_target, suited, width_of
 from dwac.estimator.fitted import Fitted
 from dwac.estimator.folds import Folds
@@ -39,9 +39,9 @@ from dwac.estimator.preparation import (
     take,
 )
 from dwac.estimator.settings import Settings, cross_fitted, device_of
-from dwac.estimator.targets import NUMBERS
 from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs
+from dwac.tasks import NUMBERS
 from dwac.training.cross_fit import FOLDS, VIEWS, folds_of
 from dwac.training.fixed import fixed_features
 from dwac.training.threads import few_threads
@@ -100,7 +100,7 @@ def fit_rows(
         device = device_of(settings.device)
         with own_seed(seed, device):
             size = FOLDS * VIEWS if crossed else settings.ensemble_size or encoder.recipe.networks_on(device)
-            loss = Loss.of(target, codes[parts.training])
+            loss = target.loss(codes[parts.training])
             model = new_model(settings, encoder, target, size, loss=loss).to(device)
             inputs = fixed.enter_context(fixed_features(model, inputs, show=settings.verbose))
             if crossed:

@@ -10,9 +10,9 @@ from the networks and the rows that there are. See docs/decisions/0026-exact-del
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -24,10 +24,10 @@ from threadpoolctl import threadpool_limits
 from dwac._checks import warn
 from dwac.encoders import Encoder, choose
 from dwac.encoders.sharded import PLAIN, fresh, joined, plain_rows
-from dwac.errors import IdError, InputError, LabelError
+from dwac.errors import IdError, InputError
 from dwac.estimator.certificate import Certificate, Retrained, fingerprint, hashed, weights_sha256
 from dwac.estimator.editing import forgettable_ids, keep
-from dwac.estimator.fit.network import Loss, new_model, own_seed, train_parts
+from dwac.estimator.fit.network import new_model, own_seed, train_parts
 from dwac.estimator.fit.reading import class_weights_of, features_of, read_target, suited
 from dwac.estimator.fit.rows import name_voters
 from dwac.estimator.fitted import Fitted
@@ -37,18 +37,19 @@ from dwac.estimator.observed import rows_for
 from dwac.estimator.preparation import Examples, Parts, count, read_groups, row_ids, row_weights, take
 from dwac.estimator.settings import Settings, device_of
 from dwac.estimator.shards import SHARE, TRAINING, Rows, Shards, as_stored, deal, require_rows
-from dwac.estimator.targets import CLASSES, LABELS, NUMBERS, ORDERED, Target, classes, numbers, several_labels
 from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs, batches_of
 from dwac.nn.ranks import shared
 from dwac.nn.shards import Member
 from dwac.nn.shards import Shards as Network
+from dwac.tasks import CLASSES, NUMBERS, Target
 from dwac.training import rescale
 from dwac.training.repeatable import repeatable
 from dwac.training.threads import few_threads
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+T = TypeVar("T")
 
 _JUDGES = 400  # validation rows that choose what all networks share
 
@@ -86,7 +87,7 @@ def fit_sharded(
         dealt = pd.Index(read_groups(groups, names, "groups").tolist(), tupleize_cols=False)
     shard, role = deal(dealt, seed, settings.shards, *shares)
     target = _numbers_apart(lambda: reading.target(np.flatnonzero(role == TRAINING)))
-    codes = reading.strata if target.kind in (CLASSES, ORDERED) else np.zeros(n, dtype=np.int64)
+    codes = reading.strata if target.has_codes else np.zeros(n, dtype=np.int64)
     stored = as_stored(plain_rows(encoder, X))
     rows = Rows(stored, names, codes, reading.exact, weights, shard, role).at(np.argsort(role, kind="stable"))
     threads, device = torch.get_num_threads(), device_of(settings.device).type
@@ -142,7 +143,7 @@ def _train_member(
     by_class = class_weights_of(settings, own, codes[parts.training])
     held_out = Parts(parts.training, _judged(own, codes, parts), parts.calibration)
     with few_threads(part.recipe.threads), own_seed(seed, device):
-        loss = Loss.of(own, codes[parts.training])
+        loss = own.loss(codes[parts.training])
         model = new_model(settings, part, own, 1, loss=loss).to(device)
         options = {"raw_features": False, "look_alikes": False}  # which are for all networks together
         inputs = part.transform(rows.X)
@@ -158,12 +159,12 @@ def _join_members(
 ) -> Fitted:
     """All that does not belong to one shard: scale, voters, calibration, novelty. Only what is there decides it."""
     members, parts = [each.member for each in trained], rows.parts
-    codes = rows.codes if target.kind in (CLASSES, ORDERED) else target.codes(rows.exact)
+    codes = rows.codes if target.has_codes else target.codes(rows.exact)
     whole = joined(
         encoder, take(rows.X, parts.training), codes[parts.training], [each.encoder for each in trained], members
     )
     by_class = class_weights_of(settings, target, codes[parts.training])
-    loss, size = Loss.of(target, codes[parts.training]), sum(size for _, size in whole.sizes)
+    loss, size = target.loss(codes[parts.training]), sum(size for _, size in whole.sizes)
     model = new_model(settings, whole, target, 1, size, size, loss=loss)
     model.backbone = Network(members, shared=whole.shared)
     with torch.no_grad():
@@ -329,7 +330,7 @@ def _votes_as_fitted(fitted: Fitted, rows: Rows) -> bool:
     references, places = fitted.references, rows.parts.training
     if references.targets is not None:
         return np.array_equal(references.targets.cpu().numpy(), rows.exact[places])
-    codes = fitted.target.codes(rows.exact) if fitted.target.kind == LABELS else rows.codes
+    codes = rows.codes if fitted.target.has_codes else fitted.target.codes(rows.exact)
     return np.array_equal(references.labels.cpu().numpy(), codes[places])
 
 
@@ -346,51 +347,20 @@ def _judged(target: Target, codes: Ints, parts: Parts) -> Ints:
 
 def _own_target(target: Target, rows: Rows) -> tuple[Target, Ints]:
     """What the network of a shard predicts, as its own rows show it, and their codes."""
-    if target.kind in (CLASSES, ORDERED):
-        return target, rows.codes
-    if target.kind == LABELS:
-        own = several_labels(target.names, rows.exact, listed=target.listed)
-    else:
-        exact = rows.exact[rows.parts.training]
-        own = _numbers_apart(lambda: numbers(exact, target.names.tolist(), single=target.single))
-    return own, own.codes(rows.exact)
+    own = _numbers_apart(lambda: target.of_part(rows.exact, rows.parts.training))
+    return own, rows.codes if own.has_codes else own.codes(rows.exact)
 
 
 def _remaining_target(target: Target, rows: Rows) -> tuple[Target, Rows]:
     """What is predicted as the remaining rows show it, and these rows with its codes."""
-    if target.kind == NUMBERS:
-        exact = rows.exact[rows.parts.training]
-        return _numbers_apart(lambda: numbers(exact, target.names.tolist(), single=target.single)), rows
-    if target.kind == LABELS:
-        if not target.listed:
-            return several_labels(target.names, rows.exact), rows
-        has = rows.exact.any(axis=0)
-        if not has.any():
-            raise LabelError("without these rows no label would be left; nothing was forgotten")
-        rows = replace(rows, exact=rows.exact[:, has])
-        return several_labels(_named_anew(target.names[has]), rows.exact, listed=True), rows
-    here = np.unique(rows.codes)
-    if len(here) == len(target.names):
-        return target, rows
-    if len(here) < 2:
-        raise LabelError(
-            "without these rows only one class would be left; a classifier needs two; nothing was forgotten"
-        )
-    rows, names = replace(rows, codes=np.searchsorted(here, rows.codes)), target.names[here]
-    if target.kind == ORDERED:
-        return classes(_named_anew(names), ordered=True), rows
-    return classes(names), rows
+    other, codes, exact = _numbers_apart(lambda: target.remaining(rows.codes, rows.exact, rows.parts.training))
+    return other, replace(rows, codes=codes, exact=exact)
 
 
-def _named_anew(names: NDArray[Any]) -> NDArray[Any]:
-    """Texts in an array as wide as the longest of them."""
-    return names.astype(object).astype(str) if names.dtype.kind == "U" else names
-
-
-def _numbers_apart(read: Any) -> Target:
+def _numbers_apart(read: Callable[[], T]) -> T:
     """A target that repeats: groups of several numbers are found by sums, which several threads add up in any order."""
     with threadpool_limits(1):
-        return cast(Target, read())
+        return read()
 
 
 def _device_name(kind: str) -> str:

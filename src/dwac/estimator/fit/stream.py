@@ -33,7 +33,7 @@ from dwac.encoders import Encoder, TabularEncoder, choose
 from dwac.errors import IdError, InputError
 from dwac.estimator.condensing import Condenser, agreement_of, counted, shared_votes, wanted
 from dwac.estimator.editing import keep
-from dwac.estimator.fit.network import Loss, new_model, own_seed, train
+from dwac.estimator.fit.network import new_model, own_seed, train
 from dwac.estimator.fit.reading import agree_on_seed, class_weights_of, features_of, read_target, suited
 from dwac.estimator.fit.rows import name_voters
 from dwac.estimator.fit.spool import Spool
@@ -42,14 +42,15 @@ from dwac.estimator.fit.survey import StreamParts, Survey, located, parts_of, su
 from dwac.estimator.fitted import Fitted, StreamReport
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.novelty import Novelty
-from dwac.estimator.preparation import Examples, balanced, check_class_count, encode_known, read_groups
+from dwac.estimator.preparation import Examples, balanced, read_groups, read_known
 from dwac.estimator.settings import Settings, device_of
-from dwac.estimator.targets import NUMBERS, Target, read_known
 from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
 from dwac.nn.heads import evaluating
 from dwac.nn.ranks import shared
 from dwac.reference import ReferenceSet
+from dwac.tasks import NUMBERS, Target
+from dwac.tasks.classes import check_class_count, encode_known
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ def fit_stream(settings: Settings, stream: Stream, folder: Path) -> Fitted:
     device = device_of(settings.device)
     with own_seed(seed, device):
         size = settings.ensemble_size or encoder.recipe.networks_on(device)
-        model = new_model(settings, encoder, target, size, loss=Loss.of(target, codes)).to(device)
+        model = new_model(settings, encoder, target, size, loss=target.loss(codes)).to(device)
         chosen = _choose_voters(settings, found, codes, draws, size * (settings.embedding_size or 32))
         rows = found.calibration if len(found.calibration) else found.validation
         for chunk in (found.sample if chosen is None else chosen, rows):

@@ -15,13 +15,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dwac.estimator.preparation import count, row_ids, rows_of, take
-from dwac.estimator.targets import LABELS, NUMBERS
 from dwac.server.answers import Model
 from dwac.server.explorer.edits import Edits, edited
 from dwac.server.explorer.tasks import Task
 from dwac.server.explorer.tasks.classes import ClassTask
 from dwac.server.explorer.tasks.labels import LabelTask
 from dwac.server.explorer.tasks.numbers import NumberTask
+from dwac.tasks import LABELS, NUMBERS
 
 UNKNOWN = -1
 MOST = 20_000  # training examples to predict if no data is given

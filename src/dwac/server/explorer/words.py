@@ -5,7 +5,7 @@ Facts about one prediction come from `Explanation.sentences`; these say what suc
 
 from __future__ import annotations
 
-from dwac.estimator import targets
+from dwac import tasks
 from dwac.explain.explanation import STRANGE
 from dwac.report.grouped import in_shown_groups
 from dwac.report.words import LEAD, what_map_shows
@@ -127,7 +127,7 @@ NUMBERS = {
     ),
     "worth": (
         "What the vote of each training example takes off the squared error of the voters' mean, on average: its "
-        f"Shapley value, in per cent of the variance of the numbers. {_VOTE} {compared(targets.NUMBERS)} Before and "
+        f"Shapley value, in per cent of the variance of the numbers. {_VOTE} {compared(tasks.NUMBERS)} Before and "
         "after: the squared error."
     ),
     "training": (
@@ -172,7 +172,7 @@ LABELS = {
     ),
     "worth": (
         "What the vote of each training example adds to the probability that a label is as it is, on average over "
-        f"labels: its Shapley value, in percentage points. {_VOTE} {compared(targets.LABELS)} Before and after: "
+        f"labels: its Shapley value, in percentage points. {_VOTE} {compared(tasks.LABELS)} Before and after: "
         "the mean of that probability."
     ),
     "training": (

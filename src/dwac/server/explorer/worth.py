@@ -21,11 +21,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dwac.drawing.records import plain
-from dwac.estimator.targets import NUMBERS
 from dwac.report.seen import seen
 from dwac.report.worth import Worth, drawn, judges_of, worth_for
 from dwac.server.explorer.state import Explorer
 from dwac.server.explorer.views import View
+from dwac.tasks import NUMBERS
 
 SHOWN = 10  # of each kind
 _KEPT = 4

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from dwac.drawing.records import plain
 from dwac.estimator.evaluation import Predictions, predictions_of
-from dwac.estimator.preparation import encode_known
-from dwac.estimator.targets import ORDERED
 from dwac.reference import ReferenceSet
 from dwac.report.measures import Measure
 from dwac.server.explorer.tasks import NONE, Floats, Ints, VotedTask
+from dwac.tasks import ORDERED
+from dwac.tasks.classes import encode_known
 
 UNKNOWN = -1
 

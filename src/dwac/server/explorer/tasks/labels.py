@@ -14,11 +14,11 @@ from dwac.drawing.records import plain
 from dwac.errors import InputError
 from dwac.estimator.evaluation import LabelPredictions
 from dwac.estimator.evaluation.labels import label_predictions_of
-from dwac.estimator.targets import read_labels
 from dwac.reference import ReferenceSet
 from dwac.report.measures import Measure
 from dwac.server.answers import silent
 from dwac.server.explorer.tasks import Floats, Ints, VotedTask
+from dwac.tasks import read_labels
 
 _UNKNOWN = 255
 

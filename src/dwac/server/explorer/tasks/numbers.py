@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from dwac.drawing.records import plain
 from dwac.errors import InputError
 from dwac.estimator.evaluation import NumberPredictions
-from dwac.estimator.targets import read_numbers
 from dwac.kernels import squared_distances
 from dwac.reference import ReferenceSet
 from dwac.report.measures import Measure
 from dwac.server.answers import silent
 from dwac.server.explorer.edits import Edits
 from dwac.server.explorer.tasks import Floats, Ints, Recount, Task, places_after
+from dwac.tasks import read_numbers
 
 _LEAST = 0.05  # share of the votes that must remain for a difference to be exact to about 1e-8
 _MOVED = 1e-3  # of the spread of the numbers: smaller moves are not listed

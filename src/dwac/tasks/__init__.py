@@ -1,0 +1,38 @@
+"""What is predicted: classes, labels in an order, several labels at once, or numbers.
+
+Every training example has one code, 0 … K-1, and votes for it. What differs is what codes stand for, their `outcomes`:
+
+- a class; or a label in an order;
+- several labels at once: the set of labels that an example has;
+- numbers: a bin of them. The voters keep their exact numbers besides, and predictions are made of these.
+
+Each kind says how y is read, what codes mean in the loss of a network (`dwac.nn.loss`), and how votes become
+predictions. This package is internal.
+"""
+
+from dwac.tasks.base import CLASSES, LABELS, NUMBERS, ORDERED, Loss, Target
+from dwac.tasks.classes import Classes, Ordered, classes, encode_known, encode_labels
+from dwac.tasks.labels import Labels, label_sets, read_labels, several_labels
+from dwac.tasks.numbers import Numbers, number_bins, numbers, read_numbers
+
+__all__ = [
+    "CLASSES",
+    "LABELS",
+    "NUMBERS",
+    "ORDERED",
+    "Classes",
+    "Labels",
+    "Loss",
+    "Numbers",
+    "Ordered",
+    "Target",
+    "classes",
+    "encode_known",
+    "encode_labels",
+    "label_sets",
+    "number_bins",
+    "numbers",
+    "read_labels",
+    "read_numbers",
+    "several_labels",
+]

@@ -1,0 +1,205 @@
+"""Classes, and labels in an order: one label per row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.utils import column_or_1d
+from torch import Tensor
+
+from dwac._checks import listed
+from dwac.conformal import nonconformity
+from dwac.errors import LabelError, ShapeError
+from dwac.tasks.base import (
+    CLASSES,
+    ORDERED,
+    Bools,
+    Floats,
+    Ints,
+    Loss,
+    Summary,
+    Target,
+    averaged_table,
+    log_probabilities,
+    named_anew,
+)
+
+
+class Classes(Target):
+    """A class: the label with the most votes is predicted."""
+
+    kind = CLASSES
+    nonconformity = "probability"  # by which prediction sets are found
+
+    def read(self, y: Any, n: int, *, strict: bool) -> tuple[Ints, Floats]:
+        """(codes (n,), exact (n, 0)) of labels; if not `strict`, an unknown one has code -1."""
+        return encode_known(y, n, self.names, strict=strict), np.zeros((n, 0))
+
+    def loss(self, codes: Ints) -> Loss:
+        """Cross-entropy: nothing is averaged."""
+        del codes
+        return Loss(None, None)
+
+    def probabilities(self, votes: Floats) -> Floats:
+        """(…, K): P(label given x) from votes (…, K)."""
+        return -nonconformity(votes, "probability")
+
+    def same(self, log_p: Floats, full: Floats) -> Bools:
+        """(n,): whether two log probabilities (n, K) have the same label in front."""
+        return np.asarray(log_p.argmax(axis=1) == full.argmax(axis=1))
+
+    def summarise(self, votes: Floats) -> Summary:
+        """-log of the largest probability, and the code of the label."""
+        return Summary(-log_probabilities(votes).max(axis=-1), votes.argmax(axis=-1).astype(np.float64))
+
+    def remaining(self, codes: Ints, exact: Floats, training: Ints) -> tuple[Target, Ints, Floats]:
+        """Without the classes that no row has."""
+        del training
+        here = np.unique(codes)
+        if len(here) == len(self.names):
+            return self, codes, exact
+        if len(here) < 2:
+            raise LabelError(
+                "without these rows only one class would be left; a classifier needs two; nothing was forgotten"
+            )
+        return self._with(self.names[here]), np.searchsorted(here, codes), exact
+
+    def _with(self, names: NDArray[Any]) -> Classes:
+        return classes(names)
+
+
+class Ordered(Classes):
+    """A label in an order: the loss counts how far off a prediction is (ranked probability score)."""
+
+    kind = ORDERED
+    nonconformity = "tails"
+
+    def loss(self, codes: Ints) -> Loss:
+        """Averaged is whether a label is at most this or that."""
+        return Loss(None, averaged_table(np.tril(np.ones((self.n_codes, self.n_codes)))[:, 1:], codes))
+
+    def summarise(self, votes: Floats) -> Summary:
+        """-log of the largest probability, and the mean place in the order."""
+        log_p = log_probabilities(votes)
+        return Summary(-log_p.max(axis=-1), np.exp(log_p) @ np.arange(self.n_codes))
+
+    def _with(self, names: NDArray[Any]) -> Classes:
+        return classes(named_anew(names), ordered=True)
+
+
+def classes(names: NDArray[Any], *, ordered: bool = False) -> Classes:
+    """Classes, or labels in their order."""
+    return (Ordered if ordered else Classes)(names, names, np.zeros((len(names), 0)), np.zeros((2, 0)))
+
+
+# Reading y
+
+
+def encode_labels(y: Any, n: int) -> tuple[Ints, NDArray[Any]]:
+    """(codes 0 … K-1, classes (K,)) of any hashable labels; classes are sorted."""
+    labels = _labels(y, n)
+    if labels.dtype.kind == "f" and (labels != np.round(labels)).any():
+        raise LabelError(
+            f"Unknown label type: continuous; y holds numbers such as {labels[labels != np.round(labels)][0]}, "
+            "not classes; predict them with DWACRegressor, or bin them into classes first, e.g. with pandas.cut"
+        )
+    if labels.dtype.kind != "O" or all(isinstance(label, str) for label in labels):
+        classes, codes = np.unique(labels, return_inverse=True)
+    else:
+        codes, classes = _factorised(labels)
+    if len(classes) < 2:
+        raise LabelError(f"y must have at least two classes; got only one class, {classes.tolist()[0]!r}")
+    check_class_count(len(classes), n)
+    return codes.astype(np.int64), classes
+
+
+def too_many_classes(n_classes: int, n: int) -> bool:
+    """Whether n rows are too few for so many classes: more than two classes for every three rows."""
+    return 2 * n < 3 * n_classes
+
+
+def check_class_count(n_classes: int, n: int) -> None:
+    """Refuse labels that are hardly classes."""
+    if too_many_classes(n_classes, n):
+        raise LabelError(
+            f"y must have at most two classes for every three rows; got {n_classes:,} classes in {n:,} rows; "
+            "is y a column of classes?"
+        )
+
+
+def encode_known(y: Any, n: int, classes: NDArray[Any], *, strict: bool = True) -> Ints:
+    """Codes of labels that must be among the known classes; if not `strict`, other labels get -1."""
+    labels = _labels(y, n)
+    place = {label: code for code, label in enumerate(classes.tolist())}
+    codes = [place.get(label, -1) for label in labels.tolist()]
+    if strict and -1 in codes:
+        row = codes.index(-1)
+        raise LabelError(
+            f"y must hold classes seen in training: {listed(place, most=10)}; row {row} is {labels.tolist()[row]!r}"
+        )
+    return np.array(codes, dtype=np.int64)
+
+
+def _labels(y: Any, n: int) -> NDArray[Any]:
+    """y as an array (n,) without missing values."""
+    if y is None:
+        raise LabelError("DWACClassifier requires y to be passed, but the target y is None")
+    if isinstance(y, Tensor):
+        y = y.detach().cpu().numpy()
+    if isinstance(y, pd.Series) and pd.api.types.is_extension_array_dtype(y.dtype) and not y.isna().any():
+        # Nullable whole numbers would become floats, which cannot tell large ones apart.
+        y = y.to_numpy(dtype=getattr(y.dtype, "numpy_dtype", object))
+    if isinstance(y, list) and (
+        any(isinstance(label, tuple | frozenset) for label in y) or len({isinstance(label, str) for label in y}) > 1
+    ):
+        array = np.empty(
+            len(y), dtype=object
+        )  # NumPy would turn tuples into rows of a table, and 1 next to "a" into "1"
+        array[:] = y
+    else:
+        try:
+            array = column_or_1d(y, warn=True)
+        except ValueError as error:
+            raise ShapeError(f"y must have one label per row: {error}") from None
+    if len(array) != n:
+        raise ShapeError(f"y must have one label per row of X; X has {n} rows; got {len(array)} labels")
+    try:
+        missing = pd.isna(array)
+    except ArithmeticError:  # of a Decimal
+        raise LabelError("y must not have missing labels; one is Decimal('sNaN'); drop its row") from None
+    if missing.any():
+        row = int(missing.argmax())
+        raise LabelError(f"y must not have missing labels; row {row} is {array[missing][0]}; drop that row")
+    if array.dtype.kind == "f" and np.isinf(array).any():
+        raise LabelError(f"y must be finite; row {int(np.isinf(array).argmax())} is infinite; drop that row")
+    return array
+
+
+def _factorised(labels: NDArray[Any]) -> tuple[Ints, NDArray[Any]]:
+    try:
+        distinct = list(dict.fromkeys(labels.tolist()))
+    except TypeError as error:
+        raise LabelError(f"labels must be hashable, such as strings, numbers or tuples: {error}") from None
+    try:
+        distinct = sorted(distinct)
+    except TypeError:  # labels of several types
+        distinct = sorted(distinct, key=lambda label: (type(label).__name__, repr(label)))
+    classes = np.empty(len(distinct), dtype=object)
+    classes[:] = distinct
+    place = {label: code for code, label in enumerate(distinct)}
+    return np.array([place[label] for label in labels.tolist()], dtype=np.int64), classes
+
+
+def ordered_names(y: Any) -> NDArray[Any] | None:
+    """The categories of an ordered pandas Categorical, in their order, as far as they occur; None for anything else."""
+    dtype = getattr(y, "dtype", None)
+    if not isinstance(dtype, pd.CategoricalDtype) or not dtype.ordered:
+        return None
+    present = pd.unique(pd.Series(y).dropna())
+    kept = [name for name in dtype.categories if name in set(present)]
+    names = np.empty(len(kept), dtype=object)
+    names[:] = kept
+    return names.astype(str) if all(isinstance(name, str) for name in kept) else np.asarray(kept)
