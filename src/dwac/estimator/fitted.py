@@ -35,7 +35,7 @@ from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
 from dwac.reference import ReferenceSet
 from dwac.tasks import Target
-from dwac.training.cross_fit import FOLDS, part_of
+from dwac.training.cross_fit import FOLDS, part_of, parts_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -202,9 +202,8 @@ class Fitted:
         if self.folds is None:
             return measure.scores(self.references, h, z)
         measure = replace(measure, voters=None)
-        sets = self.folds.sets(self.novelty.voters or self.references)
-        found = [measure.scores(voters, part_of(h, f, self.folds.members), z) for f, voters in enumerate(sets)]
-        return np.stack(found, axis=1)
+        sets = self.folds.together(self.novelty.voters or self.references)
+        return measure.scores_by_set(sets, parts_of(h, self.folds.members), z)
 
     def calibration_novelty(self) -> Floats:
         """(n,): the novelty of the calibration rows against the references as they are now."""

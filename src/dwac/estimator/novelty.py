@@ -19,7 +19,7 @@ from dwac.estimator.folds import Folds
 from dwac.estimator.held_out import HeldOutRows
 from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
-from dwac.reference import Known, ReferenceSet, novelty
+from dwac.reference import Known, ReferenceSet, VoterSets, novelty, novelty_by_set
 
 Floats = NDArray[np.float64]
 
@@ -103,12 +103,23 @@ class Novelty:
         own: the rows vote themselves, and are compared with the others.
         """
         references = references if self.voters is None else self.voters
-        found = novelty(references, h, own=own, directions=self.directions)
+        embedded, apart = novelty(references, h, own=own, directions=self.directions), None
         if self.known is not None and self.usual is not None:
             apart = self.known.to(z.device).distance(z, references.voters.ids, own=own)
-            found = torch.maximum(EMBEDDED * self.usual[0].units(found), self.usual[1].units(apart.square()))
-        elif self.usual is not None:
-            found = EMBEDDED * self.usual[0].units(found)
+        return self._larger(embedded, apart)
+
+    def scores_by_set(self, sets: VoterSets, h: Tensor, z: Tensor) -> Floats:
+        """(n, F): `scores` of rows against each of F sets of voters, together; h (F, n, d), z (n, q)."""
+        embedded, apart = novelty_by_set(sets, h, directions=self.directions), None
+        if self.known is not None and self.usual is not None:
+            apart = self.known.to(z.device).distances(z, [voters.ids for voters in sets.sets])
+        return self._larger(embedded, apart)
+
+    def _larger(self, embedded: Tensor, apart: Tensor | None) -> Floats:
+        """The larger of novelty by embedding and, where it is measured, of the distance as rows are."""
+        found = embedded if self.usual is None else EMBEDDED * self.usual[0].units(embedded)
+        if apart is not None and self.usual is not None:
+            found = torch.maximum(found, self.usual[1].units(apart.square()))
         return np.asarray(found.cpu().numpy())
 
     def of_voters(self, references: ReferenceSet, places: NDArray[np.int64]) -> Floats:
