@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import binom
 
 from dwac.errors import InputError
-from dwac.monitoring.gauges import COLUMN, Categories, Numbers, VoterGroups, changes, column_gauge, compared
-from dwac.monitoring.record import Block, History, Latest
+from dwac.monitoring.gauges import COLUMN, Categories, NumberGauge, VoterGroups, changes, column_gauge, compared
+from dwac.monitoring.record import Latest, StreamBlock, StreamHistory
 from tests.chance import RARE
 from tests.named import named, refuses
 
@@ -26,15 +26,17 @@ def sentence(gauge: Any, values: Any) -> str:
 
 
 def test_a_moved_mean_is_named_with_what_it_was() -> None:
-    told = sentence(Numbers("age", COLUMN, AGES), AGES[:400] + 14)
+    told = sentence(NumberGauge("age", COLUMN, AGES), AGES[:400] + 14)
     assert named(told, "age", "mean", f"{(AGES[:400] + 14).mean():.4g}", f"{AGES.mean():.4g}")
 
 
 def test_gaps_truth_values_and_dates_have_their_own_words() -> None:
     some = np.where(np.arange(400) < 160, np.nan, AGES[:400])
-    assert named(sentence(Numbers("pay", COLUMN, AGES), some), "pay", "40 % missing", "0 %")
+    assert named(sentence(NumberGauge("pay", COLUMN, AGES), some), "pay", "40 % missing", "0 %")
     coins = (np.arange(1000) % 2).astype(float)
-    assert named(sentence(Numbers("member", COLUMN, coins, "boolean"), np.ones(300)), "member", "true", "100 %", "50 %")
+    assert named(
+        sentence(NumberGauge("member", COLUMN, coins, "boolean"), np.ones(300)), "member", "true", "100 %", "50 %"
+    )
     days = pd.Series(pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(1000) % 9, unit="D"))
     gauge = column_gauge(days, "since", "datetime")
     later = (days[:300] + pd.Timedelta(days=366)).astype("int64").to_numpy() / 10 ** {"s": 0, "ms": 3, "us": 6}.get(
@@ -45,7 +47,7 @@ def test_gaps_truth_values_and_dates_have_their_own_words() -> None:
 
 def test_a_shape_that_changes_around_the_same_mean_is_named_by_its_range() -> None:
     narrow = np.full(400, AGES.mean()) + RNG.normal(0, 1, 400)
-    assert "% above 3" in sentence(Numbers("age", COLUMN, AGES), narrow)
+    assert "% above 3" in sentence(NumberGauge("age", COLUMN, AGES), narrow)
 
 
 def test_categories_that_grow_or_are_new_are_named() -> None:
@@ -70,10 +72,10 @@ def test_a_group_of_voters_that_becomes_nearer_is_named_alone() -> None:
 
 @pytest.mark.parametrize("together", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_nothing_is_named_where_nothing_moved(together: int) -> None:
-    false, gauge = 0, Numbers("age", COLUMN, AGES)
+    false, gauge = 0, NumberGauge("age", COLUMN, AGES)
     rng = np.random.default_rng(1)
     for _ in range(500):
-        gauges = [Numbers("age", COLUMN, rng.normal(size=300)) for _ in range(together)]
+        gauges = [NumberGauge("age", COLUMN, rng.normal(size=300)) for _ in range(together)]
         false += bool(changes(gauges, [each.tally(rng.normal(size=300)) for each in gauges], 0.05))
     assert false <= binom.isf(RARE, 500, 0.05)  # 54
     assert changes([gauge], [gauge.empty()], 0.01) == []
@@ -89,12 +91,12 @@ def test_small_cells_are_counted_together() -> None:
 # What is remembered
 
 
-def block(first: int, rows: int) -> Block:
-    return Block(first, rows, 1, float(first), float(first + rows), 0.5, None, 0.0)
+def block(first: int, rows: int) -> StreamBlock:
+    return StreamBlock(first, rows, 1, float(first), float(first + rows), 0.5, None, 0.0)
 
 
 def test_the_history_stays_short_and_loses_no_row() -> None:
-    history = History()
+    history = StreamHistory()
     for row in range(0, 40_000, 4):
         history.add(block(row, 4))
     assert len(history.blocks) <= 201
@@ -104,11 +106,11 @@ def test_the_history_stays_short_and_loses_no_row() -> None:
     assert firsts == [0, *np.cumsum([each.rows for each in history.blocks])[:-1].tolist()]
     assert {each.typicality for each in history.blocks} == {0.5}
     assert {each.credibility for each in history.blocks} == {None}
-    assert History.of(history.to_dict()) == history
+    assert StreamHistory.of(history.to_dict()) == history
 
 
 def test_only_the_latest_rows_are_compared() -> None:
-    gauge = Numbers("age", COLUMN, AGES)
+    gauge = NumberGauge("age", COLUMN, AGES)
     latest = Latest([gauge])
     for first in range(0, 3000, 25):
         latest.add([gauge.tally(AGES[:25] + 50 if first < 2000 else AGES[first - 2000 : first - 1975])], first, 25)
@@ -125,5 +127,5 @@ def test_only_the_latest_rows_are_compared() -> None:
 
 
 def test_nothing_was_counted_at_the_start() -> None:
-    gauge = Numbers("age", COLUMN, AGES)
+    gauge = NumberGauge("age", COLUMN, AGES)
     assert Latest([gauge]).since(0)[0].n == 0

@@ -12,7 +12,7 @@ from dwac.encoders.tabular_networks import WideEnsemble, WideNetwork
 from dwac.errors import InputError, ShapeError
 from dwac.nn import Ensemble, WeightedAverage
 from dwac.nn.batches import embed
-from dwac.training.cross_fit import FOLDS, Run, cross_fit, fit_votes, folds_of, part_of, ridge_directions
+from dwac.training.cross_fit import FOLDS, CrossFitRun, cross_fit, fit_votes, folds_of, part_of, ridge_directions
 from tests.named import refuses
 
 Data = tuple[tuple[Tensor, Tensor], Tensor]
@@ -33,10 +33,10 @@ def new_model(members: int = 10, seed: int = 0, n_classes: int = 2) -> WeightedA
     return WeightedAverage(WideEnsemble(members, network), n_classes, 4)
 
 
-def started(model: WeightedAverage, x: tuple[Tensor, Tensor], y: Tensor, folds: Tensor) -> Run:
+def started(model: WeightedAverage, x: tuple[Tensor, Tensor], y: Tensor, folds: Tensor) -> CrossFitRun:
     model.embed(x)  # lazy layers take their shape
     torch.manual_seed(1)
-    run = Run(model, x, y, None, folds, 0, 20, 16)
+    run = CrossFitRun(model, x, y, None, folds, 0, 20, 16)
     run.prepare(1e-2, 0.0, True)
     return run
 

@@ -52,7 +52,7 @@ _ACCEPTED = "an array (n, H, W), (n, H, W, C) or (n, C, H, W), or a list of arra
 
 
 @dataclass(frozen=True)
-class Seen:
+class ImageFormat:
     """What `fit` learned; every later X is read accordingly."""
 
     layout: str  # the axes of one image: "HW", "HWC" or "CHW"
@@ -167,7 +167,7 @@ class ImageEncoder(Encoder):
             "trained_layers": check_layers(trained_layers),
             "local_files_only": _choice(local_files_only, "local_files_only", True, False),
         }
-        self._seen: Seen | None = None
+        self._seen: ImageFormat | None = None
         self._model: dict[str, Any] | None = None  # of a pretrained network: what its files say, and how it is trained
         self.recipe = _recipe(network, 0)
         self._restored = False
@@ -206,7 +206,7 @@ class ImageEncoder(Encoder):
         mean, std = _statistics(images)
         low, high = float(images.min()), float(images.max())
         width = self.settings["width"] or (32 if small else 64)
-        seen = Seen(layout, numbers, (channels, height, wide), mean, std, low, high, len(images), width)
+        seen = ImageFormat(layout, numbers, (channels, height, wide), mean, std, low, high, len(images), width)
         if model is not None:
             model["trained_layers"] = chosen_layers(self.settings["trained_layers"], len(images))
             model["features"] = image_pretrained.features_of(self._pretrained(model, seen, self._files), seen.shape)
@@ -215,7 +215,7 @@ class ImageEncoder(Encoder):
         return self
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> ImageFormat:
         """What fit learned; an error before fit."""
         if self._seen is None:
             raise InputError("the image encoder is not fitted; call fit(X) with training images first")
@@ -263,7 +263,7 @@ class ImageEncoder(Encoder):
         shared = self._pretrained(self._model, self.seen, self._new_files)
         return SharedBackbone(shared, [FeatureHead(self._model["features"]) for _ in range(size)], fixed=self._fixed)
 
-    def _pretrained(self, model: dict[str, Any], seen: Seen, files: Files | None) -> PretrainedImages:
+    def _pretrained(self, model: dict[str, Any], seen: ImageFormat, files: Files | None) -> PretrainedImages:
         low, high = (0.0, 255.0) if seen.bytes else (seen.low, seen.high)
         return PretrainedImages(model, low=low, high=high, files=files, **self._views)
 
@@ -326,7 +326,7 @@ class ImageEncoder(Encoder):
                 encoder.settings |= {name: config[name] for name in ("network", "trained_layers")}
             if seen is not None:
                 listed = {name: tuple(seen[name]) for name in ("shape", "mean", "std")}
-                encoder._seen = Seen(**{**seen, **listed})
+                encoder._seen = ImageFormat(**{**seen, **listed})
                 encoder.recipe = _recipe(config["network"], encoder.seen.rows, model)
         except (KeyError, TypeError) as error:
             raise InputError(f"not the config of an image encoder: {error}") from None
@@ -541,7 +541,7 @@ def _numbers(array: Array) -> str:
     return "uint8" if small and int(array.min()) >= 0 else "whole"
 
 
-def _match_numbers(array: Array, seen: Seen) -> None:
+def _match_numbers(array: Array, seen: ImageFormat) -> None:
     """Raise an error for another number type than in fit: 0 … 1 read as 0 … 255 would be wrong but look right."""
     came = _numbers(array)
     if (came == "float") != (seen.numbers == "float"):

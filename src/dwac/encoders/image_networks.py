@@ -154,7 +154,7 @@ def _conv(c_in: int, c_out: int, size: int = 3, stride: int = 1) -> nn.Conv2d:
     return nn.Conv2d(c_in, c_out, size, stride, padding=size // 2, bias=False)
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """relu(skip(x) + bn(conv(relu(bn(conv(x)))))), the basic block of a residual network; it starts as the skip."""
 
     def __init__(self, c_in: int, c_out: int, stride: int = 1) -> None:
@@ -186,13 +186,13 @@ def default(shape: Shape, width: int) -> nn.Sequential:
         _ChannelsLast(),
         nn.BatchNorm2d(width),
         nn.ReLU(),
-        Block(width, width),
+        ResidualBlock(width, width),
     ]
     c_in = width
     while side // 2 >= 4:
         side, c_out = side // 2, min(2 * c_in, 8 * width)
         # The pool comes before the norm, which then has a quarter of the values to normalise.
-        layers += [_conv(c_in, c_out), nn.MaxPool2d(2), nn.BatchNorm2d(c_out), nn.ReLU(), Block(c_out, c_out)]
+        layers += [_conv(c_in, c_out), nn.MaxPool2d(2), nn.BatchNorm2d(c_out), nn.ReLU(), ResidualBlock(c_out, c_out)]
         c_in = c_out
     return nn.Sequential(*layers, _Pool(), _FeatureNorm(c_in))
 
@@ -234,7 +234,7 @@ def resnet18(shape: Shape) -> nn.Sequential:
     for c_out in (64, 128, 256, 512):
         halve = c_out > 64 and -(-side // 2) >= 4
         side = -(-side // 2) if halve else side
-        layers += [Block(c_in, c_out, 2 if halve else 1), Block(c_out, c_out)]
+        layers += [ResidualBlock(c_in, c_out, 2 if halve else 1), ResidualBlock(c_out, c_out)]
         c_in = c_out
     return nn.Sequential(*layers, _Pool(), _FeatureNorm(c_in))
 

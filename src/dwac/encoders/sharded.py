@@ -17,7 +17,7 @@ from dwac.encoders.tabular import TabularEncoder, frame_of
 from dwac.encoders.text import TextEncoder
 from dwac.errors import InputError
 from dwac.nn.batches import Inputs
-from dwac.nn.shards import Member, Shards
+from dwac.nn.shards import Member, ShardedNetwork
 
 
 class Sharded(Encoder):
@@ -34,7 +34,7 @@ class Sharded(Encoder):
     def network(self) -> Any:
         """New members, in the sizes of those that were trained."""
         pairs = zip(self.parts, self.sizes, strict=True)
-        return Shards([Member(part.network(), nn.Linear(*size)) for part, size in pairs], shared=self.shared)
+        return ShardedNetwork([Member(part.network(), nn.Linear(*size)) for part, size in pairs], shared=self.shared)
 
     def config(self) -> dict[str, Any]:
         """That of the encoder, and of its parts."""
@@ -70,7 +70,7 @@ class ShardedText(Sharded, TextEncoder):
 
     def attention(self, network: nn.Module, X: Any) -> list[tuple[tuple[str, float], ...]] | None:
         """The words of each text, each with the members' mean attention to it; a member may read fewer words."""
-        members = cast(Shards, network).members
+        members = cast(ShardedNetwork, network).members
         found = [
             part.attention(cast(Member, member).network, X) or []
             for part, member in zip(self.parts, members, strict=True)

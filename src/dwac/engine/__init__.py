@@ -11,7 +11,7 @@ Most code should use `dwac.ReferenceSet`, which also checks its inputs: finite n
 expects checked tensors; use it directly to write another backend.
 """
 
-from dwac.engine.averages import Influence, WeightedMeans, influence, weighted_means, weighted_variances
+from dwac.engine.averages import RowInfluence, WeightedMeans, influence, weighted_means, weighted_variances
 from dwac.engine.backends import Backend, Sweep, sum_by_label
 from dwac.engine.choice import BACKENDS
 from dwac.engine.direct import smallest
@@ -32,9 +32,9 @@ __all__ = [
     "BACKENDS",
     "Backend",
     "Index",
-    "Influence",
     "Ordered",
     "QueryResult",
+    "RowInfluence",
     "Sweep",
     "WeightedMeans",
     "WeightedReferences",

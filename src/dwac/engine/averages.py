@@ -25,7 +25,7 @@ class WeightedMeans(NamedTuple):
     means: Tensor
 
 
-class Influence(NamedTuple):
+class RowInfluence(NamedTuple):
     """For n queries and T targets the k references whose removal moves the mean most, each field (n, T, k)."""
 
     rows: Tensor  # int64
@@ -47,14 +47,14 @@ def weighted_variances(voters: WeightedReferences, queries: Tensor, targets: Ten
 
 
 @torch.no_grad()
-def influence(voters: WeightedReferences, queries: Tensor, targets: Tensor, k: int) -> Influence:
+def influence(voters: WeightedReferences, queries: Tensor, targets: Tensor, k: int) -> RowInfluence:
     """The k references whose removal moves the weighted mean of each target (m, T) most, with the largest move first.
 
     With p the share of a reference, mean without it - mean = p (mean - y) / (1 - p). The mean of the others exists
     however small their votes are. If there are no others, the move is 0.
     """
     columns = answered(voters, queries, lambda votes: _influence(votes, targets, min(k, len(voters))))
-    return Influence(*columns[1:])
+    return RowInfluence(*columns[1:])
 
 
 class _Sums(NamedTuple):
@@ -113,14 +113,14 @@ def _influence(votes: LogVotes, targets: Tensor, k: int) -> tuple[Tensor, ...]:
     sums, heaviest = _summed(votes, targets), _heaviest(votes)
     without = _move_of_heaviest(votes, targets, sums, heaviest)
     nobody = sums.means[:, :0]
-    found = [Influence(nobody.long(), nobody, nobody)] * targets.shape[1]
+    found = [RowInfluence(nobody.long(), nobody, nobody)] * targets.shape[1]
     for rows in votes.tiles():
         shares = (votes.of(rows) - sums.top - sums.log_total).exp()  # the smallest may be 0
         by_others = (rows == heaviest[:, None]) & (shares > 0.5)
         odds = shares / (1 - shares)
         for column, y in enumerate(targets[rows].T):
             moves = torch.where(by_others, without[:, column, None], (sums.means[:, column, None] - y) * odds)
-            found[column] = _leading(found[column], Influence(rows.expand_as(shares), shares, moves), k)
+            found[column] = _leading(found[column], RowInfluence(rows.expand_as(shares), shares, moves), k)
     return sums.absolute(votes), *(torch.stack(field, dim=1) for field in zip(*found, strict=True))
 
 
@@ -141,8 +141,8 @@ def _move_of_heaviest(votes: LogVotes, targets: Tensor, sums: _Sums, heaviest: T
     return (others - targets[heaviest]) * sums.shares(votes.of(heaviest[:, None]))
 
 
-def _leading(known: Influence, more: Influence, k: int) -> Influence:
+def _leading(known: RowInfluence, more: RowInfluence, k: int) -> RowInfluence:
     """The k largest moves of both (n, ·), largest first; equal ones in the order of the references."""
     rows, shares, moves = (torch.cat([a, b], dim=1) for a, b in zip(known, more, strict=True))
     chosen = smallest(-moves.abs(), min(k, moves.shape[1]))
-    return Influence(*(field.gather(1, chosen) for field in (rows, shares, moves)))
+    return RowInfluence(*(field.gather(1, chosen) for field in (rows, shares, moves)))

@@ -29,7 +29,7 @@ TILE = {"cpu": 2**21, "cuda": 2**27}  # distances held at once
 _PART = 2**16  # points held in float64 at once
 
 
-class Points(Protocol):
+class EmbeddingRows(Protocol):
     """Embeddings (m, d): a tensor, or rows that are read from a file."""
 
     @property
@@ -94,7 +94,7 @@ def divide(embeddings: Tensor, labels: Tensor, n_classes: int, n_leaves: int) ->
 
 
 @torch.no_grad()
-def tree_of(embeddings: Points, labels: Tensor, leaves: Tensor) -> Tree:
+def tree_of(embeddings: EmbeddingRows, labels: Tensor, leaves: Tensor) -> Tree:
     """The tree above given leaves (m,), numbered 0 … L-1 without gaps; each must be within a class."""
     n_leaves = int(leaves.max()) + 1
     leaf_labels = torch.zeros(n_leaves, dtype=torch.int64, device=labels.device).scatter_(0, leaves, labels)
@@ -110,7 +110,7 @@ def tree_of(embeddings: Points, labels: Tensor, leaves: Tensor) -> Tree:
     return Tree(leaves.cpu().numpy(), of, np.concatenate(merges)[order])
 
 
-def central(embeddings: Points, codes: Tensor, n_groups: int, weights: Tensor | None = None) -> Tensor:
+def central(embeddings: EmbeddingRows, codes: Tensor, n_groups: int, weights: Tensor | None = None) -> Tensor:
     """(n_groups,): the row of each group's most central member: the one nearest to the mean of the group.
 
     Groups must not be empty. weights: (m,) how much each member counts in the mean. The first of equals is chosen.
@@ -188,7 +188,7 @@ def nearest_centres(points: Tensor, centres: Tensor) -> Tensor:
     return found
 
 
-def _means(points: Points, codes: Tensor, n_groups: int) -> Tensor:
+def _means(points: EmbeddingRows, codes: Tensor, n_groups: int) -> Tensor:
     """(n_groups, d) float64."""
     totals = torch.zeros(n_groups, points.shape[1], dtype=torch.float64, device=codes.device)
     for part, of in _in_parts(points, codes):
@@ -196,7 +196,7 @@ def _means(points: Points, codes: Tensor, n_groups: int) -> Tensor:
     return totals / torch.bincount(codes, minlength=n_groups)[:, None]
 
 
-def _in_parts(points: Points, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def _in_parts(points: EmbeddingRows, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Points in float64, so many at a time, and what goes with them: no copy of all is made."""
     for part, *rest in zip(points.split(_PART), *(other.split(_PART) for other in others), strict=True):
         yield part.double(), *rest

@@ -53,14 +53,14 @@ class Change:
 
 
 @dataclass
-class Tally:
+class CellCounts:
     """Values counted by cell, and a sum: of numbers, or of values that training did not have."""
 
     counts: Ints
     sum: float = 0.0
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.counts + other.counts, self.sum + other.sum)
+    def __add__(self, other: CellCounts) -> CellCounts:
+        return CellCounts(self.counts + other.counts, self.sum + other.sum)
 
     @property
     def n(self) -> int:
@@ -74,27 +74,27 @@ class Gauge(ABC):
 
     name: str
     kind: str
-    before: Tally = field(init=False)
+    before: CellCounts = field(init=False)
 
     @abstractmethod
-    def tally(self, values: Any) -> Tally:
+    def tally(self, values: Any) -> CellCounts:
         """Count values (n,)."""
 
     @abstractmethod
-    def sentence(self, now: Tally) -> str:
+    def sentence(self, now: CellCounts) -> str:
         """What is different."""
 
-    def changes(self, now: Tally) -> list[tuple[str, str, float, float]]:
+    def changes(self, now: CellCounts) -> list[tuple[str, str, float, float]]:
         """(name, sentence, p-value, divergence) of each comparison."""
         p, nats = compared(self.before.counts, now.counts)
         return [(self.name, self.sentence(now), p, nats)]
 
-    def empty(self) -> Tally:
+    def empty(self) -> CellCounts:
         """Nothing counted."""
-        return Tally(np.zeros_like(self.before.counts))
+        return CellCounts(np.zeros_like(self.before.counts))
 
 
-class Numbers(Gauge):
+class NumberGauge(Gauge):
     """Numbers, booleans or times (in seconds): tenths of the earlier ones are the cells; the last one is for gaps."""
 
     def __init__(self, name: str, kind: str, values: Floats, form: str = "numeric") -> None:
@@ -107,20 +107,20 @@ class Numbers(Gauge):
         self._offset = float(there.mean()) if len(there) else 0.0  # sums of what is far from 0 would lose digits
         self.before = self.tally(values)
 
-    def tally(self, values: Floats) -> Tally:
+    def tally(self, values: Floats) -> CellCounts:
         """Count values (n,), NaN where missing."""
         gaps = np.isnan(values)
         # Equal to a cut is below it: of booleans, false and true have cells of their own.
         cells = np.where(gaps, len(self._cuts) + 1, np.searchsorted(self._cuts, values, side="left"))
         counts = np.bincount(cells, minlength=len(self._cuts) + 2)
         there = np.clip(values[~gaps], -_HUGE, _HUGE)
-        return Tally(counts, float((there - self._offset).sum()))
+        return CellCounts(counts, float((there - self._offset).sum()))
 
-    def _mean(self, tally: Tally) -> float | None:
+    def _mean(self, tally: CellCounts) -> float | None:
         there = tally.n - int(tally.counts[-1])
         return None if there == 0 else self._offset + tally.sum / there
 
-    def sentence(self, now: Tally) -> str:
+    def sentence(self, now: CellCounts) -> str:
         """Gaps, the mean, or the range that became more or less frequent, whichever moved most."""
         (old, new), (was, mean) = ((t.counts[-1] / max(t.n, 1) for t in (self.before, now)),
                                    (self._mean(t) for t in (self.before, now)))  # fmt: skip
@@ -132,7 +132,7 @@ class Numbers(Gauge):
             return f"{self.name}: mean {self.written(mean)}, was {self.written(was)}"
         return self._cell_sentence(now)
 
-    def _cell_sentence(self, now: Tally) -> str:
+    def _cell_sentence(self, now: CellCounts) -> str:
         shares = [t.counts[:-1] / max(t.n, 1) for t in (self.before, now)]
         cell = int(np.abs(shares[1] - shares[0]).argmax())
         low, high = (self.written(self._cuts[i]) if 0 <= i < len(self._cuts) else None for i in (cell - 1, cell))
@@ -159,16 +159,16 @@ class Categories(Gauge):
         self._expected = float((counts == 1).sum()) / max(len(said), 1)
         self.before = self.tally(values)
 
-    def tally(self, values: Sequence[Any]) -> Tally:
+    def tally(self, values: Sequence[Any]) -> CellCounts:
         """Count values (n,), None or NaN where missing."""
         said = categories(values)
         cells = pd.Index(self._names).get_indexer(pd.Index(said))
         cells = np.where(cells < 0, len(self._names), cells)
         cells[said.isna().to_numpy()] = len(self._names) + 1
         new = int((said.notna() & ~said.isin(self._known)).sum())
-        return Tally(np.bincount(cells, minlength=len(self._names) + 2), float(new))
+        return CellCounts(np.bincount(cells, minlength=len(self._names) + 2), float(new))
 
-    def sentence(self, now: Tally) -> str:
+    def sentence(self, now: CellCounts) -> str:
         """Values never seen, or the one that became more or less frequent."""
         new = now.sum / max(now.n, 1)
         if new > max(_NEW, _MUCH * self._expected):
@@ -188,15 +188,15 @@ class VoterGroups(Gauge):
         self._names = list(names)
         self.before = self.tally(groups)
 
-    def tally(self, values: Ints) -> Tally:
+    def tally(self, values: Ints) -> CellCounts:
         """Count the groups (n,) of rows."""
-        return Tally(np.bincount(values, minlength=len(self._names)))
+        return CellCounts(np.bincount(values, minlength=len(self._names)))
 
-    def sentence(self, now: Tally) -> str:
+    def sentence(self, now: CellCounts) -> str:
         """Not asked: every group has its own."""
         raise NotImplementedError
 
-    def changes(self, now: Tally) -> list[tuple[str, str, float, float]]:
+    def changes(self, now: CellCounts) -> list[tuple[str, str, float, float]]:
         """One for each group."""
         found = []
         for group, name in enumerate(self._names):
@@ -211,7 +211,7 @@ def column_gauge(series: pd.Series[Any], name: Any, kind: str, known: Sequence[A
     """The gauge of a column of a table."""
     if kind == "categorical":
         return Categories(str(name), COLUMN, series.tolist(), known)
-    return Numbers(str(name), COLUMN, column_numbers(series, name, kind), kind)
+    return NumberGauge(str(name), COLUMN, column_numbers(series, name, kind), kind)
 
 
 def column_numbers(series: pd.Series[Any], name: Any, kind: str) -> Floats:
@@ -257,7 +257,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def changes(gauges: Sequence[Gauge], now: Sequence[Tally], level: float) -> list[Change]:
+def changes(gauges: Sequence[Gauge], now: Sequence[CellCounts], level: float) -> list[Change]:
     """What moved, most first: comparisons whose corrected p-value is at most `level`."""
     if not 0 < level < 1:
         raise InputError(f"level must be between 0 and 1; got {level!r}")

@@ -22,8 +22,8 @@ from dwac.estimator.readable import Partial
 from dwac.monitoring.gauges import Change, changes
 from dwac.monitoring.martingale import Bets
 from dwac.monitoring.players import Players, Watched
-from dwac.monitoring.record import Block, History, Latest
-from dwac.monitoring.sources import Seen, Sources, columns_of
+from dwac.monitoring.record import Latest, StreamBlock, StreamHistory
+from dwac.monitoring.sources import Sources, WatchedValues, columns_of
 from dwac.monitoring.state import FORMAT, Alarm, Detector, State
 from dwac.storage.files import read_file, replace_file
 
@@ -88,7 +88,7 @@ class Monitor:
         self._lock = threading.RLock()
         self._alarm: Alarm | None = None
         self._peaks: Floats = np.zeros(0)
-        self._waiting: list[Seen] = []  # rows that gauges have yet to count
+        self._waiting: list[WatchedValues] = []  # rows that gauges have yet to count
         self._version, self._fingerprint = watching.version_of(clf), watching.fingerprint(clf)
         self._sources = Sources(clf, ignore, self.random_state, self.private)
         self._players = Players(self._sources.watched, self.random_state)
@@ -140,7 +140,7 @@ class Monitor:
                 self._remember(unreadable, predicted, part, now)
             return self.state
 
-    def _counted(self, seen: Seen, n: int) -> list[Any] | None:
+    def _counted(self, seen: WatchedValues, n: int) -> list[Any] | None:
         """What gauges count of n rows; None if the rows are few, and wait for others to be counted with.
 
         The nearest voters of 50 rows are found about as fast as those of one.
@@ -194,7 +194,7 @@ class Monitor:
         )
         self._unreadable += bad
         evidence = float(self._evidence().max() / np.log(10))
-        self._history.add(Block(self._bets.rows - n, n, bad, now, now, typicality, credibility, evidence))
+        self._history.add(StreamBlock(self._bets.rows - n, n, bad, now, now, typicality, credibility, evidence))
 
     # What is known
 
@@ -260,7 +260,7 @@ class Monitor:
             self._peaks = np.full(len(self._players), -np.inf)
             self._alarm = None
             self._unreadable = 0
-            self._history, self._latest = History(), Latest(self._sources.gauges)
+            self._history, self._latest = StreamHistory(), Latest(self._sources.gauges)
             self._waiting, self._waits_from = [], 0
 
     # Files
@@ -311,7 +311,7 @@ class Monitor:
     def _restore(self, state: dict[str, Any]) -> None:
         self._bets.restore(state["bets"])
         self._latest.restore(state["latest"])
-        self._history = History.of(state["history"])
+        self._history = StreamHistory.of(state["history"])
         self._peaks = np.array([-np.inf if peak is None else peak for peak in state["peaks"]], dtype=np.float64)
         self._unreadable = int(state["unreadable"])
         self._alarm = None if state["alarm"] is None else Alarm.of(state["alarm"])

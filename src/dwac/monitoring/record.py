@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from dwac.monitoring.gauges import Gauge, Tally
+from dwac.monitoring.gauges import CellCounts, Gauge
 
 LATEST, _PART = 1000, 50  # the latest rows; of one part of them
 _BLOCK, _BLOCKS = 50, 200  # rows of the first blocks; the most blocks
 
 
 @dataclass
-class Block:
+class StreamBlock:
     """Consecutive rows: how many, when, and their means. A mean is None if it was not measured."""
 
     first: int  # the number of its first row, from 0
@@ -31,27 +31,27 @@ class Block:
     credibility: float | None
     evidence: float  # log10, at its end
 
-    def joined(self, other: Block) -> Block:
+    def joined(self, other: StreamBlock) -> StreamBlock:
         """This block and the next as one."""
         means = {name: _mean(self, other, name) for name in ("typicality", "credibility")}
         rows, bad = self.rows + other.rows, self.unreadable + other.unreadable
-        return Block(self.first, rows, bad, self.began, other.ended, **means, evidence=other.evidence)
+        return StreamBlock(self.first, rows, bad, self.began, other.ended, **means, evidence=other.evidence)
 
 
-def _mean(one: Block, other: Block, name: str) -> float | None:
+def _mean(one: StreamBlock, other: StreamBlock, name: str) -> float | None:
     known = [(b.rows, getattr(b, name)) for b in (one, other) if getattr(b, name) is not None]
     rows = sum(n for n, _ in known)
     return sum(n * value for n, value in known) / rows if rows else None
 
 
 @dataclass
-class History:
+class StreamHistory:
     """The stream as blocks, oldest first, at most 200 of them: all as long as possible, and the last still filling."""
 
     size: int = _BLOCK
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[StreamBlock] = field(default_factory=list)
 
-    def add(self, block: Block) -> None:
+    def add(self, block: StreamBlock) -> None:
         """Add rows that came together; they may complete the last block or begin a new one."""
         if self.blocks and self.blocks[-1].rows < self.size:
             self.blocks[-1] = self.blocks[-1].joined(block)
@@ -67,9 +67,9 @@ class History:
         return {"size": self.size, "blocks": [asdict(block) for block in self.blocks]}
 
     @classmethod
-    def of(cls, state: dict[str, Any]) -> History:
+    def of(cls, state: dict[str, Any]) -> StreamHistory:
         """From `to_dict`."""
-        return cls(int(state["size"]), [Block(**block) for block in state["blocks"]])
+        return cls(int(state["size"]), [StreamBlock(**block) for block in state["blocks"]])
 
 
 class Latest:
@@ -77,9 +77,9 @@ class Latest:
 
     def __init__(self, gauges: Sequence[Gauge]) -> None:
         self._gauges = list(gauges)
-        self._parts: list[tuple[int, int, list[Tally]]] = []  # (first row, rows, tallies)
+        self._parts: list[tuple[int, int, list[CellCounts]]] = []  # (first row, rows, tallies)
 
-    def add(self, tallies: Sequence[Tally], first: int, rows: int) -> None:
+    def add(self, tallies: Sequence[CellCounts], first: int, rows: int) -> None:
         """Count more rows, of which the first has this number."""
         if self._parts and self._parts[-1][1] < _PART:
             start, n, there = self._parts.pop()
@@ -88,7 +88,7 @@ class Latest:
         while sum(n for _, n, _ in self._parts[1:]) >= LATEST:
             del self._parts[0]
 
-    def since(self, row: int) -> list[Tally]:
+    def since(self, row: int) -> list[CellCounts]:
         """By gauge, the counts of the latest rows from about this one on; of the last part at least."""
         found = [gauge.empty() for gauge in self._gauges]
         for place, (first, _, tallies) in enumerate(self._parts):
@@ -104,7 +104,7 @@ class Latest:
         """Go on where `to_dict` was called."""
         shapes, found = [gauge.empty().counts.shape for gauge in self._gauges], []
         for first, n, tallies in parts:
-            read = [Tally(np.asarray(counts, dtype=np.int64), float(total)) for counts, total in tallies]
+            read = [CellCounts(np.asarray(counts, dtype=np.int64), float(total)) for counts, total in tallies]
             if [tally.counts.shape for tally in read] != shapes:
                 raise ValueError("other columns or groups were counted")
             found.append((int(first), int(n), read))

@@ -23,7 +23,7 @@ from dwac.estimator import watching
 from dwac.estimator.observed import Observed
 from dwac.explain import privacy
 from dwac.monitoring import gauges as measures
-from dwac.monitoring.gauges import Categories, Gauge, Numbers, Tally, VoterGroups
+from dwac.monitoring.gauges import Categories, CellCounts, Gauge, NumberGauge, VoterGroups
 from dwac.monitoring.martingale import PRIVATE_SHARES, SHARES
 from dwac.monitoring.players import COLUMN, MODEL, Watched, hashed, numbered
 from dwac.tasks import CLASSES
@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 _TRAINING_ROWS = 2000  # that columns are compared with, drawn at random
 
 
-class Seen(NamedTuple):
+class WatchedValues(NamedTuple):
     """What gauges count of rows that could be read: the values of each watched column, the votes and h."""
 
     columns: list[Any]
@@ -140,7 +140,7 @@ class Sources:
     def _prediction_gauge(self, predicted: Floats) -> Gauge:
         if self.clf.target_.kind == CLASSES:
             return Categories("predictions", measures.PREDICTION, self._labels(predicted), self._labels(None))
-        return Numbers("predictions", measures.PREDICTION, predicted)
+        return NumberGauge("predictions", measures.PREDICTION, predicted)
 
     def _labels(self, codes: Floats | None) -> list[Any]:
         names = self.clf.target_.names
@@ -181,7 +181,7 @@ class Sources:
             found.append(values)
         return found
 
-    def seen(self, observed: Observed, frame: pd.DataFrame | None) -> Seen:
+    def seen(self, observed: Observed, frame: pd.DataFrame | None) -> WatchedValues:
         """What there is to count of the rows that could be read; `values` finds the rest, for many rows at once."""
         columns: list[Any] = []
         for column in self._columns:
@@ -189,9 +189,9 @@ class Sources:
                 break
             series, numeric = frame[column.name], column.kind != "categorical"
             columns.append(measures.column_numbers(series, column.name, column.kind) if numeric else series.tolist())
-        return Seen(columns, observed.votes[observed.readable], observed.h)
+        return WatchedValues(columns, observed.votes[observed.readable], observed.h)
 
-    def values(self, seen: Sequence[Seen]) -> list[Any]:
+    def values(self, seen: Sequence[WatchedValues]) -> list[Any]:
         """For each gauge, what it counts of these rows."""
         seen = [each for each in seen if len(each.votes)]
         if not seen:
@@ -208,7 +208,7 @@ class Sources:
             values.append(watching.nearest_groups(self.clf, torch.cat([each.h for each in seen])))
         return values
 
-    def tallies(self, values: list[Any], part: slice) -> list[Tally]:
+    def tallies(self, values: list[Any], part: slice) -> list[CellCounts]:
         """The counts of some of these rows."""
         if part.start == part.stop:
             return [gauge.empty() for gauge in self.gauges]

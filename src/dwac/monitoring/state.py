@@ -10,7 +10,7 @@ from typing import Any
 from dwac.drawing.records import plain
 from dwac.explain import privacy
 from dwac.monitoring.gauges import Change
-from dwac.monitoring.record import Block
+from dwac.monitoring.record import StreamBlock
 
 FORMAT = 1  # of saved states
 _NAMED = 5  # changes that are named in a text
@@ -70,7 +70,7 @@ class State:
     log_evidence: float
     log_peak: float  # the highest that it ever was
     detectors: tuple[Detector, ...]
-    history: tuple[Block, ...]
+    history: tuple[StreamBlock, ...]
     notes: tuple[str, ...] = ()
     private: bool = False
 
@@ -166,7 +166,7 @@ def merged(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _mean(blocks: Sequence[Block], name: str) -> float | None:
+def _mean(blocks: Sequence[StreamBlock], name: str) -> float | None:
     known = [(block.rows, getattr(block, name)) for block in blocks if getattr(block, name) is not None]
     rows = sum(n for n, _ in known)
     return float(sum(n * value for n, value in known) / rows) if rows else None

@@ -1,9 +1,9 @@
 """Networks that know nothing of one another: each has its own inputs, embedding and training, and they vote together.
 
-model = WeightedAverage(Shards(members), n_classes=10, embedding_size=size)
+model = WeightedAverage(ShardedNetwork(members), n_classes=10, embedding_size=size)
 
-An `Ensemble` trains its networks side by side, on the same rows. The members of `Shards` were each trained alone, on a
-part of the rows: replacing one leaves the others as they are, bit for bit.
+An `Ensemble` trains its networks side by side, on the same rows. The members of `ShardedNetwork` were each trained
+alone on a part of the rows: replacing one leaves the others as they are, bit for bit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Member(nn.Module):
             return cast(Tensor, self.embedding(features.to(self.embedding.weight.dtype)))
 
 
-class Shards(nn.Module):
+class ShardedNetwork(nn.Module):
     """h = [h_1, …, h_S] / √S of S members: (n, d_1 + … + d_S), so that ‖h - h_i‖² is the mean over the members.
 
     Its inputs are those of the first member, then of the second, and so on; or, if shared, the same for all. What rows

@@ -1,7 +1,7 @@
 """ReferenceSet: the training examples that vote, with their labels and ids, editable without retraining."""
 
 from dwac.reference.blocks import Block, MeanPart, Part, TailPart, VariancePart, VotePart, merge
-from dwac.reference.distribution import Influential, VoteDistribution
+from dwac.reference.distribution import InfluentialVoters, VoteDistribution
 from dwac.reference.files import ReferenceWriter, in_memory, mapped_set, open_references
 from dwac.reference.groups import Groups, GroupTargets
 from dwac.reference.novelty import Known, novelty, novelty_by_set
@@ -21,7 +21,7 @@ __all__ = [
     "Block",
     "GroupTargets",
     "Groups",
-    "Influential",
+    "InfluentialVoters",
     "Known",
     "MeanPart",
     "Neighbors",

@@ -19,7 +19,7 @@ from dwac.reference.voters import Voters
 _HALF = math.log(0.5)
 
 
-class Influential(NamedTuple):
+class InfluentialVoters(NamedTuple):
     """For n queries and T targets the k voters whose removal moves the mean most; every field is (n, T, k)."""
 
     ids: NDArray[Any]
@@ -228,7 +228,7 @@ class VoteDistribution:
         ]
         return self._like(torch.stack(found, dim=1))
 
-    def influence(self, k: int) -> Influential:
+    def influence(self, k: int) -> InfluentialVoters:
         """The k voters whose removal would move the mean of each target most, exactly, largest first.
 
         Without a voter of share p the mean moves by p (mean - y) / (1 - p). Whoever has all votes but for rounding
@@ -239,7 +239,7 @@ class VoteDistribution:
         rows, shares, moves = engine.influence(self._voters.weighted_references, self._queries, self._targets, k)
         targets = torch.stack([y[of] for y, of in zip(self._targets.T, rows.unbind(1), strict=True)], dim=1)
         ids = self._voters.ids_at(rows.cpu().numpy())
-        return Influential(ids, *(field.cpu().numpy() for field in (targets, shares, moves)))
+        return InfluentialVoters(ids, *(field.cpu().numpy() for field in (targets, shares, moves)))
 
     # Types
 

@@ -132,7 +132,7 @@ def cross_fit(
     with torch.no_grad():
         model.embed(tuple(part[:2] for part in inputs))  # lazy layers take their shape
     steps = steps or max(60, min(200, n // 15))
-    run = Run(model, inputs, y, weights, folds, seed, steps, batch_size or (128 if n < 2000 else 256))
+    run = CrossFitRun(model, inputs, y, weights, folds, seed, steps, batch_size or (128 if n < 2000 else 256))
     run.prepare(learning_rate, weight_decay, linear_start)
     rows: list[dict[str, Any]] = []
     ended = "finished"
@@ -159,7 +159,7 @@ def cross_fit(
     return history
 
 
-class Run:
+class CrossFitRun:
     """The training steps."""
 
     def __init__(
@@ -269,7 +269,7 @@ def ridge_directions(x: Tensor, wanted: Tensor, size: int) -> Tensor:
     return found
 
 
-class Votes(NamedTuple):
+class ViewVotes(NamedTuple):
     """How the distances of the views become votes: w = k(Σ_v scale_v d_v²) + base."""
 
     scales: tuple[float, ...]
@@ -286,7 +286,7 @@ def fit_votes(
     class_weights: Sequence[float] | None = None,
     *,
     base_votes: bool = True,
-) -> Votes:
+) -> ViewVotes:
     """Choose the scale of each view and the base vote by out-of-fold votes, and scale the embeddings so.
 
     A view that does not help gets the scale 0. The base vote is what every example has at any distance: where nobody
@@ -298,14 +298,14 @@ def fit_votes(
     several = torch.bincount(y, minlength=model.n_classes)[y] > 1  # otherwise nobody could vote for the label
     asked = torch.nonzero(several)[:, 0] if model.averaged is None else torch.arange(len(y), device=y.device)
     if len(asked) == 0:
-        return Votes((1.0,) * VIEWS, 0.0, 0.0)
+        return ViewVotes((1.0,) * VIEWS, 0.0, 0.0)
     asked = asked[sample(y[asked], _QUERIES, torch.Generator().manual_seed(0)).to(asked.device)]
     asked = asked[torch.argsort(folds[asked], stable=True)]
     parts = [_distances(h[:, view * FOLDS : (view + 1) * FOLDS], folds, asked) for view in range(VIEWS)]
     judge = _Judge(model, parts, y, folds, asked, class_weights, _BASES if base_votes else _BASES[:1])
     usual = [float(part[part.isfinite()].median().clamp_min(1e-9)) for part in parts]
 
-    def doubt(votes: Votes) -> float:
+    def doubt(votes: ViewVotes) -> float:
         """The loss, and what a few rows must not decide against: a usual scale, and both views."""
         parts = [scale * part for scale, part in zip(votes.scales, usual, strict=True)]
         unusual = (math.log(sum(parts)) - _USUAL) ** 2 / 2 + ((parts[0] - parts[1]) / sum(parts)) ** 2
@@ -329,13 +329,13 @@ def fit_votes(
     return best
 
 
-def _agreed(votes: Votes) -> Votes:
+def _agreed(votes: ViewVotes) -> ViewVotes:
     """Those of the first process, where several train together."""
     ranks = shared()
     if ranks is None:
         return votes
     *scales, base, loss = ranks.agreed([*votes.scales, votes.base, votes.loss])
-    return Votes(tuple(scales), base, loss)
+    return ViewVotes(tuple(scales), base, loss)
 
 
 class _Judge:
@@ -360,14 +360,14 @@ class _Judge:
         self.factors = factors.log()
         self.weights = factors[self.y] / factors[self.y].mean()  # otherwise the loss would undo those of the votes
 
-    def __call__(self, scales: tuple[float, ...]) -> Votes:
+    def __call__(self, scales: tuple[float, ...]) -> ViewVotes:
         squared = sum(scale * part for scale, part in zip(scales, self.parts, strict=True) if scale)
         log_w = self.kernel.log_weights(torch.as_tensor(squared)).masked_fill(self.silent, -torch.inf)
         most = log_w.amax(dim=1, keepdim=True)
         sums = ((log_w - most).exp() @ self.own).log() + most
         losses = self._losses(sums)
         best = int(losses.argmin())
-        return Votes(scales, self.bases[best], float(losses[best]))
+        return ViewVotes(scales, self.bases[best], float(losses[best]))
 
     def _losses(self, sums: Tensor) -> Tensor:
         """(B,): the loss with each base vote."""

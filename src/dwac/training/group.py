@@ -27,7 +27,7 @@ from dwac.nn.ranks import Ranks, joined
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-class Place(NamedTuple):
+class ProcessRank(NamedTuple):
     """Which of how many processes this is."""
 
     rank: int
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
 
 @contextmanager
-def processes(*, timeout: timedelta | None = None) -> Iterator[Place]:
+def processes(*, timeout: timedelta | None = None) -> Iterator[ProcessRank]:
     """Join the processes that the environment describes; inside, `fit` and `train` share their work.
 
     Every process must make the same calls with the same rows. Only rank 0 shows progress and writes checkpoints. Each
@@ -56,7 +56,7 @@ def processes(*, timeout: timedelta | None = None) -> Iterator[Place]:
         return
     given = [name for name in _NEEDED if os.environ.get(name)]
     if not given or (len(given) == len(_NEEDED) and os.environ["WORLD_SIZE"] == "1"):
-        yield Place(0, 1)
+        yield ProcessRank(0, 1)
         return
     if len(given) < len(_NEEDED):
         missing = next(name for name in _NEEDED if name not in given)
@@ -74,9 +74,9 @@ def processes(*, timeout: timedelta | None = None) -> Iterator[Place]:
             dist.destroy_process_group()
 
 
-def _inside(ranks: Ranks) -> Iterator[Place]:
+def _inside(ranks: Ranks) -> Iterator[ProcessRank]:
     with joined(ranks):
-        yield Place(ranks.rank, ranks.size)
+        yield ProcessRank(ranks.rank, ranks.size)
 
 
 def _join(timeout: timedelta | None) -> Ranks:

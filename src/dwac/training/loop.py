@@ -21,7 +21,7 @@ from dwac.nn.batches import Inputs, inputs_of, on
 from dwac.nn.heads import Model, WeightedAverage, evaluating
 from dwac.nn.ranks import sharing
 from dwac.training.rescale import fit_balance, fit_look_alikes, fit_raw_features, fit_scale, vote_factors
-from dwac.training.run import Run, tables_of
+from dwac.training.run import TrainingRun, tables_of
 from dwac.training.settings import Settings, check_data, check_weights
 from dwac.training.shared_run import SharedRun
 
@@ -122,7 +122,7 @@ def train(
         model.raw_feature_weight = 0.0  # of an earlier training
     factors = vote_factors(model, class_weights)
     with sharing() as ranks:
-        new: Callable[..., Run] = Run if ranks is None else partial(SharedRun, ranks=ranks)
+        new: Callable[..., TrainingRun] = TrainingRun if ranks is None else partial(SharedRun, ranks=ranks)
         run = new(model, inputs, y, weights, factors, augment, rescale, held_out, chosen, block_rows)
         try:
             _train(run, checkpoint, on_epoch, on_batch)
@@ -148,7 +148,7 @@ def train(
 
 
 def _train(
-    run: Run,
+    run: TrainingRun,
     checkpoint: str | Path | None,
     on_epoch: Callable[[dict[str, Any]], None] | None,
     on_batch: Callable[[int, int], None] | None,
@@ -170,7 +170,7 @@ def _train(
     run.restore_best()
 
 
-def _kept(run: Run, checkpoint: str | Path | None) -> str:
+def _kept(run: TrainingRun, checkpoint: str | Path | None) -> str:
     """What is left of a training that ended too early, and how to go on."""
     if checkpoint is None:
         return "nothing of the training is kept; give checkpoint=… to be able to resume it"

@@ -14,7 +14,7 @@ from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, on
 from dwac.nn.ranks import over_ranks
 from dwac.nn.shared_backbone import SharedBackbone
 from dwac.training.order import even_size
-from dwac.training.validation import FINE_SCALES, HeldOut, Judged, judge_votes, sample
+from dwac.training.validation import FINE_SCALES, Candidates, HeldOut, judge_votes, sample
 
 _WEIGHTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 _FACTORS = (0.15, 0.22, 0.33, 0.5, 0.7, 1.0, 1.4)
@@ -33,7 +33,7 @@ def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Seq
     """Multiply a model's embeddings by the factor that makes -log P(y) of held-out data lowest; the factor.
 
     In training a batch of examples votes, in prediction all of them; this adjusts the probabilities to that. The factor
-    is 1 unless another one is better out of sample (`Judged.choose`), so a few examples cannot decide it. On a CPU at
+    is 1 unless another one is better out of sample (`choose`), so a few examples cannot decide it. On a CPU at
     most about 1,000 examples are used, and about 8,192 references vote on them; on a GPU up to 5,000, and all
     references vote: of half a million the nearest are nearer than those of a sample, and a narrower kernel is better.
     The factor becomes part of the embedding layer, so weights, shares and explanations still add up. For a softmax it
@@ -60,7 +60,7 @@ def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Seq
 def fit_balance(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Sequence[float] | None = None) -> float:
     """How much the networks beside a pretrained one count: the share of ‖h - h_i‖² that suits held-out data best.
 
-    Both kinds count the same unless another share is better out of sample (`Judged.choose`). For a softmax, the share
+    Both kinds count the same unless another share is better out of sample (`choose`). For a softmax, the share
     of the logits.
     """
     backbone = model.backbone
@@ -79,7 +79,7 @@ def fit_balance(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: S
         parts = torch.tensor([1 - share, share], device=model.device) * len(backbone) / kinds
         return (parts.sqrt() if isinstance(model, WeightedAverage) else parts).repeat_interleave(kinds)
 
-    def judge(share: float) -> Judged:
+    def judge(share: float) -> Candidates:
         weights = vote_factors(model, class_weights)
         if isinstance(model, WeightedAverage):
             assert heard is not None
@@ -92,7 +92,7 @@ def fit_balance(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: S
             return HeldOut(model, again, y, None, weights).judge(_SCALES)
 
     tried = [(share, scale) for share in _SHARES for scale in _SCALES]
-    judged = Judged(*(torch.cat(part) for part in zip(*map(judge, _SHARES), strict=True)))
+    judged = Candidates(*(torch.cat(part) for part in zip(*map(judge, _SHARES), strict=True)))
     share = tried[judged.choose(tried.index((0.5, 1.0)), [0.0] * len(tried))][0]
     model.scale_members(factors(share))
     return share
@@ -119,7 +119,7 @@ def fit_raw_features(
     """Add raw features z to the embedding, [h, λ z], if that lowers -log P(y) of held-out data; returns λ.
 
     A network discards whatever does not separate its classes, so it cannot see that a row is unlike any other. With λ,
-    voters are near in z too. λ and a factor for both are chosen together, out of sample (`Judged.choose`), on at most
+    voters are near in z too. λ and a factor for both are chosen together, out of sample (`choose`), on at most
     about 1,000 examples. All references vote, because the nearest are nearer the more there are. x: the training data,
     in the order of the references.
     """
@@ -138,14 +138,14 @@ def fit_raw_features(
     def joined(weight: float) -> list[Tensor]:
         return [torch.cat([a, weight * b], dim=1) for a, b in zip(h, z, strict=True)]
 
-    def judge(weight: float, factors: Sequence[float]) -> Judged:
+    def judge(weight: float, factors: Sequence[float]) -> Candidates:
         voters, queries = joined(weight)
         held_out = HeldOut(model, queries, y, (voters, references.labels), vote_factors(model, class_weights))
         return held_out.judge(factors)
 
     tried = [(1.0, 0.0), *((factor, weight) for weight in _WEIGHTS for factor in _FACTORS)]
     parts = [judge(0.0, (1.0,)), *(judge(weight, _FACTORS) for weight in _WEIGHTS)]
-    judged = Judged(*(torch.cat(part) for part in zip(*parts, strict=True)))
+    judged = Candidates(*(torch.cat(part) for part in zip(*parts, strict=True)))
     factor, weight = tried[judged.choose(0, [0.0] * len(tried))]
     if weight:
         model.scale_embeddings(factor)
@@ -161,7 +161,7 @@ def fit_look_alikes(
     """Give near voters a louder voice, w = k(d) + b k(s d), if that lowers -log P(y) of held-out data; returns (s, b).
 
     A network that gathers each class in a small cloud lets everyone in it vote alike; near neighbours may still know
-    more. s and b are chosen together, out of sample (`Judged.choose`), on at most about 2,000 examples; b in units of
+    more. s and b are chosen together, out of sample (`choose`), on at most about 2,000 examples; b in units of
     the weight at which both kernels have the same votes on an average example.
     """
     if not isinstance(model, WeightedAverage):
@@ -182,7 +182,7 @@ def fit_look_alikes(
             votes = torch.logaddexp(wide, narrow + equal + math.log(part)) + factors
             tried.append((factor, part * math.exp(equal)))
             judged.append(judge_votes(torch.softmax(votes, dim=1), y, model.averaged))
-    chosen = tried[Judged(*torch.stack(judged, dim=1)).choose(0, [0.0] * len(tried))]
+    chosen = tried[Candidates(*torch.stack(judged, dim=1)).choose(0, [0.0] * len(tried))]
     if chosen is not None:
         model.references = references.replaced(look_alikes=chosen)
     return chosen

@@ -20,7 +20,7 @@ from dwac.training import checkpoint as checkpoints
 from dwac.training.optimizer import AdamW
 from dwac.training.order import even_size, n_batches, read, windows
 from dwac.training.settings import Settings, checksum
-from dwac.training.step import GraphStep, Step, one_cycle
+from dwac.training.step import GraphStep, TrainingStep, one_cycle
 from dwac.training.validation import SCALES, HeldOut, Sampler
 
 _VOTERS = {"cpu": 2048, "cuda": 4096}  # how many vote on validation data during training; afterwards all do
@@ -28,7 +28,7 @@ _FEW = 512  # validation examples that choose the scale during training
 
 
 @dataclass
-class Run:
+class TrainingRun:
     """The state of a training: everything that changes from step to step, so that it can be saved and resumed."""
 
     model: Model
@@ -67,7 +67,7 @@ class Run:
         )
         self.steps = settings.epochs * -(-len(self.y) // settings.batch_size)
         self.steps_done = 0
-        self.step = Step(self.model, self.optimizer, settings.mixed_precision)
+        self.step = TrainingStep(self.model, self.optimizer, settings.mixed_precision)
         if graph and self.replayed:
             self.step = GraphStep(self.model, self.optimizer, settings.mixed_precision, settings.batch_size)
 

@@ -25,7 +25,7 @@ from dwac.nn.heads import WeightedAverage
 from dwac.nn.norms import SharedNorms
 from dwac.nn.ranks import Ranks, alone
 from dwac.reference import ReferenceSet
-from dwac.training.run import Run, state_of
+from dwac.training.run import TrainingRun, state_of
 from dwac.training.settings import checksum
 from dwac.training.step import SharedStep, one_cycle
 
@@ -33,8 +33,8 @@ _ASKED = 16  # steps on a GPU after which it is asked whether anybody pressed Ct
 
 
 @dataclass
-class SharedRun(Run):
-    """A `Run` of every rank; rank 0 alone calls back and writes checkpoints."""
+class SharedRun(TrainingRun):
+    """A `TrainingRun` of every rank; rank 0 alone calls back and writes checkpoints."""
 
     ranks: Ranks = None  # type: ignore[assignment]
     replayed = False  # a CUDA graph cannot wait for other processes

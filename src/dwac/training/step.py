@@ -24,7 +24,7 @@ def one_cycle(progress: float) -> float:
     return (1 + math.cos(math.pi * (progress - 0.1) / 0.9)) / 2
 
 
-class Step:
+class TrainingStep:
     """One step of the optimiser on one batch; returns the loss of the batch, on the device."""
 
     def __init__(self, model: Model, optimizer: torch.optim.Optimizer, mixed_precision: bool) -> None:
@@ -40,7 +40,7 @@ class Step:
         return loss.detach()
 
 
-class SharedStep(Step):
+class SharedStep(TrainingStep):
     """The same on a batch that several processes share: x, y and weights are this rank's part of it.
 
     Every rank takes the step of the whole batch. The gradients of all parameters travel at once, and with them the loss
@@ -82,7 +82,7 @@ def _total(grads: list[Tensor], facts: Tensor, ranks: Ranks) -> Tensor:
     return facts
 
 
-class GraphStep(Step):
+class GraphStep(TrainingStep):
     """The same, recorded once as a CUDA graph and replayed: in small networks, launching kernels takes most time.
 
     The first steps run eagerly, as a warm-up for the recording; so do batches of another size.

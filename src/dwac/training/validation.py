@@ -22,7 +22,7 @@ _Votes = Callable[[Tensor, Sequence[float]], Iterator[Tensor]]
 _CELLS = {"cpu": 2**18, "cuda": 2**26}  # votes in memory at once; on a CPU, in its cache
 
 
-class Judged(NamedTuple):
+class Candidates(NamedTuple):
     """How well each of C candidates predicts n held-out examples; every field is (C, n).
 
     Shares of the vote below 10⁻³⁰ count as 10⁻³⁰, so that a single outlier cannot dominate the loss.
@@ -58,7 +58,7 @@ def _agreed(choice: int) -> int:
 
 
 def judge_votes(votes: Tensor, y: Tensor, averaged: Tensor | None = None) -> Tensor:
-    """`Judged`, (3, n), of votes (n, K) with labels (n,); averaged: (K, B) what is, of an example of each."""
+    """`Candidates`, (3, n), of votes (n, K) with labels (n,); averaged: (K, B) what is, of an example of each."""
     p = (votes / votes.sum(dim=1, keepdim=True)).double()
     if averaged is not None:
         losses = average_losses(p, y, averaged)
@@ -88,19 +88,19 @@ class HeldOut(NamedTuple):
         every = -(-len(self.y) // most)
         return self._replace(h=self.h[::every], y=self.y[::every])
 
-    def judge(self, factors: Sequence[float]) -> Judged:
+    def judge(self, factors: Sequence[float]) -> Candidates:
         """How well each factor predicts every example."""
         if isinstance(self.model, SoftmaxTwin) and self.model.targets is not None:  # these are not scaled
             losses = self.model.target_losses(self.model.logits(self.h).float(), self.y).double()
             same = losses.expand(len(factors), -1)
-            return Judged(same, torch.zeros_like(same), torch.zeros_like(same))
+            return Candidates(same, torch.zeros_like(same), torch.zeros_like(same))
         size = _CELLS.get(self.h.device.type, 2**18) // (1 if self.voters is None else len(self.voters[1]))
-        return Judged(
+        return Candidates(
             *over_ranks(lambda h, y: self._judge(h, y, factors, max(1, size)), self.h, self.y).permute(1, 2, 0)
         )
 
     def _judge(self, h: Tensor, y: Tensor, factors: Sequence[float], size: int) -> Tensor:
-        """`Judged` of some rows, (n, 3, C), so many rows at a time."""
+        """`Candidates` of some rows, (n, 3, C), so many rows at a time."""
         averaged: Tensor | None = getattr(self.model, "averaged", None)
         votes = self._votes(averaged)
         judge = judge_votes if averaged is None else partial(_judge_averages, averaged=averaged)
@@ -139,7 +139,7 @@ class HeldOut(NamedTuple):
 
 
 def _judge_averages(sums: Tensor, y: Tensor, *, averaged: Tensor) -> Tensor:
-    """`Judged`, (3, n), of sums of values and of votes, (n, B + 1)."""
+    """`Candidates`, (3, n), of sums of values and of votes, (n, B + 1)."""
     losses = (sums[:, :-1] / sums[:, -1:] - averaged[y]).square().sum(dim=1).double()
     return torch.stack([losses, torch.zeros_like(losses), torch.zeros_like(losses)])
 

@@ -41,7 +41,7 @@ from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs, batches_of
 from dwac.nn.ranks import shared
 from dwac.nn.shards import Member
-from dwac.nn.shards import Shards as Network
+from dwac.nn.shards import ShardedNetwork as Network
 from dwac.tasks import CLASSES, NUMBERS, Target
 from dwac.training import rescale
 from dwac.training.repeatable import repeatable
