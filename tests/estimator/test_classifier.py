@@ -30,7 +30,7 @@ from dwac.errors import (
     LabelError,
     NonFiniteError,
 )
-from dwac.training.run import Run
+from dwac.training.run import TrainingRun
 from tests.named import refuses, warns
 
 REASON = (
@@ -215,14 +215,14 @@ def test_history_has_one_row_per_epoch(fitted) -> None:
 
 def test_ctrl_c_keeps_the_best_model_so_far(tmp_path, monkeypatch) -> None:
     X, y = people(400)
-    learned, save = threading.Event(), Run.save
+    learned, save = threading.Event(), TrainingRun.save
 
     def note(run, path):
         save(run, path)
         if len(run.rows) == 3:
             learned.set()
 
-    monkeypatch.setattr(Run, "save", note)
+    monkeypatch.setattr(TrainingRun, "save", note)
 
     def interrupt() -> None:
         learned.wait()  # for epochs, not for seconds
@@ -246,7 +246,7 @@ def test_an_interrupted_fit_resumes_from_its_checkpoint(tmp_path, monkeypatch) -
     straight = clone(clf).fit(X, y)
     assert not checkpoint.exists()
 
-    save = Run.save
+    save = TrainingRun.save
 
     def stop_after_three(run, path):
         save(run, path)
@@ -254,7 +254,7 @@ def test_an_interrupted_fit_resumes_from_its_checkpoint(tmp_path, monkeypatch) -
             raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "save", stop_after_three)
+        patch.setattr(TrainingRun, "save", stop_after_three)
         with pytest.raises(SystemExit):
             clone(clf).fit(X, y)
     assert checkpoint.exists()
@@ -394,7 +394,7 @@ def test_an_interrupted_ensemble_resumes_from_its_checkpoint(tmp_path, monkeypat
     settings: dict[str, Any] = {"ensemble_size": 2, "auxiliary_weight": 0.5, "checkpoint": checkpoint}
     clf = DWACClassifier(epochs=4, random_state=0, device="cpu", **settings)
     straight = clone(clf).fit(X, y)
-    save = Run.save
+    save = TrainingRun.save
 
     def stop_after_two(run, path):
         save(run, path)
@@ -402,7 +402,7 @@ def test_an_interrupted_ensemble_resumes_from_its_checkpoint(tmp_path, monkeypat
             raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "save", stop_after_two)
+        patch.setattr(TrainingRun, "save", stop_after_two)
         with pytest.raises(SystemExit):
             clone(clf).fit(X, y)
     for other in ({"ensemble_size": 3}, {"ensemble_size": None}, {"auxiliary_weight": 0.25}, {"auxiliary_weight": 0}):
