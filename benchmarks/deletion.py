@@ -29,6 +29,7 @@ import torch
 
 import dwac
 from benchmarks import record
+from dwac.estimator.settings import parameters
 from reproduction import datasets
 
 DELETED = 4
@@ -44,7 +45,7 @@ VARIANTS: tuple[dict[str, Any], ...] = (
 def fitted(X: pd.DataFrame, y: Any, device: str, **settings: Any) -> tuple[dwac.DWACClassifier, float]:
     """A model, and the seconds of its fit."""
     start = time.perf_counter()
-    clf = dwac.DWACClassifier(device=device, verbose=False, **settings).fit(X, y)
+    clf = dwac.DWACClassifier(device=device, verbose=False, **parameters(settings)).fit(X, y)
     return clf, time.perf_counter() - start
 
 
@@ -73,7 +74,7 @@ def deleted(clf: dwac.DWACClassifier, X: pd.DataFrame, y: Any, *, verified: bool
     for row in gone:
         clf.forget([row], exact=True)
     if verified:
-        again = dwac.DWACClassifier(**clf.get_params()).fit(X.drop(gone), y[~X.index.isin(gone)])
+        again = dwac.DWACClassifier(**clf.get_params(deep=False)).fit(X.drop(gone), y[~X.index.isin(gone)])
         if not clf.deletions_[-1].verify(again):
             raise SystemExit("the model after deletion is not the one that fit gives without the rows")
     seconds = [certificate.seconds for certificate in clf.deletions_]

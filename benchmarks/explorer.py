@@ -122,7 +122,8 @@ def crowd() -> Explorer:
     centres = rng.normal(size=(CLASSES, 2)) * 3
     h = (centres[labels] + rng.normal(size=(POINTS, 2))).astype(np.float32)
     X = rng.normal(size=(400, 2))
-    clf = dwac.DWACClassifier(epochs=1, embedding_size=2, random_state=SEED, device="cpu", verbose=False)
+    small = dwac.Training(embedding_size=2)
+    clf = dwac.DWACClassifier(epochs=1, training=small, random_state=SEED, device="cpu", verbose=False)
     clf.fit(pd.DataFrame(X, columns=["a", "b"]), np.arange(400) % CLASSES)
     clf.model_.references = dwac.ReferenceSet(h, labels, n_classes=CLASSES)
     return Explorer.of(clf, most=200, private=False, title="crowd")

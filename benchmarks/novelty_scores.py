@@ -34,6 +34,7 @@ from torch import Tensor
 
 from benchmarks import record
 from dwac import DWACClassifier, metrics
+from dwac.estimator.settings import parameters
 from dwac.nn import batches
 from dwac.nn.ensemble import features_of
 from dwac.nn.heads import WeightedAverage
@@ -175,8 +176,8 @@ def made_strange(X: Any, y: Ints) -> dict[str, Any]:
 def train(name: str, head: str, folder: Path) -> None:
     """Fit one model, and save embeddings and all that is computed from features before h."""
     start, given = time.perf_counter(), pair(name)
-    kind = DWACClassifier if head == "dwac" else Twin
-    clf = kind(**given.settings, random_state=0, verbose=False).fit(given.X, given.y)
+    values = {**given.settings, "random_state": 0, "verbose": False}
+    clf = (DWACClassifier(**parameters(values)) if head == "dwac" else Twin(**values)).fit(given.X, given.y)
     model = clf.model_
     fitted = time.perf_counter() - start
     held = np.union1d(clf.validation_ids_, clf.calibration_ids_)

@@ -35,6 +35,7 @@ from benchmarks import record
 from dwac import DWACClassifier
 from dwac.encoders import text
 from dwac.encoders.text_networks import UNKNOWN, AttentionCNN, SubwordNetwork
+from dwac.estimator.settings import parameters
 from dwac.training import run
 from reproduction import datasets, settings
 from reproduction.fit import build_encoder
@@ -176,8 +177,8 @@ def fit(change: Change, fold: int) -> dict[str, Any]:
         encoder = build_encoder(values["encoder"] | change.encoder, Library())
         values |= {"encoder": encoder, "look_alikes": change.setting == "best"}
         start = time.perf_counter()
-        kind = DWACClassifier if change.head == "dwac" else Twin
-        clf = kind(**values, random_state=fold, verbose=False).fit(X, y)
+        values |= {"random_state": fold, "verbose": False}
+        clf = (DWACClassifier(**parameters(values)) if change.head == "dwac" else Twin(**values)).fit(X, y)
         seconds = time.perf_counter() - start
         p = clf.predict_proba(X_held)
     loss = -np.log(p[np.arange(len(y_held)), y_held]).mean()

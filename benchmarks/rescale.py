@@ -50,9 +50,11 @@ def judged(clf: dwac.DWACClassifier | Twin, x: Any, y: Any) -> dict[str, float]:
 def measure(name: str, head: str, seed: int) -> list[dict[str, Any]]:
     """One row before rescaling and one row after."""
     x, y, x_test, y_test = parts(name)
-    kind = dwac.DWACClassifier if head == "dwac" else Twin
     x = x.reset_index(drop=True) if isinstance(x, pd.DataFrame) else x  # rows are named by their numbers
-    clf = kind(random_state=seed, rescale=False).fit(x, y)
+    plain = dwac.Training(rescale=False)
+    twin = Twin(random_state=seed, rescale=False)
+    model = dwac.DWACClassifier(random_state=seed, training=plain) if head == "dwac" else twin
+    clf = model.fit(x, y)
     rows = [{"dataset": name, "head": head, "scale": "as trained", "factor": 1.0, **judged(clf, x_test, y_test)}]
     held = clf.validation_ids_.to_numpy(dtype=np.int64)
     x_held = x.iloc[held] if isinstance(x, pd.DataFrame) else [x[i] for i in held] if isinstance(x, list) else x[held]

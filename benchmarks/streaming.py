@@ -31,7 +31,7 @@ from dwac import metrics
 TEST_ROWS = 20_000
 NUMBERS = 14
 SETTINGS: dict[str, Any] = {
-    "embedding_size": 16,
+    "training": dwac.Training(embedding_size=16),
     "voters": "auto",
     "random_state": 0,
     "device": "cpu",

@@ -24,6 +24,7 @@ import torch
 
 import dwac
 from benchmarks import numbers, record, several_labels
+from dwac.estimator.settings import parameters
 from reproduction import datasets
 from reproduction.twin import Twin
 
@@ -50,11 +51,11 @@ def load(name: str, rows: int | None) -> tuple[Any, Any]:
 
 def measure(X: Any, y: Any, encoder: str, head: str, device: str, epochs: int) -> dict[str, float]:
     """Seconds of the median epoch after the first, and of the whole fit."""
-    kind = dwac.DWACClassifier if head == "dwac" else Twin
-    clf = kind(encoder, epochs=epochs, patience=epochs, random_state=0, device=device)
+    settings = {"epochs": epochs, "patience": epochs, "random_state": 0, "device": device}
+    model = dwac.DWACClassifier(encoder, **parameters(settings)) if head == "dwac" else Twin(encoder, **settings)
     start = time.perf_counter()
-    clf.fit(X, y)
-    return {"epoch": float(clf.history_["seconds"][1:].median()), "fit": time.perf_counter() - start}
+    model.fit(X, y)
+    return {"epoch": float(model.history_["seconds"][1:].median()), "fit": time.perf_counter() - start}
 
 
 def load_other(folder: Path, name: str) -> tuple[Any, Any]:
@@ -68,7 +69,7 @@ def measure_other(X: Any, y: Any, name: str, head: str, device: str, epochs: int
     kind: Any = dwac.DWACRegressor if name in numbers.TABLES else dwac.DWACClassifier
     task = "numbers" if name in numbers.TABLES else "labels"
     settings = {"epochs": epochs, "patience": epochs, "random_state": 0, "device": device}
-    model = kind(**settings) if head == "dwac" else Twin(**settings)
+    model = kind(**parameters(settings)) if head == "dwac" else Twin(**settings)
     start = time.perf_counter()
     model.fit(X, y, **({} if head == "dwac" else {"task": task}))
     return {"epoch": float(model.history_["seconds"][1:].median()), "fit": time.perf_counter() - start}

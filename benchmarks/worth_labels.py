@@ -80,7 +80,8 @@ def save_embeddings(name: str, X: Any, y: Ints, folder: Path, seed: int) -> None
     folder.mkdir(parents=True, exist_ok=True)
     noisy, _ = flipped(y, RATE, seed)
     n_classes, started = int(y.max()) + 1, time.perf_counter()
-    clf = dwac.DWACClassifier(random_state=seed, ensemble_size=1, **(SETTINGS | DEVELOPMENT).get(name, {}))
+    settings = (SETTINGS | DEVELOPMENT).get(name, {})
+    clf = dwac.DWACClassifier(random_state=seed, training=dwac.Training(ensemble_size=1), **settings)
     fold_of, log_p, h, second = np.empty(len(y), int), np.full((len(y), n_classes), -np.inf), [], []
     for fold, (inside, _, other) in enumerate(fold_classifiers(clf, X, noisy, FOLDS)):
         votes = other.log_class_weights(take(X, inside))

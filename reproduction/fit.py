@@ -17,6 +17,7 @@ from dwac import metrics
 from dwac.conformal import Calibration, nonconformity, true_label_scores
 from dwac.encoders import Encoder, ImageEncoder, TabularEncoder, TextEncoder
 from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.settings import flat, parameters
 from dwac.nn import SoftmaxTwin, WeightedAverage
 from reproduction import peers, post_hoc
 from reproduction.cases import Case
@@ -140,7 +141,8 @@ def fit(
         settings |= {"random_state": case.trial, "verbose": False}
         if case.head == "dwac":  # the paper's nonconformity, and its one kernel
             settings |= {"nonconformity": "weights", "look_alikes": case.setting == "best"}
-        model = (DWACClassifier if case.head == "dwac" else Twin)(**settings).fit(trial.X, trial.y)
+        unfitted = DWACClassifier(**parameters(settings)) if case.head == "dwac" else Twin(**settings)
+        model = unfitted.fit(trial.X, trial.y)
         if model.history_.attrs["ended"] == "interrupted":
             raise KeyboardInterrupt  # interrupted training gives no record
     ready = time.perf_counter()
@@ -168,7 +170,9 @@ def _facts(fitted: Fitted) -> dict[str, Any]:
     own = np.setdiff1d(clf.calibration_ids_, clf.validation_ids_)  # empty if the validation rows also calibrate
     counts |= {"validation": len(clf.validation_ids_), "calibration": len(own)}
     counts["training"] -= counts["validation"] + counts["calibration"]
-    given = {name: value for name, value in clf.get_params(deep=False).items() if value is not None}
+    settings = clf.get_params(deep=False)
+    settings = flat(settings) if isinstance(clf, DWACClassifier) else settings
+    given = {name: value for name, value in settings.items() if value is not None}
     used = {name: given.get(name, value) for name, value in asdict(clf.encoder_.recipe).items()}
     used |= {name: given[name] for name in ("rescale", "kernel") if name in given}
     used["embedding_size"] = clf.model_.embedding_size

@@ -221,7 +221,7 @@ QUICK_SVM: Values = {"grid": {"C": [0.3]}, "start": {"C": 0.3}}
 
 
 def estimator_settings(dataset: str, setting: str, embedding_size: int | None = None, *, quick: bool = False) -> Values:
-    """Keyword arguments of DWACClassifier for a dataset; `reproduction.fit` builds the encoder from its description."""
+    """The settings of a dataset by name; `reproduction.fit` makes the encoder and the classifier of them."""
     values = _AS_PUBLISHED | PAPER[dataset] if setting == "paper" else dict(BEST[dataset])
     if embedding_size is not None:
         values["embedding_size"] = embedding_size

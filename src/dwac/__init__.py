@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         training,
         worth,
     )
-    from dwac.estimator import DWACClassifier, DWACRegressor, load
+    from dwac.estimator import DWACClassifier, DWACRegressor, Training, load
     from dwac.explain import Explanation
     from dwac.reference import ReferenceSet
     from dwac.storage import fingerprint
@@ -35,6 +35,7 @@ __all__ = [
     "DWACRegressor",
     "Explanation",
     "ReferenceSet",
+    "Training",
     "conformal",
     "encoders",
     "engine",
@@ -61,6 +62,7 @@ _PLACES = {
     "DWACRegressor": "estimator",
     "Explanation": "explain",
     "ReferenceSet": "reference",
+    "Training": "estimator",
     "fingerprint": "storage",
     "load": "estimator",
 }

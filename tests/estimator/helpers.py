@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dwac import storage
+from dwac import Training, storage
 
 Change = Callable[[dict[str, Any]], Any]
 _FITTED: dict[str, Any] = {}
@@ -36,8 +36,7 @@ def forge(folder: Path, change: Change | None = None, tensors: Change | None = N
 
 SPLIT: dict[str, Any] = {
     "epochs": 8,
-    "batch_size": 32,
-    "learning_rate": 1e-2,
+    "training": Training(batch_size=32, learning_rate=1e-2),
     "random_state": 0,
     "device": "cpu",
     "cross_fit": False,

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import dwac
-from dwac import DWACClassifier
+from dwac import DWACClassifier, Training
 from dwac.errors import (
     CalibrationError,
     CalibrationWarning,
@@ -30,6 +31,7 @@ from dwac.errors import (
     LabelError,
     NonFiniteError,
 )
+from dwac.estimator.settings import parameters
 from dwac.training.run import TrainingRun
 from tests.named import refuses, warns
 
@@ -43,11 +45,17 @@ EXPECTED = {
 }
 
 
-QUICK: dict[str, Any] = {"epochs": 6, "batch_size": 32, "learning_rate": 1e-2, "random_state": 0, "device": "cpu"}
+QUICK: dict[str, Any] = {
+    "epochs": 6,
+    "training": Training(batch_size=32, learning_rate=1e-2),
+    "random_state": 0,
+    "device": "cpu",
+}
 
 
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [DWACClassifier("tabular:paper", rescale=False, **QUICK)], expected_failed_checks=lambda _: EXPECTED
+    [DWACClassifier("tabular:paper", **QUICK).set_params(training__rescale=False)],
+    expected_failed_checks=lambda _: EXPECTED,
 )
 @pytest.mark.filterwarnings("ignore")
 def test_follows_the_rules_of_scikit_learn(estimator, check) -> None:
@@ -175,9 +183,9 @@ def test_the_same_random_state_gives_the_same_model() -> None:
 
 def test_works_in_pipelines_searches_and_cross_validation() -> None:
     X, y = load_iris(return_X_y=True)
-    clf = DWACClassifier(epochs=8, batch_size=32, learning_rate=1e-2, random_state=0, device="cpu")
+    clf = DWACClassifier(epochs=8, training=Training(batch_size=32, learning_rate=1e-2), random_state=0, device="cpu")
     assert cross_val_score(make_pipeline(StandardScaler(), clf), X, y, cv=3).mean() > 0.85
-    search = GridSearchCV(clf, {"embedding_size": [2, 8]}, cv=2).fit(X, y)
+    search = GridSearchCV(clf, {"training__embedding_size": [2, 8]}, cv=2).fit(X, y)
     assert search.best_score_ > 0.85
 
 
@@ -185,7 +193,7 @@ def test_class_weights_move_the_boundary(tmp_path) -> None:
     rng = np.random.default_rng(0)
     y = (rng.random(600) < 0.15).astype(int)
     X = rng.normal(size=(600, 1)) + 2 * y[:, None]
-    clf = DWACClassifier(epochs=5, learning_rate=1e-2, random_state=0, device="cpu")
+    clf = DWACClassifier(epochs=5, training=Training(learning_rate=1e-2), random_state=0, device="cpu")
     plain = clf.fit(X, y)
     even = clone(clf).set_params(class_weight="balanced").fit(X, y)
     assert plain.predict(X).mean() < 0.15 < even.predict(X).mean() < 0.5
@@ -231,7 +239,11 @@ def test_ctrl_c_keeps_the_best_model_so_far(tmp_path, monkeypatch) -> None:
     thread = threading.Thread(target=interrupt, daemon=True)
     thread.start()
     clf = DWACClassifier(
-        epochs=100_000, patience=100_000, random_state=0, device="cpu", checkpoint=tmp_path / "training.safetensors"
+        epochs=100_000,
+        training=Training(patience=100_000),
+        random_state=0,
+        device="cpu",
+        checkpoint=tmp_path / "training.safetensors",
     ).fit(X, y)
     thread.join()
     assert clf.history_.attrs["ended"] == "interrupted"
@@ -259,7 +271,7 @@ def test_an_interrupted_fit_resumes_from_its_checkpoint(tmp_path, monkeypatch) -
             clone(clf).fit(X, y)
     assert checkpoint.exists()
     with refuses(InputError, "checkpoint"):
-        clone(clf).set_params(learning_rate=0.5).fit(X, y)
+        clone(clf).set_params(training__learning_rate=0.5).fit(X, y)
     resumed = clone(clf).fit(X, y)
     assert len(resumed.history_) == 6
     assert (resumed.log_class_weights(X) == straight.log_class_weights(X)).all()
@@ -311,7 +323,9 @@ def test_any_module_with_several_inputs_or_a_dataset(tmp_path) -> None:
     a, y = torch.randn(200, 3), b % 2
     module = TwoInputs()
     before = module.first.weight.clone()
-    clf = DWACClassifier(module, epochs=15, learning_rate=1e-2, random_state=0, device="cpu").fit((a, b), y)
+    clf = DWACClassifier(module, epochs=15, training=Training(learning_rate=1e-2), random_state=0, device="cpu").fit(
+        (a, b), y
+    )
     assert clf.score((a, b), y) > 0.95
     assert torch.equal(module.first.weight, before)
     folder = clf.save(tmp_path / "model")
@@ -332,8 +346,8 @@ def test_any_module_with_several_inputs_or_a_dataset(tmp_path) -> None:
 
 @pytest.fixture(scope="module")
 def ensemble() -> DWACClassifier:
-    settings: dict[str, Any] = {"ensemble_size": 3, "auxiliary_weight": 0.5, "embedding_size": 5}
-    return DWACClassifier(epochs=12, learning_rate=1e-2, random_state=0, device="cpu", **settings).fit(*people())
+    training = Training(ensemble_size=3, auxiliary_weight=0.5, embedding_size=5, learning_rate=1e-2)
+    return DWACClassifier(epochs=12, training=training, random_state=0, device="cpu").fit(*people())
 
 
 def test_members_vote_together(ensemble) -> None:
@@ -371,28 +385,28 @@ def test_the_recipes_ensemble_size_applies_to_a_gpu(fitted) -> None:
 
 
 def test_ensemble_size_and_auxiliary_weight_are_settings_like_any_other() -> None:
-    clf = DWACClassifier(ensemble_size=2, auxiliary_weight=0.5)
-    assert {name: clone(clf).get_params()[name] for name in ("ensemble_size", "auxiliary_weight")} == {
-        "ensemble_size": 2,
-        "auxiliary_weight": 0.5,
-    }
-    assert (clf.set_params(ensemble_size=None).ensemble_size, DWACClassifier().auxiliary_weight) == (None, None)
-    assert "ensemble_size=2" in repr(DWACClassifier(ensemble_size=2))
+    clf = DWACClassifier(training=Training(ensemble_size=2, auxiliary_weight=0.5))
+    names = ("training__ensemble_size", "training__auxiliary_weight")
+    assert [clone(clf).get_params()[name] for name in names] == [2, 0.5]
+    assert clf.set_params(training__ensemble_size=None).training == Training(auxiliary_weight=0.5)
+    assert (Training().ensemble_size, Training().auxiliary_weight) == (None, None)
+    assert "ensemble_size=2" in repr(DWACClassifier(training=Training(ensemble_size=2)))
 
 
 def test_auxiliary_weight_follows_the_recipe_unless_it_is_set() -> None:
     images = np.random.default_rng(0).integers(0, 255, (40, 8, 8), dtype=np.uint8)
     cases: list[tuple[Any, float]] = [(None, 1.0), (0, 0.0), (np.float32(0.25), 0.25)]
     for asked, expected in cases:
-        clf = DWACClassifier(auxiliary_weight=asked, epochs=1, random_state=0, device="cpu").fit(images, [0, 1] * 20)
+        clf = DWACClassifier(epochs=1, training=Training(auxiliary_weight=asked), random_state=0, device="cpu")
+        clf.fit(images, [0, 1] * 20)
         assert clf.model_.auxiliary_weight == expected
 
 
 def test_an_interrupted_ensemble_resumes_from_its_checkpoint(tmp_path, monkeypatch) -> None:
     X, y = people()
     checkpoint = tmp_path / "training.safetensors"
-    settings: dict[str, Any] = {"ensemble_size": 2, "auxiliary_weight": 0.5, "checkpoint": checkpoint}
-    clf = DWACClassifier(epochs=4, random_state=0, device="cpu", **settings)
+    training = Training(ensemble_size=2, auxiliary_weight=0.5)
+    clf = DWACClassifier(epochs=4, training=training, checkpoint=checkpoint, random_state=0, device="cpu")
     straight = clone(clf).fit(X, y)
     save = TrainingRun.save
 
@@ -405,9 +419,10 @@ def test_an_interrupted_ensemble_resumes_from_its_checkpoint(tmp_path, monkeypat
         patch.setattr(TrainingRun, "save", stop_after_two)
         with pytest.raises(SystemExit):
             clone(clf).fit(X, y)
-    for other in ({"ensemble_size": 3}, {"ensemble_size": None}, {"auxiliary_weight": 0.25}, {"auxiliary_weight": 0}):
+    others: list[dict[str, Any]] = [{"ensemble_size": 3}, {"ensemble_size": None}]
+    for other in (*others, {"auxiliary_weight": 0.25}, {"auxiliary_weight": 0}):
         with refuses(InputError, "checkpoint"):
-            clone(clf).set_params(**other).fit(X, y)
+            clone(clf).set_params(training=replace(training, **other)).fit(X, y)
     resumed = clone(clf).fit(X, y)
     assert (resumed.log_class_weights(X) == straight.log_class_weights(X)).all()
     assert resumed.history_["loss"].tolist() == straight.history_["loss"].tolist()
@@ -415,17 +430,17 @@ def test_an_interrupted_ensemble_resumes_from_its_checkpoint(tmp_path, monkeypat
 
 def test_copies_of_one_network_are_not_an_ensemble_and_the_error_says_what_to_do(tmp_path) -> None:
     X, y = load_iris(return_X_y=True)
-    settings: dict[str, Any] = {"epochs": 6, "batch_size": 16, "learning_rate": 3e-2}
-    settings |= {"random_state": 0, "device": "cpu"}
+    settings: dict[str, Any] = {"epochs": 6, "random_state": 0, "device": "cpu"}
+    training = Training(batch_size=16, learning_rate=3e-2)
     with refuses(InputError, "ensemble_size=2", "encoder=dwac.nn.Ensemble"):
-        DWACClassifier(nn.Linear(4, 8), ensemble_size=2, **settings).fit(X, y)
+        DWACClassifier(nn.Linear(4, 8), training=replace(training, ensemble_size=2), **settings).fit(X, y)
 
     def networks() -> dwac.nn.Ensemble:
         torch.manual_seed(0)
         return dwac.nn.Ensemble(nn.Sequential(nn.Linear(4, 8), nn.Tanh()) for _ in range(3))
 
     for size in (None, 4):
-        clf = DWACClassifier(networks(), embedding_size=size, **settings).fit(X, y)
+        clf = DWACClassifier(networks(), training=replace(training, embedding_size=size), **settings).fit(X, y)
         assert clf.score(X, y) > 0.8
         assert clf.embed(X).shape == (150, 3 * (size or 3))
         folder = clf.save(tmp_path / str(size))
@@ -438,7 +453,8 @@ def test_copies_of_one_network_are_not_an_ensemble_and_the_error_says_what_to_do
 
 def test_attention_is_the_members_mean() -> None:
     texts = ["sort a list", "read the json", "sort my app", "build a list"] * 10
-    clf = DWACClassifier(ensemble_size=2, epochs=2, random_state=0, device="cpu").fit(texts, [0, 1, 0, 1] * 10)
+    clf = DWACClassifier(epochs=2, training=Training(ensemble_size=2), random_state=0, device="cpu")
+    clf.fit(texts, [0, 1, 0, 1] * 10)
     e = clf.explain(["sort the list"], k=40)[0]
     words, weights = zip(*e.attention or (), strict=True)
     assert words == ("sort", "the", "list")
@@ -720,7 +736,7 @@ def test_a_broken_image_file_is_named_by_its_row(tmp_path) -> None:
 )
 def test_invalid_settings_are_named(settings, facts) -> None:
     with refuses(DwacError, *facts):
-        DWACClassifier(**settings).fit(*people())
+        DWACClassifier(**parameters(settings)).fit(*people())
 
 
 def test_small_calibration_sets_are_explained() -> None:

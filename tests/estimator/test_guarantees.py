@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
 import dwac
-from dwac import DWACClassifier
+from dwac import DWACClassifier, Training
 from dwac.conformal import Calibration, p_values
 from dwac.errors import CalibrationWarning
 from tests.chance import RARE, total
@@ -258,8 +258,7 @@ def test_rescaling_never_makes_a_small_table_overconfident(load: Any, seeds: Seq
         X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=seed)
         fits = [
             DWACClassifier(
-                rescale=fitted,
-                raw_features=fitted,
+                training=Training(rescale=fitted, raw_features=fitted),
                 cross_fit=False,  # what a few validation rows decide; out-of-fold votes: the next test
                 random_state=seed,
                 device="cpu",
@@ -280,7 +279,8 @@ def test_scale_of_out_of_fold_votes_does_not_hurt_over_several_splits(load: Any)
     for seed in range(6):
         X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=seed)
         for place, rescale in enumerate((True, False)):
-            clf = DWACClassifier(cross_fit=True, rescale=rescale, random_state=seed, device="cpu", verbose=False)
+            training = Training(rescale=rescale)
+            clf = DWACClassifier(cross_fit=True, training=training, random_state=seed, device="cpu", verbose=False)
             losses[place] += log_loss(y_test, clf.fit(X_train, y_train).predict_proba(X_test))
     assert losses[0] <= 1.5 * losses[1]
 

@@ -330,7 +330,7 @@ def test_ids_and_weights_are_routed_through_searches_and_pipelines() -> None:
             DWACClassifier(**QUICK).set_fit_request(ids=True, sample_weight=True).set_score_request(sample_weight=True)
         )
         steps = make_pipeline(FunctionTransformer(), clf)
-        search = GridSearchCV(steps, {"dwacclassifier__penalty": [0.1]}, cv=2)
+        search = GridSearchCV(steps, {"dwacclassifier__training__penalty": [0.1]}, cv=2)
         search.fit(X.reset_index(drop=True), Y.tolist(), ids=ids, sample_weight=weights)
         assert ids_in(search.best_estimator_[-1]) == set(ids)
         found = cross_validate(

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import dwac
-from dwac import DWACClassifier
+from dwac import DWACClassifier, Training
 from dwac.errors import DwacError
 from dwac.storage.folder import config_digest
 from dwac.storage.tensors import pack_tensors, unpack_tensors
@@ -81,7 +81,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         if kind == "few":
             options["voters"] = 6
         if kind == "ensemble":
-            options |= {"embedding_size": 5, "ensemble_size": 2}
+            options["training"] = Training(embedding_size=5, ensemble_size=2)
         return DWACClassifier(**options).fit(queries(kind), ["yes", "no"] * (N // 2)).save(root / kind)
 
     return folder

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from dwac import DWACClassifier
+from dwac import DWACClassifier, Training
 from dwac.errors import InputError
 from dwac.estimator.out_of_fold import out_of_fold_votes, stratified_folds
 from tests.named import refuses
@@ -35,7 +35,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_input_is_judged_by_others(kind: str) -> None:
     X, encoder = KINDS[kind]
-    clf = DWACClassifier(encoder, epochs=8, learning_rate=2e-2, random_state=0, device="cpu")
+    clf = DWACClassifier(encoder, epochs=8, training=Training(learning_rate=2e-2), random_state=0, device="cpu")
     votes = out_of_fold_votes(clf, X, None if kind == "dataset" else Y, folds=3)
     assert votes.shape == (N, 2)
     assert np.isfinite(votes).all()

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 import dwac
-from dwac import DWACClassifier, storage
+from dwac import DWACClassifier, Training, storage
 from dwac.encoders import HuggingFaceEncoder, ImageEncoder, TabularEncoder
 from dwac.encoders.huggingface import MODEL_TYPES
 from dwac.errors import DwacError, InputError, StorageError
@@ -110,7 +110,7 @@ def test_a_label_that_could_not_be_loaded_is_named_when_saving(fitted, tmp_path)
 def test_what_is_set_after_fit_does_not_change_the_saved_model(tmp_path) -> None:
     clf = DWACClassifier(class_weight={"yes": 3.0}, **SETTINGS).fit(table(), labels("yes", "no"))
     votes = clf.log_class_weights(table())
-    clf.set_params(kernel="laplace", embedding_size=9, class_weight=None, penalty="x")
+    clf.set_params(kernel="laplace", training__embedding_size=9, class_weight=None, training__penalty="x")
     assert np.array_equal(load(clf.save(tmp_path / "model")).log_class_weights(table()), votes)
 
 
@@ -201,7 +201,7 @@ def test_a_fingerprint_is_of_all_that_the_folder_holds(fitted, folder, tmp_path)
 def ensembles() -> dict[int | None, DWACClassifier]:
     """Of two members, by embedding size."""
     return {
-        size: DWACClassifier(embedding_size=size, ensemble_size=2, **SETTINGS).fit(
+        size: DWACClassifier(training=Training(embedding_size=size, ensemble_size=2), **SETTINGS).fit(
             table(), labels("yes", "no", "maybe")
         )
         for size in (None, 3, 5)
@@ -214,7 +214,7 @@ def test_a_ensemble_comes_back_as_it_was(size, ensembles, tmp_path) -> None:
     folder = clf.save(tmp_path / "model")
     assert storage.read_model(folder).config["ensemble_size"] == 2
     again = load(folder)
-    assert (again.model_.ensemble_size, again.ensemble_size, again.embedding_size) == (2, 2, size)
+    assert (again.model_.ensemble_size, again.training) == (2, Training(ensemble_size=2, embedding_size=size))
     assert np.array_equal(again.log_class_weights(table()), clf.log_class_weights(table()))
     assert np.array_equal(again.embed(table()), clf.embed(table()))
     assert np.array_equal(again.conformal(table()).p_values, clf.conformal(table()).p_values)
@@ -229,7 +229,7 @@ def test_members_that_a_recipe_chose_are_built_again(ensembles, tmp_path) -> Non
     folder = ensembles[None].save(tmp_path / "model")
     forge(folder, lambda c: c["settings"].update(ensemble_size=None))
     again = load(folder)
-    assert (again.ensemble_size, again.model_.ensemble_size) == (None, 2)
+    assert (again.training, again.model_.ensemble_size) == (None, 2)
     assert np.array_equal(again.embed(table()), ensembles[None].embed(table()))
 
 
@@ -460,13 +460,14 @@ def test_an_own_network_of_hostile_size_takes_no_memory(tmp_path, monkeypatch) -
 
 
 def test_a_guide_is_neither_stored_nor_built_again(tmp_path) -> None:
-    clf = DWACClassifier(auxiliary_weight=0.5, ensemble_size=2, **SETTINGS).fit(table(), labels("yes", "no"))
+    training = Training(auxiliary_weight=0.5, ensemble_size=2)
+    clf = DWACClassifier(training=training, **SETTINGS).fit(table(), labels("yes", "no"))
     folder = clf.save(tmp_path / "model")
     assert hasattr(clf.model_, "auxiliary_head")
     assert not any("auxiliary_head" in name for name in storage.read_model(folder).tensors)
     again = load(folder)
     assert not hasattr(again.model_, "auxiliary_head")  # K × |h| numbers that the folder does not hold
-    assert (again.auxiliary_weight, again.ensemble_size) == (0.5, 2)
+    assert again.training == training
     forge(folder, lambda c: c["settings"].update(auxiliary_weight=-1.0))
     with refuses(StorageError, "auxiliary_weight"):
         load(folder)

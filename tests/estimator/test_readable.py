@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from dwac import DWACClassifier, DWACRegressor, load
+from dwac import DWACClassifier, DWACRegressor, Training, load
 from dwac.encoders import Encoder, HuggingFaceEncoder
 from dwac.errors import InputError, KindError, NonFiniteError, UnreadableWarning
 from dwac.estimator.evaluation import evaluate, predict
@@ -132,7 +132,7 @@ def case(kind: str, tmp_path: Path) -> Case:
             asked = X[:4].clone()
             asked[1, 0], asked[2, 2] = float("nan"), 1e4
             reasons = {1: ("input 0", "NaN"), 2: ("finite embedding",)}
-            return Case(X, asked, reasons, {"encoder": Shaky(), "embedding_size": 2})
+            return Case(X, asked, reasons, {"encoder": Shaky(), "training": Training(embedding_size=2)})
         case _:
             pytest.fail(kind)
 
@@ -363,7 +363,7 @@ def test_an_empty_text_is_left_out_of_a_fit_and_counted(form: Any) -> None:
         clf.fit(form(X), y, sample_weight=weights)
     assert told[0].filename == __file__
     kept = [*range(4), *range(5, N)]
-    same = DWACClassifier(**clf.get_params()).fit(
+    same = DWACClassifier(**clf.get_params(deep=False)).fit(
         [X[i] for i in kept], Y[kept], sample_weight=np.array(kept) + 1, ids=kept
     )
     assert clf.references_.ids.tolist() == same.references_.ids.tolist()

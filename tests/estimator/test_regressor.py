@@ -17,7 +17,7 @@ from torch import nn
 
 import dwac
 import dwac.estimator.evaluation
-from dwac import DWACRegressor, ReferenceSet
+from dwac import DWACRegressor, ReferenceSet, Training
 from dwac.errors import (
     CalibrationError,
     InputError,
@@ -41,7 +41,12 @@ EXPECTED = {
     "check_sample_weight_equivalence_on_dense_data": REASON,
     "check_sample_weight_equivalence_on_sparse_data": REASON,
 }
-QUICK: dict[str, Any] = {"epochs": 6, "batch_size": 32, "learning_rate": 1e-2, "random_state": 0, "device": "cpu"}
+QUICK: dict[str, Any] = {
+    "epochs": 6,
+    "training": Training(batch_size=32, learning_rate=1e-2),
+    "random_state": 0,
+    "device": "cpu",
+}
 
 
 @pytest.mark.slow
@@ -65,7 +70,9 @@ def crossed() -> DWACRegressor:
 
 @pytest.fixture(scope="module")
 def split() -> DWACRegressor:
-    return DWACRegressor(cross_fit=False, random_state=0, device="cpu", epochs=10, learning_rate=1e-2).fit(*line(600))
+    training = Training(learning_rate=1e-2)
+    reg = DWACRegressor(cross_fit=False, random_state=0, device="cpu", epochs=10, training=training)
+    return reg.fit(*line(600))
 
 
 def test_predicts_numbers_better_than_their_mean(crossed, split) -> None:

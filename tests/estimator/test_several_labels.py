@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from sklearn.metrics import f1_score
 
 import dwac
-from dwac import DWACClassifier
+from dwac import DWACClassifier, Training
 from dwac.errors import InputError, LabelError, ShapeError
 from dwac.metrics import missed_share
 from dwac.tasks import classes
@@ -20,7 +20,12 @@ from tests.estimator.helpers import fit_once
 from tests.named import named, refuses, warns
 
 Floats = NDArray[np.float64]
-QUICK: dict[str, Any] = {"epochs": 3, "batch_size": 32, "learning_rate": 1e-2, "random_state": 0, "device": "cpu"}
+QUICK: dict[str, Any] = {
+    "epochs": 3,
+    "training": Training(batch_size=32, learning_rate=1e-2),
+    "random_state": 0,
+    "device": "cpu",
+}
 
 
 def songs(n: int = 300, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -49,9 +54,9 @@ def crossed_labels() -> DWACClassifier:
 def split_labels() -> DWACClassifier:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return DWACClassifier(cross_fit=False, epochs=8, learning_rate=1e-2, random_state=0, device="cpu").fit(
-            *songs(700)
-        )
+        return DWACClassifier(
+            cross_fit=False, epochs=8, training=Training(learning_rate=1e-2), random_state=0, device="cpu"
+        ).fit(*songs(700))
 
 
 def test_labels_are_predicted_from_the_same_votes(crossed_labels, split_labels) -> None:

@@ -351,7 +351,7 @@ def test_exact_deletion_says_what_it_needs(saved: Path, tmp_path: Path) -> None:
     ("settings", "facts"),
     [
         ({"shards": 1}, ["shards", "2", "1"]),
-        ({"ensemble_size": 2}, ["shards", "ensemble_size", "2"]),
+        ({"training": dwac.Training(ensemble_size=2)}, ["shards", "ensemble_size", "2"]),
         ({"cross_fit": True}, ["shards", "cross_fit", "True"]),
         ({"voters": 20}, ["shards", "voters", "20"]),
         ({"checkpoint": "file"}, ["shards", "checkpoint", "'file'"]),

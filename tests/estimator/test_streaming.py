@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import dwac
-from dwac import DWACClassifier, DWACRegressor
+from dwac import DWACClassifier, DWACRegressor, Training
 from dwac.encoders import TabularEncoder, TextEncoder
 from dwac.errors import InputError, LabelError, NonFiniteError, ShapeError
 from dwac.estimator.condensing import Condenser, counted
@@ -28,8 +28,9 @@ from tests.named import named, refuses, warns
 N = 5_000
 SMALL = TabularEncoder(width=16, depth=1, frequencies=4)
 SETTINGS: dict[str, Any] = {
-    "encoder": SMALL, "epochs": 2, "embedding_size": 4, "random_state": 0, "device": "cpu", "verbose": False,
-    "validation_size": 300, "calibration_size": 400, "batch_size": 256, "learning_rate": 0.03,
+    "encoder": SMALL, "epochs": 2, "random_state": 0, "device": "cpu", "verbose": False,
+    "validation_size": 300, "calibration_size": 400,
+    "training": Training(embedding_size=4, batch_size=256, learning_rate=0.03),
 }  # fmt: skip
 
 
@@ -229,7 +230,8 @@ def test_texts_are_read_in_batches() -> None:
     labels = rng.choice(["food", "sport"], N)
     texts = [" ".join(rng.choice([*words[label], "the", "a", "of"], 6)) for label in labels]
     pairs = ((texts[i : i + 1000], labels[i : i + 1000]) for i in range(0, N, 1000))
-    settings = {**SETTINGS, "encoder": TextEncoder("paper"), "epochs": 1, "learning_rate": 0.01}
+    slower = replace(SETTINGS["training"], learning_rate=0.01)
+    settings = {**SETTINGS, "encoder": TextEncoder("paper"), "epochs": 1, "training": slower}
     texts[1234] = " "
     with warns(UserWarning, "1 of", "row 1234") as told:
         clf = DWACClassifier(voters=20, **settings).fit(pairs)
@@ -360,7 +362,7 @@ def test_files_with_other_columns_and_damaged_ones_are_named(tmp_path: Path) -> 
 _CHILD = """
 import sys, threading
 import numpy as np, pandas as pd, pyarrow.dataset as pads, torch
-from dwac import DWACClassifier
+from dwac import DWACClassifier, Training
 from dwac.estimator.fit import spool, stream, streams, survey
 survey.SAMPLE, stream.VOTERS, spool._BLOCK, streams._CELLS = 10_000, 5_000, 2**20, 2**18
 
@@ -369,8 +371,9 @@ def anonymous():
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
 
 torch.set_num_threads(1)
-settings = dict(encoder="tabular:paper", epochs=1, embedding_size=2, batch_size=512, device="cpu", verbose=False)
-settings |= dict(voters=50, random_state=0, rescale=False, validation_size=500, calibration_size=500)
+training = Training(embedding_size=2, batch_size=512, rescale=False)
+settings = dict(encoder="tabular:paper", epochs=1, training=training, device="cpu", verbose=False)
+settings |= dict(voters=50, random_state=0, validation_size=500, calibration_size=500)
 data = pads.dataset(sys.argv[1])
 few = {name: np.random.default_rng(0).normal(size=6000) for name in data.schema.names}
 DWACClassifier(**settings).fit([pd.DataFrame({**few, "label": few["x0"] > 0})], "label")  # all code is loaded

@@ -10,7 +10,7 @@ import torch
 from scipy.stats import betabinom, binom
 
 import dwac
-from dwac import DWACClassifier, metrics, storage
+from dwac import DWACClassifier, Training, metrics, storage
 from dwac.errors import CalibrationWarning, StorageError
 from dwac.estimator import evaluation
 from dwac.estimator.held_out import HeldOutRows
@@ -47,7 +47,7 @@ def clf() -> DWACClassifier:
 @pytest.fixture(scope="module")
 def plain() -> DWACClassifier:
     """The same, by its embedding alone."""
-    return DWACClassifier(**{**SETTINGS, "epochs": 8}, raw_features=False).fit(*two_sides())
+    return DWACClassifier(**{**SETTINGS, "epochs": 8}, training=Training(raw_features=False)).fit(*two_sides())
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,8 @@ def test_typicality_of_the_fitted_model_keeps_its_promise(clf: DWACClassifier, p
 @pytest.mark.slow
 @pytest.mark.parametrize("raw_features", [True, False])
 def test_typicality_keeps_its_promise_with_the_rows_that_fit_set_aside(raw_features: bool) -> None:
-    model = DWACClassifier(**{**SETTINGS, "epochs": 8}, calibration_size=300, raw_features=raw_features)
+    training = Training(raw_features=raw_features)
+    model = DWACClassifier(**{**SETTINGS, "epochs": 8}, calibration_size=300, training=training)
     assert_promise_is_kept(model.fit(*two_sides(1400)), two_sides(3000, seed=9)[0])
 
 

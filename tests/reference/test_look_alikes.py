@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import dwac
-from dwac import DWACClassifier, ReferenceSet, training
+from dwac import DWACClassifier, ReferenceSet, Training, training
 from dwac.errors import InputError
 from dwac.explain import explain
 from dwac.nn import WeightedAverage
@@ -204,7 +204,7 @@ def test_a_folder_keeps_the_kernel(tmp_path: Path) -> None:
     y = (X[:, 0] > 0).astype(int)
     clf = DWACClassifier(epochs=3, random_state=0, device="cpu").fit(X, y)
     assert (
-        not DWACClassifier(epochs=3, random_state=0, device="cpu", look_alikes=False)
+        not DWACClassifier(epochs=3, random_state=0, device="cpu", training=Training(look_alikes=False))
         .fit(X, y)
         .references_.voters.look_alikes
     )

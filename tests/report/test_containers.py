@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from scipy import sparse
 
-from dwac import DWACClassifier, report
+from dwac import DWACClassifier, Training, report
 from dwac.estimator.preparation import rows_of
 
 N, HELD = 160, 40
@@ -41,7 +41,7 @@ def test_rows_of_every_library_become_the_same_numbers(form: Any) -> None:
 
 def test_the_report_takes_the_sparse_rows_that_fit_takes(tmp_path: Path) -> None:
     X, y = sparse.csr_matrix(numbers().to_numpy()), np.where(numbers()["a"] > 0.3, "high", "low")
-    clf = DWACClassifier(epochs=1, ensemble_size=1, cross_fit=False, random_state=0, device="cpu")
+    clf = DWACClassifier(epochs=1, training=Training(ensemble_size=1), cross_fit=False, random_state=0, device="cpu")
     clf.fit(X[HELD:], y[HELD:])
     page = report.write(clf, X[:HELD], y[:HELD], tmp_path / "report.html", cases=1).read_text()
     assert "high" in page

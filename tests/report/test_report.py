@@ -19,7 +19,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
-from dwac import DWACClassifier, ReferenceSet, load, metrics, report
+from dwac import DWACClassifier, ReferenceSet, Training, load, metrics, report
 from dwac.cli.app import app
 from dwac.drawing.pages import UNSEEN, templates
 from dwac.drawing.picture import Picture
@@ -345,7 +345,7 @@ def test_what_cannot_be_reported_on_is_refused_with_a_reason(of_answers: DWACCla
 def test_a_model_of_20_000_references_has_a_report_under_3_mb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     images = rng.integers(256, size=(140, 64, 64, 3), dtype=np.uint8)  # noise: nothing to compress
-    clf = DWACClassifier("image:paper", embedding_size=2, epochs=1, random_state=0, device="cpu")
+    clf = DWACClassifier("image:paper", training=Training(embedding_size=2), epochs=1, random_state=0, device="cpu")
     clf.fit(images[:100], np.arange(100) % 10)
     voters, labels = clf.references_.ids, rng.integers(10, size=20_000)
     many = ReferenceSet(rng.normal(size=(20_000, 2)), labels, ids=[*voters, *range(1000, 21_000 - len(voters))])

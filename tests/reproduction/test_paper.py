@@ -20,6 +20,7 @@ import dwac
 from dwac import metrics
 from dwac.encoders import TabularEncoder
 from dwac.estimator.classifier import DWACClassifier
+from dwac.estimator.settings import parameters
 from dwac.nn import Ensemble, SoftmaxTwin
 from reproduction import (
     accuracy,
@@ -470,7 +471,7 @@ def test_frozen_settings_are_settings_of_the_estimator(name: str, patched: pytes
     for setting in settings.SETTINGS:
         values = settings.estimator_settings(name, setting)
         encoder = fit.build_encoder(values["encoder"], Library())
-        DWACClassifier(**values | {"encoder": encoder})._check_settings()
+        DWACClassifier(**parameters(values | {"encoder": encoder})).check_settings()
         json.dumps(values)
 
 

@@ -7,6 +7,7 @@ import pytest
 from sklearn.datasets import load_wine
 
 from dwac import DWACClassifier
+from dwac.estimator.settings import parameters
 from dwac.metrics import coverage
 from reproduction.twin import Twin
 
@@ -29,7 +30,7 @@ def test_it_learns_and_predicts_labels_with_probabilities(twin: Twin) -> None:
 
 
 def test_it_trains_validates_and_calibrates_on_the_rows_of_a_dwac(twin: Twin) -> None:
-    dwac = DWACClassifier(**QUICK, calibration_size=60).fit(X, Y)
+    dwac = DWACClassifier(**parameters(QUICK), calibration_size=60).fit(X, Y)
     assert list(twin.validation_ids_) == list(dwac.validation_ids_)
     assert list(twin.calibration_ids_) == list(dwac.calibration_ids_)
     assert len(twin.history_) == len(dwac.history_) == QUICK["epochs"]

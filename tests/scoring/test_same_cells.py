@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dwac import DWACClassifier
+from dwac import DWACClassifier, Training
 from dwac.estimator.evaluation import predict
 from dwac.reading import Model, load, read
 from dwac.scoring.run import score_files
@@ -32,7 +32,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("cells")
     frame.assign(y=np.where(frame["age"] > 48, "high", "low")).to_csv(path / "train.csv", index=False)
     rows = read(path / "train.csv", target="y", kinds={"code": "categories"})
-    clf = DWACClassifier(epochs=1, ensemble_size=1, cross_fit=False, random_state=0, device="cpu").fit(rows.X, rows.y)
+    clf = DWACClassifier(
+        epochs=1, training=Training(ensemble_size=1), cross_fit=False, random_state=0, device="cpu"
+    ).fit(rows.X, rows.y)
     Model(clf, rows.columns, rows.notation).save(path / "model")
     return path
 

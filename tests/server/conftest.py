@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dwac import DWACClassifier, DWACRegressor
+from dwac import DWACClassifier, DWACRegressor, Training
 from tests.named import warns
 from tests.server.data import (
     AGED,
@@ -45,7 +45,7 @@ def rival() -> DWACClassifier:
 @pytest.fixture(scope="session")
 def crowd() -> DWACClassifier:
     """The same task; people lie so close together that few examples explain nothing."""
-    clf = fitted(PEOPLE[:200], AGED[:200], epochs=4, look_alikes=False)
+    clf = fitted(PEOPLE[:200], AGED[:200], epochs=4, training=Training(look_alikes=False))
     clf.model_.references = clf.references_.replaced(embeddings=0.3 * clf.references_.embeddings)
     return clf
 

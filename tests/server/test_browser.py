@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from dwac import DWACClassifier, ReferenceSet
+from dwac import DWACClassifier, ReferenceSet, Training
 from dwac.cli.app import app
 from dwac.conformal import label_sets
 from dwac.server.explorer import Explorer, explorer_app
@@ -534,7 +534,9 @@ def test_a_hundred_thousand_points_are_all_drawn_while_the_map_moves(browser: An
 
 def _with_references(h: Any, labels: Any) -> DWACClassifier:
     X = np.random.default_rng(0).normal(size=(60, 2))
-    clf = fitted(pd.DataFrame(X, columns=["a", "b"]), (X[:, 0] > 0).astype(int), epochs=1, embedding_size=2)
+    clf = fitted(
+        pd.DataFrame(X, columns=["a", "b"]), (X[:, 0] > 0).astype(int), epochs=1, training=Training(embedding_size=2)
+    )
     clf.model_.references = ReferenceSet(h, labels, n_classes=2)
     return clf
 

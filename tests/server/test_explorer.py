@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from dwac import DWACClassifier, ReferenceSet, load
+from dwac import DWACClassifier, ReferenceSet, Training, load
 from dwac.cli.app import app
 from dwac.errors import InputError
 from dwac.explain import explain
@@ -173,7 +173,7 @@ def test_edits_give_what_a_set_without_them_would_give(data: st.DataObject) -> N
 def _holding(refs: ReferenceSet) -> DWACClassifier:
     """A classifier with these voters and no calibration."""
     X, y = np.random.default_rng(0).normal(size=(30, 2)), [0, 1, 2] * 10
-    clf = fitted(X, y, epochs=1, embedding_size=3, validation_size=0, calibration_size=0)
+    clf = fitted(X, y, epochs=1, training=Training(embedding_size=3), validation_size=0, calibration_size=0)
     clf.model_.references = refs
     return clf
 

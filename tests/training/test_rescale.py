@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import dwac
-from dwac import DWACClassifier, storage, training
+from dwac import DWACClassifier, Training, storage, training
 from dwac.errors import StorageError
 from dwac.nn import SoftmaxTwin, WeightedAverage
 from dwac.nn.shared_backbone import SharedBackbone
@@ -36,7 +36,7 @@ def near() -> DWACClassifier:
 
 def test_raw_features_count_if_validation_improves(near: DWACClassifier) -> None:
     X, y = chess_board(seed=1)
-    plain = DWACClassifier(**SETTINGS, raw_features=False).fit(*chess_board())
+    plain = DWACClassifier(**SETTINGS, training=Training(raw_features=False)).fit(*chess_board())
     assert weight(plain) == 0 < weight(near)
     assert near.score(X, y) > plain.score(X, y) + 0.1
 
@@ -149,7 +149,7 @@ def test_a_hostile_weight_of_raw_features_is_refused(near: DWACClassifier, tmp_p
 
 def test_an_embedding_size_that_is_asked_for_is_kept() -> None:
     X, y = chess_board()
-    assert DWACClassifier(**SETTINGS, embedding_size=2).fit(X, y).embed(X).shape == (1500, 2)
+    assert DWACClassifier(**SETTINGS, training=Training(embedding_size=2)).fit(X, y).embed(X).shape == (1500, 2)
 
 
 def test_a_softmax_and_the_papers_network_have_no_coordinates() -> None:

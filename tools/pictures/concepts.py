@@ -27,7 +27,8 @@ def vote() -> Any:
     names = ("3", "5", "9")
     chosen = np.isin(DIGITS.target, [int(name) for name in names])
     images, labels = DIGITS.images[chosen], DIGITS.target[chosen]
-    clf = dwac.DWACClassifier("image:paper", embedding_size=2, epochs=6, look_alikes=False, random_state=0)
+    plane = dwac.Training(embedding_size=2, look_alikes=False)
+    clf = dwac.DWACClassifier("image:paper", epochs=6, training=plane, random_state=0)
     clf.fit(images[:300], labels[:300])
     probabilities = clf.predict_proba(images[300:])
     row = int(np.argmin(np.abs(probabilities.max(axis=1) - 0.75)))  # a doubtful digit

@@ -15,7 +15,7 @@ from dwac._checks import listed, percent
 from dwac.errors import InputError, LabelError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.evaluation import amount
-from dwac.estimator.settings import SMALL_TABLE
+from dwac.estimator.settings import SMALL_TABLE, parameters
 from dwac.reading import MARK, TASKS, Estimator, Rows
 from dwac.tasks import CLASSES, LABELS, NUMBERS, ORDERED
 from dwac.tasks.classes import too_many_classes
@@ -33,9 +33,10 @@ def estimator(task: str, encoder: str, **settings: Any) -> Estimator:
         raise InputError(f"--class-conditional is for one label per row; the task is {task}; leave it out")
     if weight is not None and task in (LABELS, NUMBERS):
         raise InputError(f"--class-weight is for one label per row; the task is {task}; leave it out")
+    given = parameters(settings)
     if task == NUMBERS:
-        return DWACRegressor(encoder, **settings)
-    return DWACClassifier(encoder, class_conditional=by_class, class_weight=weight, **settings)
+        return DWACRegressor(encoder, **given)
+    return DWACClassifier(encoder, class_conditional=by_class, class_weight=weight, **given)
 
 
 def class_weight(given: Sequence[str], rows: Rows) -> Any:

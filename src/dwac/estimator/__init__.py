@@ -1,10 +1,11 @@
 """The scikit-learn interface: DWACClassifier and DWACRegressor, their data before and after training, and on disk.
 
-`dwac.DWACClassifier`, `dwac.DWACRegressor` and `dwac.load` are public; the rest of this package is internal.
+`DWACClassifier`, `DWACRegressor`, `Training` and `load` are public, as names of `dwac`; the rest is internal.
 """
 
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.loading import load
 from dwac.estimator.regressor import DWACRegressor
+from dwac.estimator.settings import Training
 
-__all__ = ["DWACClassifier", "DWACRegressor", "load"]
+__all__ = ["DWACClassifier", "DWACRegressor", "Training", "load"]

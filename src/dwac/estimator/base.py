@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from copy import copy
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Never, Self
@@ -26,7 +27,7 @@ from dwac.estimator.fitted import Fitted, StreamReport
 from dwac.estimator.observed import Evidence, Observed, observe, read
 from dwac.estimator.preparation import Examples
 from dwac.estimator.readable import Reasons
-from dwac.estimator.settings import NAMES, Settings
+from dwac.estimator.settings import Settings, Training, flat, refuse_moved
 from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
@@ -34,11 +35,13 @@ from dwac.reference import ReferenceSet
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+_NESTED = "training__"
 
 
 class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """A scikit-learn estimator that holds a `Fitted` model; `fitted_` is that value."""
 
+    training: Training | None
     unknown: str
     device: str
     verbose: bool | str
@@ -52,8 +55,19 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _settings(self) -> Settings:
         """The parameters as they are now."""
-        given = {name: getattr(self, name) for name in NAMES if hasattr(self, name)}
-        return Settings(regression=isinstance(self, RegressorMixin), **given)
+        return Settings(regression=isinstance(self, RegressorMixin), **flat(self.get_params(deep=False)))
+
+    def set_params(self, **given: Any) -> Self:
+        """Change parameters as in scikit-learn; `training__learning_rate=…` changes one setting of `training`.
+
+        Other estimators that were given the same `Training` keep theirs.
+        """
+        refuse_moved(given)
+        changed = {name.removeprefix(_NESTED): given.pop(name) for name in list(given) if name.startswith(_NESTED)}
+        super().set_params(**given)
+        if changed:
+            self.training = replace(self.training or Training(), **changed)
+        return self
 
     def _fit(self, X: Any, y: Any, *given: Any) -> Self:
         """Take what was trained; a fit that fails or is interrupted leaves the estimator as it was."""

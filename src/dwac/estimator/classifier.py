@@ -35,6 +35,7 @@ from dwac.estimator.labelling import next_labels
 from dwac.estimator.observed import input_distances
 from dwac.estimator.preparation import read_known, row_weights
 from dwac.estimator.readable import Reasons, answered, masked, readable, require_some, unmasked, warn_of, without
+from dwac.estimator.settings import Training, takes_training
 from dwac.estimator.several import Calibrations, calibrate
 from dwac.estimator.worth import Options, worth_of
 from dwac.explain import Explanation, Explanations, LabelExplanations, explain, explain_labels, privacy
@@ -60,21 +61,11 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
             "image:resnet18"; a pretrained one: "image:FOLDER", "huggingface:FOLDER". Or give an `Encoder` with its own
             settings, or any nn.Module.
         kernel: how votes fall with distance: "gaussian", "laplace" or "inverse_quadratic".
-        embedding_size: |h|, for each network of the ensemble.
-        ensemble_size: how many networks to train side by side. Their embeddings are joined, so a prediction is still
-            one vote of training examples. More accurate, and as many times slower. By default 1, or on a GPU as many
-            as are known to help.
         shards: train so many networks, each alone and on its own part of the rows; all rows vote. Then
             `forget(ids, exact=True)` trains again just those that saw a row. What a row is for follows from its id:
             give rows ids that last. `validation_size` and `calibration_size` are then shares, by default a tenth each.
-        penalty: weight of mean ‖h‖² in the loss.
-        auxiliary_weight: weight of an auxiliary softmax cross-entropy in the loss. It takes no part in predictions.
         epochs: the maximum number of passes over the training rows.
-        batch_size: rows per training step; they vote on one another.
-        learning_rate: the peak of the one-cycle schedule.
-        weight_decay: AdamW's weight decay.
-        patience: how many epochs without a lower validation loss end the training, which keeps the best weights. With 0
-            all epochs run, and the last weights are kept.
+        training: how to train in detail; see `dwac.Training`.
         validation_size: share or number of rows for early stopping; 0 for none. By default 10 % of the rows up to 1,000
             rows, then 5 % up to 5,000.
         calibration_size: share or number of rows for conformal prediction. By default the same, but up to 10,000, and
@@ -94,19 +85,11 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         class_conditional: calibrate each class separately, so that sets miss a share ε within each class.
         class_weight: a dict of weights by label, or "balanced". An example of a class with weight 2 counts twice, in
             the loss and in the vote.
-        rescale: after training, fit the scale of the embeddings to the validation rows, for calibrated probabilities.
-        raw_features: for a table, add its raw numbers to the embedding, with a weight fitted to the validation rows:
-            voters are then similar in both. (Not if `embedding_size` is given.) Whether or not that gains anything,
-            rows are compared as they are for their typicality. False does neither, and keeps no numbers of rows.
-        look_alikes: let the nearest voters count more, by a second, narrower kernel, where validation rows gain by it.
-            Representatives (`voters`, `condense`) have none.
         unknown: how a category that training never had is read: "atypical": as missing, and the row is less typical;
             "missing": as missing; "refuse": the row cannot be read. Answers name it in every case.
         voters: who votes after training: "all" training examples, so many representatives, each with the votes of the
             examples like it, or "auto": all up to 20,000, beyond that as few as validation rows allow. See `condense`.
             By default all; of rows that are read in batches, "auto".
-        mixed_precision: compute the network in bfloat16: True, False, or "auto" (on a GPU, where it helps).
-        compiled: replay training steps as a CUDA graph: True, False, or "auto" (on a GPU, where it helps).
         checkpoint: a file that training writes after every epoch, and from which an interrupted fit resumes.
         device: "auto" (a GPU if available), "cpu", "cuda", …
         random_state: an integer makes fits on a CPU repeat exactly, unless other threads use torch's generator.
@@ -120,21 +103,15 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
     array(['low', 'high'], dtype='<U4')
     """
 
+    @takes_training
     def __init__(
         self,
         encoder: Any = "auto",
         *,
         kernel: str = "gaussian",
-        embedding_size: int | None = None,
-        ensemble_size: int | None = None,
         shards: int | None = None,
-        penalty: float | None = None,
-        auxiliary_weight: float | None = None,
         epochs: int | None = None,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        weight_decay: float | None = None,
-        patience: int | None = None,
+        training: Training | None = None,
         validation_size: float | None = None,
         calibration_size: float | None = None,
         cross_fit: bool | str = "auto",
@@ -142,13 +119,8 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         ordered: bool | str = "auto",
         class_conditional: bool = False,
         class_weight: Any = None,
-        rescale: bool = True,
-        raw_features: bool = True,
-        look_alikes: bool = True,
         unknown: str = "atypical",
         voters: str | int | None = None,
-        mixed_precision: bool | str = "auto",
-        compiled: bool | str = "auto",
         checkpoint: str | PathLike[str] | None = None,
         device: str = "auto",
         random_state: Any = None,
@@ -156,16 +128,9 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
     ) -> None:
         self.encoder = encoder
         self.kernel = kernel
-        self.embedding_size = embedding_size
-        self.ensemble_size = ensemble_size
         self.shards = shards
-        self.penalty = penalty
-        self.auxiliary_weight = auxiliary_weight
         self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.patience = patience
+        self.training = training
         self.validation_size = validation_size
         self.calibration_size = calibration_size
         self.cross_fit = cross_fit
@@ -173,13 +138,8 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         self.ordered = ordered
         self.class_conditional = class_conditional
         self.class_weight = class_weight
-        self.rescale = rescale
-        self.raw_features = raw_features
-        self.look_alikes = look_alikes
         self.unknown = unknown
         self.voters = voters
-        self.mixed_precision = mixed_precision
-        self.compiled = compiled
         self.checkpoint = checkpoint
         self.device = device
         self.random_state = random_state

@@ -31,7 +31,7 @@ from dwac.estimator.folds import Folds, Representatives
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.novelty import Novelty, Usual
 from dwac.estimator.preparation import Examples
-from dwac.estimator.settings import Settings
+from dwac.estimator.settings import Settings, flat, parameters
 from dwac.metrics import Agreement
 from dwac.nn import Ensemble, WeightedAverage
 from dwac.reference import Known, ReferenceSet, mapped_set, with_groups
@@ -68,10 +68,11 @@ def pack(
     estimator: Any, *, include_examples: bool, include_members: bool = False
 ) -> tuple[dict[str, Any], dict[str, Tensor], pd.DataFrame | None]:
     """(config, tensors, examples) of a fitted estimator."""
-    fitted, live = estimator.fitted_, estimator.get_params(deep=False)
+    fitted, live = estimator.fitted_, flat(estimator.get_params(deep=False))
     # The settings as fitted. Of those as they are now, what concerns predictions; the rest is for the next fit.
     settings = {name: live[name] if name in _NOW else getattr(fitted.settings, name) for name in live}
-    stored = {name: _packed(value) for name, value in settings.items() if name != "encoder"}
+    left_out = ("encoder", "auxiliary_weight") if fitted.settings.regression else ("encoder",)
+    stored = {name: _packed(value) for name, value in settings.items() if name not in left_out}
     seed, encoder = settings["random_state"], settings["encoder"]
     stored |= {"random_state": seed if isinstance(seed, int) else None}
     stored |= {"checkpoint": None, "device": str(settings["device"])}
@@ -268,7 +269,7 @@ def settings_of(config: Mapping[str, Any], encoder: Encoder) -> dict[str, Any]:
             f"its head must be 'dwac', in which training examples vote; got {head!r:.60}, which models no longer have; "
             "train the model again, or load it with dwac 1.0.0rc1"
         )
-    return {**settings, "encoder": encoder if asked is None else asked, "checkpoint": None}
+    return {**parameters(settings), "encoder": encoder if asked is None else asked, "checkpoint": None}
 
 
 def target_of(stored: Stored) -> Target:

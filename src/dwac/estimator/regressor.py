@@ -32,6 +32,7 @@ from dwac.estimator.intervals import IntervalCalibrations, calibrated, intervals
 from dwac.estimator.observed import input_distances
 from dwac.estimator.preparation import count, read_groups, row_weights
 from dwac.estimator.readable import answered, require_some, warn_of
+from dwac.estimator.settings import Training, takes_training
 from dwac.estimator.worth import Options, worth_of
 from dwac.explain import Explanations, NumberExplanation, explain_numbers
 from dwac.explain.many import ids_of
@@ -61,31 +62,21 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
     True
     """
 
+    @takes_training
     def __init__(
         self,
         encoder: Any = "auto",
         *,
         average: str = "mean",
         kernel: str = "gaussian",
-        embedding_size: int | None = None,
-        ensemble_size: int | None = None,
         shards: int | None = None,
-        penalty: float | None = None,
         epochs: int | None = None,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        weight_decay: float | None = None,
-        patience: int | None = None,
+        training: Training | None = None,
         validation_size: float | None = None,
         calibration_size: float | None = None,
         cross_fit: bool | str = "auto",
-        rescale: bool = True,
-        raw_features: bool = True,
-        look_alikes: bool = True,
         unknown: str = "atypical",
         voters: str | int | None = None,
-        mixed_precision: bool | str = "auto",
-        compiled: bool | str = "auto",
         checkpoint: str | PathLike[str] | None = None,
         device: str = "auto",
         random_state: Any = None,
@@ -94,25 +85,14 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         self.encoder = encoder
         self.average = average
         self.kernel = kernel
-        self.embedding_size = embedding_size
-        self.ensemble_size = ensemble_size
         self.shards = shards
-        self.penalty = penalty
         self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.patience = patience
+        self.training = training
         self.validation_size = validation_size
         self.calibration_size = calibration_size
         self.cross_fit = cross_fit
-        self.rescale = rescale
-        self.raw_features = raw_features
-        self.look_alikes = look_alikes
         self.unknown = unknown
         self.voters = voters
-        self.mixed_precision = mixed_precision
-        self.compiled = compiled
         self.checkpoint = checkpoint
         self.device = device
         self.random_state = random_state

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import wraps
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 import torch
@@ -17,6 +19,7 @@ from dwac.kernels import get_kernel
 from dwac.nn.ranks import gpus_are_own
 from dwac.training.cross_fit import FEWEST
 
+P = ParamSpec("P")
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "nonconformity": ("auto", "weights", "probability"),
     "mixed_precision": (True, False, "auto"),
@@ -41,23 +44,78 @@ _WHOLE = ("epochs", "batch_size", "patience", "embedding_size", "ensemble_size")
 _RATES = ("learning_rate", "weight_decay", "penalty", "auxiliary_weight")
 
 
-@dataclass(frozen=True, eq=False)
-class Settings:
-    """The settings of `DWACClassifier` or `DWACRegressor`; those that one of them does not have are as by default."""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Training:
+    """How networks are trained and their embeddings joined, for those who need to change it.
 
-    regression: bool  # whether numbers are predicted
-    encoder: Any = "auto"
-    kernel: str = "gaussian"
+    >>> import dwac
+    >>> dwac.DWACClassifier(epochs=20, training=dwac.Training(learning_rate=1e-2, batch_size=64))
+    DWACClassifier(epochs=20, training=Training(batch_size=64, learning_rate=0.01))
+
+    Settings left at None follow the encoder's recipe. A search over settings names them as scikit-learn does:
+    `GridSearchCV(clf, {"training__learning_rate": [1e-3, 1e-2]})`. The object itself never changes.
+
+    Args:
+        embedding_size: |h|, for each network of the ensemble.
+        ensemble_size: how many networks to train side by side. Their embeddings are joined, so a prediction is still
+            one vote of training examples. More accurate, and as many times slower. By default 1, or on a GPU as many
+            as are known to help.
+        penalty: weight of mean ‖h‖² in the loss.
+        auxiliary_weight: weight of an auxiliary softmax cross-entropy in the loss. It takes no part in predictions. Not
+            for numbers.
+        batch_size: rows per training step; they vote on one another.
+        learning_rate: the peak of the one-cycle schedule.
+        weight_decay: AdamW's weight decay.
+        patience: how many epochs without a lower validation loss end the training, which keeps the best weights. With 0
+            all epochs run, and the last weights are kept.
+        rescale: after training, fit the scale of the embeddings to the validation rows, for calibrated probabilities.
+        raw_features: for a table, add its raw numbers to the embedding, with a weight fitted to the validation rows:
+            voters are then similar in both. (Not if `embedding_size` is given.) Whether or not that gains anything,
+            rows are compared as they are for their typicality. False does neither, and keeps no numbers of rows.
+        look_alikes: let the nearest voters count more, by a second, narrower kernel, where validation rows gain by it.
+            Representatives (`voters`, `condense`) have none.
+        mixed_precision: compute the network in bfloat16: True, False, or "auto" (on a GPU, where it helps).
+        compiled: replay training steps as a CUDA graph: True, False, or "auto" (on a GPU, where it helps).
+    """
+
     embedding_size: int | None = None
     ensemble_size: int | None = None
-    shards: int | None = None
     penalty: float | None = None
     auxiliary_weight: float | None = None
-    epochs: int | None = None
     batch_size: int | None = None
     learning_rate: float | None = None
     weight_decay: float | None = None
     patience: int | None = None
+    rescale: bool = True
+    raw_features: bool = True
+    look_alikes: bool = True
+    mixed_precision: bool | str = "auto"
+    compiled: bool | str = "auto"
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The settings by name, from which scikit-learn makes `training__learning_rate` and the like."""
+        del deep
+        return dict(vars(self))
+
+    def __repr__(self) -> str:
+        """The settings that differ from the defaults."""
+        usual = {each.name: each.default for each in fields(self)}
+        changed = {name: value for name, value in vars(self).items() if repr(value) != repr(usual[name])}
+        return f"Training({_written(changed)})"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Settings(Training):
+    """The settings of `DWACClassifier` or `DWACRegressor`, with those of `Training` among them.
+
+    Settings that one of the estimators does not have are as by default.
+    """
+
+    regression: bool  # whether numbers are predicted
+    encoder: Any = "auto"
+    kernel: str = "gaussian"
+    shards: int | None = None
+    epochs: int | None = None
     validation_size: float | None = None
     calibration_size: float | None = None
     cross_fit: bool | str = "auto"
@@ -66,13 +124,8 @@ class Settings:
     class_conditional: bool = False
     class_weight: Any = None
     average: str = "mean"
-    rescale: bool = True
-    raw_features: bool = True
-    look_alikes: bool = True
     unknown: str = "atypical"
     voters: str | int | None = None
-    mixed_precision: bool | str = "auto"
-    compiled: bool | str = "auto"
     checkpoint: str | PathLike[str] | None = None
     device: str = "auto"
     random_state: Any = None
@@ -96,6 +149,8 @@ class Settings:
         for name in _RATES:
             if (value := getattr(self, name)) is not None:
                 _check_rate(name, value)
+        if self.regression and self.auxiliary_weight is not None:
+            raise InputError(f"auxiliary_weight is not for numbers; got {self.auxiliary_weight!r}; leave it out")
         if self.voters not in (None, "all", "auto"):
             if isinstance(self.voters, str):
                 raise InputError(f"voters must be 'all', 'auto' or a whole number; got {self.voters!r}")
@@ -107,7 +162,43 @@ class Settings:
         device_of(self.device)
 
 
-NAMES = frozenset(field.name for field in fields(Settings)) - {"regression"}
+NAMES = frozenset(field.name for field in fields(Training))
+
+
+def flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of an estimator, with the settings of its `training` among them."""
+    training = Training() if parameters["training"] is None else parameters["training"]
+    if not isinstance(training, Training):
+        raise InputError(f"training must be dwac.Training(…) or None; got {training!r:.80}")
+    return {name: value for name, value in parameters.items() if name != "training"} | training.get_params()
+
+
+def parameters(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of an estimator that has these flat settings; those of `Training` become one object."""
+    training = Training(**{name: value for name, value in settings.items() if name in NAMES})
+    others = {name: value for name, value in settings.items() if name not in NAMES}
+    return others if training == Training() else {**others, "training": training}
+
+
+def refuse_moved(given: Mapping[str, Any]) -> None:
+    """Say where a setting belongs that was given to the estimator instead of `Training`."""
+    if moved := _written({name: value for name, value in given.items() if name in NAMES}):
+        raise InputError(f"{moved}: how to train is set in one object; use training=dwac.Training({moved})")
+
+
+def _written(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in settings.items())
+
+
+def takes_training(init: Callable[P, None]) -> Callable[P, None]:
+    """An `__init__` that says where a setting of `Training` belongs; Python would only say that it is unexpected."""
+
+    @wraps(init)
+    def checked(*args: P.args, **given: P.kwargs) -> None:
+        refuse_moved(given)
+        init(*args, **given)
+
+    return checked
 
 
 def _check_shards(settings: Settings) -> None:

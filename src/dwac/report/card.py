@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dwac.drawing.records import written
 from dwac.estimator.evaluation import Fact
+from dwac.estimator.settings import flat
 from dwac.report import plots, words
 from dwac.report.findings import Findings
 from dwac.report.grouped import Group, every_group, largest, strangest
@@ -115,8 +116,8 @@ def model(findings: Findings) -> list[Fact]:
 
 def _changed(clf: Estimator) -> list[str]:
     """Settings that differ from their defaults."""
-    usual: dict[str, Any] = type(clf)().get_params(deep=False)
-    now: dict[str, Any] = clf.get_params(deep=False)
+    usual: dict[str, Any] = flat(type(clf)().get_params(deep=False))
+    now: dict[str, Any] = flat(clf.get_params(deep=False))
     return [
         f"{name}={written(now[name])}" for name in usual if name not in _SILENT and repr(now[name]) != repr(usual[name])
     ]
