@@ -11,6 +11,7 @@ from scipy import sparse
 
 from dwac import DWACClassifier, Training, report
 from dwac.estimator.preparation import rows_of
+from dwac.nn import batches
 
 N, HELD = 160, 40
 
@@ -39,10 +40,20 @@ def test_rows_of_every_library_become_the_same_numbers(form: Any) -> None:
     np.testing.assert_array_equal(np.asarray(rows_of(form(numbers()))), numbers().to_numpy())
 
 
-def test_the_report_takes_the_sparse_rows_that_fit_takes(tmp_path: Path) -> None:
+def test_the_report_takes_the_sparse_rows_that_fit_takes_and_embeds_them_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     X, y = sparse.csr_matrix(numbers().to_numpy()), np.where(numbers()["a"] > 0.3, "high", "low")
     clf = DWACClassifier(epochs=1, training=Training(ensemble_size=1), cross_fit=False, random_state=0, device="cpu")
     clf.fit(X[HELD:], y[HELD:])
+    embed, embedded = batches.embed, []
+
+    def note(model: Any, x: Any, **options: Any) -> Any:
+        embedded.append(len(x[0]))
+        return embed(model, x, **options)
+
+    monkeypatch.setattr(batches, "embed", note)
     page = report.write(clf, X[:HELD], y[:HELD], tmp_path / "report.html", cases=1).read_text()
     assert "high" in page
     assert f"{HELD} " in page
+    assert embedded.count(HELD) == 1

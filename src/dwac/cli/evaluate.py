@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -59,7 +59,7 @@ def evaluate(
             predictions = predict(loaded.clf, rows.X)
         bad = unreadable.by_row(predictions.reasons)
         unreadable.report(bad, rows, strict=strict, fate="are left out")
-        _warn_of_voters(loaded, unreadable.without(rows, bad))
+        _warn_of_voters(loaded, unreadable.without(rows, bad), predictions.h.cpu().numpy())
         found = evaluate_rows(predictions, rows.y, epsilon, strict=strict)
     if json:
         print_json(found.to_dict())
@@ -72,13 +72,13 @@ def evaluate(
     unreadable.end(bad)
 
 
-def _warn_of_voters(model: Model, rows: Rows) -> None:
-    """Warn if rows were used in training: each of them finds itself among the voters."""
+def _warn_of_voters(model: Model, rows: Rows, h: Any) -> None:
+    """Warn if rows, of embeddings h (n, d), were used in training: each of them finds itself among the voters."""
     import pandas as pd
 
     from dwac._checks import warn
     from dwac.report.seen import seen
 
-    n = int(seen(model.clf, pd.Index(rows.ids, tupleize_cols=False), model.clf.embed(rows.X)).sum())
+    n = int(seen(model.clf, pd.Index(rows.ids, tupleize_cols=False), h).sum())
     if n:
         warn(f"{n:,} of the {len(rows):,} rows were used in training; results on them are too optimistic")

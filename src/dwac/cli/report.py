@@ -13,6 +13,7 @@ from dwac.cli.output import print_notes, print_written
 from dwac.errors import EPSILON, InputError
 
 if TYPE_CHECKING:
+    from dwac.estimator.observed import Observed
     from dwac.reading import Estimator, Rows
 
 
@@ -95,8 +96,9 @@ def report(
     print_notes(rows.notes)
     hidden = private or loaded.clf.private_
     given = len(rows)
-    rows, bad = _readable(loaded.clf, rows, strict=strict)
-    rows, note = fresh(loaded.clf, rows, data, private=hidden)
+    rows, observed, bad = _readable(loaded.clf, rows, strict=strict, private=hidden)
+    kept, note = fresh(loaded.clf, rows, observed, data, private=hidden)
+    rows, observed = rows.take(kept), observed.take(kept)
     console = Console(stderr=True)
     if note:
         console.print(f"dwac: note: {note}", style="yellow", highlight=False, markup=False, soft_wrap=True)
@@ -106,17 +108,17 @@ def report(
     strange = None
     if unlike is not None:
         others = read(unlike, like=loaded, labelled=False, **written._replace(form=None, sheet=None).arguments())
-        strange = _readable(loaded.clf, others, strict=strict)[0].X
+        strange = _readable(loaded.clf, others, strict=strict, private=hidden)[1]
     issues = None
     if check_labels is not None:
         judged = read(check_labels, like=loaded, labelled=True, **roles, **written._replace(sheet=None).arguments())
-        judged = _readable(loaded.clf, judged, strict=strict)[0]
+        judged = _readable(loaded.clf, judged, strict=strict, private=hidden)[0]
         assert isinstance(loaded.clf, DWACClassifier)
         issues = reports.label_issues(loaded.clf, judged.X, judged.y, ids=judged.ids)
     with console.status(f"predicting {len(rows):,} rows …"):
         file = reports.write(
             loaded.clf,
-            rows.X,
+            observed,
             rows.y,
             output,
             ids=rows.ids,
@@ -135,18 +137,22 @@ def report(
     unreadable.end(bad)
 
 
-def _readable(clf: Estimator, rows: Rows, *, strict: bool) -> tuple[Rows, dict[int, str]]:
-    """The rows that can be read, and why the others cannot."""
+def _readable(clf: Estimator, rows: Rows, *, strict: bool, private: bool) -> tuple[Rows, Observed, dict[int, str]]:
+    """The rows that can be read, what the model sees of them, and why the others cannot be read."""
+    import numpy as np
+
     with unreadable.located(rows):
-        bad = clf.unreadable(rows.X)
+        observed = clf.observe(rows.X, private=private)
+    bad = unreadable.by_row(observed.reasons)
     unreadable.report(bad, rows, strict=strict, fate="are left out")
-    return unreadable.without(rows, bad), bad
+    return unreadable.without(rows, bad), observed.take(np.flatnonzero(observed.readable)), bad
 
 
-def fresh(clf: Estimator, rows: Rows, name: str, *, private: bool = False) -> tuple[Rows, str]:
-    """The rows that are new to the model, and a note on the others; the calibration rows if none is new.
+def fresh(clf: Estimator, rows: Rows, observed: Observed, name: str, *, private: bool = False) -> tuple[Any, str]:
+    """The numbers of the rows that are new to the model, and a note on the others; the calibration rows if none is new.
 
-    private: the note reveals neither how many rows were used in training nor whether any were.
+    observed: what the model sees of the rows. private: the note reveals neither how many rows were used in training nor
+    whether any were.
     """
     import numpy as np
     import pandas as pd
@@ -154,14 +160,14 @@ def fresh(clf: Estimator, rows: Rows, name: str, *, private: bool = False) -> tu
     from dwac import report as reports
 
     names: pd.Index[Any] = pd.Index(rows.ids, tupleize_cols=False)
-    met = reports.seen(clf, names, clf.embed(rows.X))
+    met = reports.seen(clf, names, observed.h.cpu().numpy())
+    new = np.flatnonzero(~met)
     if private and not met.all():
-        return rows.take(np.flatnonzero(~met)), f"rows of {name} that were used in training, if any, are left out"
+        return new, f"rows of {name} that were used in training, if any, are left out"
     if not met.any():
-        return rows, ""
+        return new, ""
     if not met.all():
-        left = f"{met.sum():,} of the {len(rows):,} rows of {name} were used in training and are left out"
-        return rows.take(np.flatnonzero(~met)), left
+        return new, f"{met.sum():,} of the {len(rows):,} rows of {name} were used in training and are left out"
     held = np.flatnonzero(names.isin(clf.calibration_ids_))
     if len(held) == 0:
         raise InputError(
@@ -172,4 +178,4 @@ def fresh(clf: Estimator, rows: Rows, name: str, *, private: bool = False) -> tu
         f"no row of {name} is new to the model, so results are on the {len(held):,} calibration rows: fair for "
         "accuracy, but coverage is correct by construction; for a fair test, use dwac train … --test-size 0.2"
     )
-    return rows.take(held), note
+    return held, note

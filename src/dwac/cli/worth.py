@@ -98,7 +98,6 @@ def worth(
     """
     options.check_rows(model, written.form, data)
     file_form = options.check_table(output)
-    from dwac.estimator.evaluation import predict
     from dwac.reading import load, read
 
     loaded = load(model, device=device, expect=expect)
@@ -106,10 +105,11 @@ def worth(
     rows = read(data, like=loaded, target=target, text=text, ids=ids, labelled=True, **given)
     print_notes(rows.notes)
     with unreadable.located(rows):
-        bad = unreadable.by_row(predict(loaded.clf, rows.X).reasons)
+        observed = loaded.clf.observe(rows.X)
+        bad = unreadable.by_row(observed.reasons)
     unreadable.report(bad, rows, strict=strict, fate="judge nobody")
     judges = unreadable.without(rows, bad)
-    table = _measure(loaded.clf, judges, method, utility, by)
+    table = _measure(loaded.clf, judges, observed.h.cpu().numpy(), method, utility, by)
     if output is not None and file_form is not None:
         write(output, packed(table.reset_index(), file_form))
         print_written(f"{output}, {len(table):,} rows")
@@ -120,8 +120,11 @@ def worth(
     unreadable.end(bad)
 
 
-def _measure(clf: Estimator, rows: Rows, method: str, utility: str, by: str | None) -> pd.DataFrame:
-    """The most helpful of their class first, or groups by worth; and what removing each would change."""
+def _measure(clf: Estimator, rows: Rows, h: Any, method: str, utility: str, by: str | None) -> pd.DataFrame:
+    """The most helpful of their class first, or groups by worth; and what removing each would change.
+
+    h: (n, d) embeddings of the rows.
+    """
     import pandas as pd
 
     from dwac.estimator.worth import kept_column
@@ -132,7 +135,7 @@ def _measure(clf: Estimator, rows: Rows, method: str, utility: str, by: str | No
         raise InputError(f"--utility is for classes; this model predicts {clf.target_.kind}; leave it out")
     given |= {} if by is None else {"groups": kept_column(clf, by, "--by")}
     # Training rows do not vote on themselves. Ids alone do not tell: rows of any file may be numbered from 0.
-    known = seen(clf, pd.Index(rows.ids, tupleize_cols=False), clf.embed(rows.X)).any()
+    known = seen(clf, pd.Index(rows.ids, tupleize_cols=False), h).any()
     given |= {"ids": rows.ids} if known else {}
     table = clf.worth(rows.X, rows.y, method=method, **given)
     alone = table if method == "leave_one_out" else clf.worth(rows.X, rows.y, method="leave_one_out", **given)

@@ -99,6 +99,16 @@ class Observed:
             full[self.readable] = found
         return full
 
+    def take(self, rows: NDArray[np.int64]) -> Observed:
+        """What was seen of some of the rows, by number."""
+        place = np.full(len(self), -1)
+        place[self.readable] = np.arange(len(self.h))
+        kept = place[rows][place[rows] >= 0]
+        inputs = tuple(part[torch.as_tensor(kept)] for part in self.rows.inputs) if len(kept) else ()
+        X = take(self.rows.X, kept) if len(kept) else None
+        part = Sifted(X, inputs, self.rows.reasons[rows], self.rows.unknown[rows])
+        return Observed(self.fitted, part, self.h[torch.as_tensor(kept, device=self.h.device)])
+
     def shown(self) -> list[dict[str, Any]]:
         """Each readable row as a person would see it, for explanations."""
         encoder, X = self.fitted.encoder, self.rows.X

@@ -44,7 +44,7 @@ def predictions_from(clf: Any, observed: Observed, *, private: bool) -> Any:
     else:
         several = clf.target_.kind == LABELS
         predicted = (label_predictions_of if several else predictions_of)(clf, *observed.evidence(), private=private)
-    return replace(predicted, unknown=observed.notes)
+    return replace(predicted, unknown=observed.notes, h=observed.h)
 
 
 def model_scores(clf: Model, observed: Observed) -> dict[str, Floats]:

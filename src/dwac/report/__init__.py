@@ -79,7 +79,7 @@ def write(
 
     Args:
         clf: a fitted classifier or regressor.
-        X: test examples, new to the model.
+        X: test examples, new to the model; or what `clf.observe` saw of those that can be read.
         y: their labels, each one of the training classes; or their numbers, or several labels each, as in fit.
         path: the file to write; an existing file is replaced.
         ids: names of the test examples; by default the index of a DataFrame or Series, else 0 … n-1.

@@ -27,6 +27,7 @@ from dwac.estimator.evaluation import (
     evaluate,
     predict,
 )
+from dwac.estimator.observed import Observed
 from dwac.estimator.preparation import row_ids, rows_of, take
 from dwac.explain import privacy
 from dwac.explain.explanation import STRANGE
@@ -74,8 +75,12 @@ class Findings:
         more: other fields.
         """
         check_is_fitted(clf, "model_")
-        X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
-        predictions = predict(clf, X, private=private)
+        if isinstance(X, Observed):
+            observed, X = X, X.rows.X
+        else:
+            X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
+            observed = clf.observe(X, private=private)
+        predictions = predict(clf, observed, private=private)
         outside = None if unlike is None else predict(clf, unlike, private=private)
         result = evaluate(predictions, y, epsilon)
         names, kept = row_ids(X, ids, len(predictions)), predictions.readable
@@ -115,7 +120,7 @@ class Findings:
     @cached_property
     def h(self) -> NDArray[Any]:
         """(n, d): embeddings of the test examples."""
-        return self.clf.embed(self.X)
+        return np.asarray(self.predictions.h.cpu().numpy())
 
     @cached_property
     def met(self) -> NDArray[np.bool_]:

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import torch
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from dwac.errors import CalibrationWarning, InputError
 from dwac.estimator.evaluation import predict
-from dwac.estimator.preparation import take
 from dwac.estimator.readable import Partial
 from dwac.reading import Estimator, Model
 from dwac.reference import ReferenceSet
@@ -114,7 +112,7 @@ def answered(
         names = clf.target_.names.tolist()
         values |= {f"probability_{name}": found.probabilities[:, place] for place, name in enumerate(names)}
     if request.voters:
-        values["voters"] = _voters(clf, X, found, unreadable, request)
+        values["voters"] = _voters(clf, found, request)
     return values
 
 
@@ -145,20 +143,15 @@ def _voter_type(clf: Estimator, request: Request) -> pa.DataType:
     return pa.list_(pa.struct([("id", type_of(references.ids.tolist())), vote, ("share", _SHARE)]))
 
 
-def _voters(clf: Estimator, X: Any, found: Any, early: Iterable[int], request: Request) -> pa.Array:
-    """For each row the voters with the largest votes, heaviest first; none for rows that could not be read.
-
-    early: rows that are not part of X.
-    """
+def _voters(clf: Estimator, found: Any, request: Request) -> pa.Array:
+    """For each row the voters with the largest votes, heaviest first; none for rows that could not be read."""
     kind = _voter_type(clf, request)
     readable = found.readable
     held: list[list[dict[str, Any]]] = [[] for _ in readable]
-    inside = np.flatnonzero(np.delete(readable, list(early)))
-    if len(inside) == 0:
+    if not readable.any():
         return pa.array(held, kind)
-    h = found.h if clf.target_.kind == NUMBERS else torch.as_tensor(clf.embed(take(X, inside)))
     references = copy(clf.references_)
-    votes, near = references.query(h.cpu().numpy(), k=min(request.voters, len(references)))
+    votes, near = references.query(found.h.cpu().numpy(), k=min(request.voters, len(references)))
     shares = np.exp(near.log_weights - logsumexp(votes, axis=1, keepdims=True))
     inner = kind.value_type
     named, said = _as(references.ids.tolist(), inner.field(0).type), _said(clf, references, inner.field(1).type)

@@ -54,6 +54,7 @@ _BY_TARGET = {CLASSES: predict_classes, ORDERED: predict_classes, LABELS: predic
 def predict(clf: DWACClassifier | DWACRegressor, X: Any, *, private: bool | None = None) -> Any:
     """The model's predictions for X, as `Answers` of its kind of target; rows that cannot be read are flagged.
 
+    X: rows, or what `clf.observe` saw of them.
     private: round the numbers; the default for a model that was saved without its examples.
     """
     rule: Any = _BY_TARGET[clf.target_.kind]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dwac import metrics
 from dwac._checks import percent
@@ -26,6 +27,7 @@ from dwac.estimator.evaluation.common import (
     mean,
     share,
 )
+from dwac.estimator.observed import Observed
 from dwac.estimator.readable import Reasons, emptied, masked, unmasked, without
 from dwac.explain import privacy
 from dwac.tasks import ORDERED
@@ -46,6 +48,7 @@ class Predictions(Answers):
 
     ordered: bool = False  # whether the classes have an order
     unknown: Reasons | None = None  # (n,): the values of a row that training never had, if it has any
+    h: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.log_class_weights)
@@ -61,7 +64,8 @@ class Predictions(Answers):
         reasons = None if self.reasons is None else self.reasons[rows]
         unknown = None if self.unknown is None else self.unknown[rows]
         votes = self.log_class_weights[rows]
-        return replace(self, log_class_weights=votes, conformal=trust, reasons=reasons, unknown=unknown)
+        found = {"log_class_weights": votes, "conformal": trust, "reasons": reasons, "unknown": unknown}
+        return replace(self, h=self._h_of(rows), **found)
 
     @property
     def codes(self) -> NDArray[np.int64]:
@@ -117,8 +121,9 @@ class Predictions(Answers):
 
 def predict_classes(clf: DWACClassifier, X: Any, *, private: bool) -> Predictions:
     """The classifier's predictions for X; rows that cannot be read are flagged. private: round the numbers."""
-    observed = clf.observe(X, private=private)
-    return replace(predictions_of(clf, *observed.evidence(), private=private), unknown=observed.notes)
+    observed = X if isinstance(X, Observed) else clf.observe(X, private=private)
+    found = predictions_of(clf, *observed.evidence(), private=private)
+    return replace(found, unknown=observed.notes, h=observed.h)
 
 
 def predictions_of(

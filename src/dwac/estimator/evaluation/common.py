@@ -7,7 +7,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dwac.drawing.records import plain
 from dwac.errors import EPSILON, InputError
@@ -67,6 +69,7 @@ class Answers(ABC):
     reasons: Reasons | None  # (n,): None, or why a row could not be read
     unknown: Reasons | None  # (n,): None, or the values of a row that training never had; None if there are no columns
     private: bool  # whether numbers are rounded as in `dwac.explain.privacy`
+    h: Tensor | None  # (r, d): the embeddings of the rows that can be read, if they are known
 
     @abstractmethod
     def __len__(self) -> int:
@@ -93,6 +96,14 @@ class Answers(ABC):
     def readable(self) -> Bools:
         """(n,): which rows could be read."""
         return np.ones(len(self), dtype=bool) if self.reasons is None else readable(self.reasons)
+
+    def _h_of(self, rows: Any) -> Any:
+        """The embeddings of those of the rows that can be read."""
+        if self.h is None:
+            return None
+        place = np.full(len(self), -1)
+        place[self.readable] = np.arange(len(self.h))
+        return self.h[torch.as_tensor(place[rows][place[rows] >= 0], device=self.h.device)]
 
     def _shown(self, values: NDArray[Any]) -> pd.Series[Any]:
         """(n,): a column of labels; with gaps, if there are any, whole numbers stay whole."""

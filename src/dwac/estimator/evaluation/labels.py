@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dwac import metrics
 from dwac.conformal import LabelPrediction, MissControl
 from dwac.errors import EPSILON
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.evaluation.common import GAP, TYPICALITY, Answers, Bools, Evaluated, Fact, Floats, mean, share
+from dwac.estimator.observed import Observed
 from dwac.estimator.readable import Reasons, emptied, unmasked
 from dwac.explain import privacy
 from dwac.tasks import read_labels
@@ -33,6 +35,7 @@ class LabelPredictions(Answers):
     private: bool = False
     listed: bool = True  # whether the model was given lists of labels, rather than a table
     unknown: Reasons | None = None  # (n,): the values of a row that training never had, if it has any
+    h: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -47,7 +50,8 @@ class LabelPredictions(Answers):
         trust = None if self.conformal is None else self.conformal.part(rows)
         reasons = None if self.reasons is None else self.reasons[rows]
         unknown = None if self.unknown is None else self.unknown[rows]
-        return replace(self, probabilities=self.probabilities[rows], conformal=trust, reasons=reasons, unknown=unknown)
+        found = {"probabilities": self.probabilities[rows], "conformal": trust, "reasons": reasons, "unknown": unknown}
+        return replace(self, h=self._h_of(rows), **found)
 
     @property
     def has(self) -> Bools:
@@ -100,8 +104,9 @@ class LabelPredictions(Answers):
 
 def predict_labels(clf: DWACClassifier, X: Any, *, private: bool) -> LabelPredictions:
     """The classifier's predictions for X; rows that cannot be read are flagged. private: round the numbers."""
-    observed = clf.observe(X, private=private)
-    return replace(label_predictions_of(clf, *observed.evidence(), private=private), unknown=observed.notes)
+    observed = X if isinstance(X, Observed) else clf.observe(X, private=private)
+    found = label_predictions_of(clf, *observed.evidence(), private=private)
+    return replace(found, unknown=observed.notes, h=observed.h)
 
 
 def label_predictions_of(

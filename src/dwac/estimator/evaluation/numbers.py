@@ -26,6 +26,7 @@ from dwac.estimator.evaluation.common import (
     by_chance,
     share,
 )
+from dwac.estimator.observed import Observed
 from dwac.estimator.readable import Reasons, readable
 from dwac.estimator.regressor import DWACRegressor
 from dwac.explain import privacy
@@ -65,12 +66,9 @@ class NumberPredictions(Answers):
 
     def part(self, rows: Any) -> NumberPredictions:
         """The predictions for some rows: a slice, row numbers or a mask."""
-        place = np.full(len(self), -1)
-        place[self.readable] = np.arange(len(self.h))
-        kept = place[rows][place[rows] >= 0]
         return replace(
             self,
-            h=self.h[torch.as_tensor(kept, device=self.h.device)],
+            h=self._h_of(rows),
             values=self.values[rows],
             novel=None if self.novel is None else self.novel[rows],
             reasons=None if self.reasons is None else self.reasons[rows],
@@ -152,7 +150,7 @@ class NumberPredictions(Answers):
 
 def predict_numbers(reg: DWACRegressor, X: Any, *, private: bool) -> NumberPredictions:
     """The regressor's predictions for X; rows that cannot be read are flagged. private: round the numbers."""
-    observed = reg.observe(X, private=private)
+    observed = X if isinstance(X, Observed) else reg.observe(X, private=private)
     novelty = observed.novelty[observed.readable] if reg.fitted_.calibrated else None
     found = number_predictions_of(reg, observed.reasons, observed.h, novelty, private=private)
     return replace(found, unknown=observed.notes)
