@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 
-# Where the names are that stand in no room of their own name. Each is imported when it is first asked for: that takes
+# Names that are not submodules, and the submodule that has each. They are imported when they are first used: that takes
 # seconds, which `dwac --help` and a worker that needs one room should not pay.
 _PLACES = {
     "DWACClassifier": "estimator",

@@ -53,8 +53,8 @@ def explain(
 ) -> None:
     """Show why rows get their predictions: the training examples with the largest votes, and how few of them decide.
 
-    Where no few examples explain a prediction, groups of examples that vote alike are shown instead: what sets each
-    apart, its exact share of the vote, and the member that is most like the row.
+    Where a handful of examples does not explain a prediction, it shows groups of examples that vote alike instead: what
+    sets each apart, its exact share of the vote, and the member that is most like the row.
 
     Rows that cannot be read are marked as such; the exit code is then 3.
 

@@ -174,12 +174,12 @@ def train(
 ) -> None:
     """Train a model on your data.
 
-    What the target is, is found from its values: fractions, and many different numbers, are numbers to predict; texts
+    dwac infers the task from the target column: fractions, and many different numbers, are numbers to predict; texts
     and few numbers are classes; several target columns of 0 and 1, and lists in JSON Lines, are several labels at once.
-    --task says otherwise; --task labels reads cells such as a|b as two labels, and an empty cell as none.
+    --task overrides this; --task labels reads cells such as a|b as two labels, and an empty cell as none.
 
-    What is said of separator, decimal mark and order of dates, or found, is kept with the model: later files are read
-    in the same way, unless they say otherwise.
+    The model keeps the separator, the decimal mark and the order of dates, given or inferred: it reads later files in
+    the same way, unless their options differ.
 
     Examples:
 

@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 # The least share s of rows that must keep their label, with a confidence of 90 %. 1 - s is the most by which log-loss
 # may grow, and the most divergence from all voters, as shares of log-loss.
 SAME_LABEL = 0.995
-LESS = (0.99, 0.98, 0.95, 0.9)  # where no few keep so many
+LESS = (0.99, 0.98, 0.95, 0.9)  # tried in turn where no small number keeps that many
 _NOTHING = 1e-4  # nats: where all is predicted with certainty, a share of log-loss is less than rounding
 _FEWEST, _MOST = 10, 2560
 AUTOMATIC = 20_000  # voters from which voters="auto" condenses

@@ -1,6 +1,6 @@
 """What every voter is worth for rows whose outcomes are known: from rows to tables by id or by group.
 
-The values are those of `dwac.worth`; here is said what a vote is worth, and what nobody's vote is.
+The values are those of `dwac.worth`; this module defines the value of one vote, and of an empty set of voters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far long work is: a bar on the terminal's standard error, and the log, for whoever shows it.
+"""Progress of long-running work: a bar on the terminal's standard error, and the log, for whoever shows it.
 
 The log has at most one estimate of the time, made from steps that were measured, if the work takes long; and, where no
 bar is shown, a line every half minute. `dwac` prints it; a program sees it as

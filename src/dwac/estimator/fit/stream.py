@@ -343,8 +343,8 @@ def _represent(
         return voters, f"{len(voters):,} representatives vote for {n:,} training rows, each for those like it"
     if len(sample) < n:
         return shared_votes(sample, spool.counts("y", model.n_classes)), (
-            f"no few representatives keep 99.5 % of labels and the loss: {len(sample):,} training rows drawn at "
-            f"random vote for all {n:,}, each label with its exact share"
+            f"no small number of representatives keeps 99.5 % of labels and the loss: {len(sample):,} training rows "
+            f"drawn at random vote for all {n:,}, each label with its exact share"
         )
     return sample, f"all {n:,} training rows vote"
 
