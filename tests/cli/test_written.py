@@ -18,6 +18,7 @@ from dwac.cli import predict as predicting
 from dwac.cli import tasks
 from dwac.cli.output import at_work, progress_printed
 from dwac.errors import InputError
+from dwac.estimator.observed import Observed
 from dwac.estimator import load as load_estimator
 from dwac.reading import Rows, load
 from dwac.training import progress
@@ -123,8 +124,8 @@ def test_pages_are_of_a_file_read_as_is_said(
 ) -> None:
     seen: list[pd.DataFrame] = []
 
-    def noted(_: Any, X: pd.DataFrame, *__: Any, **___: Any) -> None:
-        seen.append(X)
+    def noted(_: Any, X: Any, *__: Any, **___: Any) -> None:
+        seen.append(X.rows.X if isinstance(X, Observed) else X)
         raise InputError("enough")
 
     monkeypatch.setattr("dwac.report.write", noted)
