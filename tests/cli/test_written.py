@@ -18,8 +18,8 @@ from dwac.cli import predict as predicting
 from dwac.cli import tasks
 from dwac.cli.output import at_work, progress_printed
 from dwac.errors import InputError
-from dwac.estimator.observed import Observed
 from dwac.estimator import load as load_estimator
+from dwac.estimator.observed import Observed
 from dwac.reading import Rows, load
 from dwac.training import progress
 from tests.cli.helpers import error_line, run
