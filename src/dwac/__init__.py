@@ -55,8 +55,8 @@ __all__ = [
 ]
 
 
-# Names that are not submodules, and the submodule that has each. They are imported when they are first used: that takes
-# seconds, which `dwac --help` and a worker that needs one room should not pay.
+# Names that are not submodules, and the submodule that has each. They are imported on first use: importing takes
+# seconds, which `dwac --help` and a worker that needs one submodule should not pay.
 _PLACES = {
     "DWACClassifier": "estimator",
     "DWACRegressor": "estimator",

@@ -32,7 +32,7 @@ def _position(mask: NDArray[np.bool_] | Tensor) -> str:
 
 
 def listed(names: Iterable[Any], most: int = 5, show: Callable[[Any], str] = repr) -> str:
-    """The first names with commas, and how many more there are, for messages.
+    """The first names, separated by commas, and how many more there are, for messages.
 
     >>> listed(["a", "b", "c"], most=2)
     "'a', 'b', … (1 more)"
@@ -42,7 +42,7 @@ def listed(names: Iterable[Any], most: int = 5, show: Callable[[Any], str] = rep
 
 
 def suggested(name: Any, names: Iterable[Any]) -> str:
-    """The name that was probably meant, as a question for messages; "" if none is near.
+    """The name that was probably meant, as a question for messages; "" if none is similar.
 
     >>> suggested("LVR", ["income", "lvr"])
     "did you mean 'lvr'? "
@@ -55,7 +55,7 @@ def suggested(name: Any, names: Iterable[Any]) -> str:
 def percent(share: float, digits: int = 1, most: int | None = None) -> str:
     """A share in per cent, for messages.
 
-    most: as many digits as are useful, up to so many: more than `digits` near 0 and 1, and no trailing zeros.
+    most: show as many digits as are useful, up to `most`: more than `digits` near 0 and 1, and no trailing zeros.
 
     >>> percent(0.911), percent(0.4, 0)
     ('91.1 %', '40 %')
@@ -72,7 +72,7 @@ def percent(share: float, digits: int = 1, most: int | None = None) -> str:
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line of the user: the nearest one outside this package and the libraries that call it back."""
+    """Warn at the user's line: the nearest one outside this package and the libraries that call it."""
     frame = sys._getframe(1)
     while frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_THE_USER and frame.f_back is not None:
         frame = frame.f_back

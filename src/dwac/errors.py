@@ -110,7 +110,7 @@ class PrivacyError(DwacError, RuntimeError):
 class ProcessError(DwacError, RuntimeError):
     """One of the processes that share a training stopped, or they do not fit together."""
 
-    exit_code = 75  # of a process that lost another one (EX_TEMPFAIL: try again)
+    exit_code = 75  # if another process was lost (EX_TEMPFAIL: try again)
 
 
 class UnreadableWarning(UserWarning):

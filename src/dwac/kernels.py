@@ -106,7 +106,7 @@ def log_weights(queries: Tensor, references: Tensor, kernel: str = "gaussian") -
 
 
 class _Product(torch.autograd.Function):
-    """a @ b.mT. Its gradients are products too, computed after the forward pass has left its guard, so each has one."""
+    """a @ b.mT. Its gradients are products too, computed outside the guard of the forward pass, so each has its own."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
@@ -144,7 +144,7 @@ def full_precision(device: torch.device) -> Iterator[None]:
         if torch.is_autocast_enabled(device.type):
             with torch.autocast(device.type, enabled=False):
                 yield
-        else:  # leaving it alone takes less time than switching it off
+        else:  # leaving it alone is faster than switching it off
             yield
     finally:
         with _guard.lock:

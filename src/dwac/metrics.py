@@ -1,7 +1,7 @@
 """Measures of predictions: accuracy, calibration, coverage, set sizes and widths, CRPS, out-of-distribution detection.
 
 Arrays in, numbers out: this module does not depend on any model. Labels are whole numbers 0 … K-1; several labels at
-once are rows (n, L) of booleans. What scikit-learn measures is not measured here again. For numbers:
+once are rows (n, L) of booleans. Measures that scikit-learn has are not repeated here. For numbers:
 `root_mean_squared_error` and `mean_absolute_error`; for several labels: `f1_score(Y, predicted, average="micro"` or
 `"macro", zero_division=0)`, `hamming_loss` and, as the share of rows with exactly the right labels, `accuracy_score`.
 """
@@ -125,7 +125,7 @@ def top_label_error(y: ArrayLike, probabilities: ArrayLike, n_bins: int = 10) ->
 
 
 class AgainstChance(NamedTuple):
-    """A measured error, a 95 % confidence interval for the true one, and what a perfect model would get by chance.
+    """A measured error, a 95 % confidence interval for the true one, and the error of a perfect model by chance.
 
     `expected`: by chance, on average; `limit`: exceeded by chance once in 200 times.
     """
@@ -143,14 +143,14 @@ class AgainstChance(NamedTuple):
 
     @property
     def excess(self) -> float:
-        """By how much the error exceeds what chance gives on average; at least 0."""
+        """How much the error exceeds its average by chance; at least 0."""
         return max(0.0, self.value - self.expected)
 
 
 class CalibrationTest(NamedTuple):
     """Whether probabilities are off by more than chance explains, and whether they are informative at all.
 
-    error: `calibration_error`; top_label: `top_label_error`; each with what a perfectly calibrated model would have.
+    error: `calibration_error`; top_label: `top_label_error`; each with that of a perfectly calibrated model.
     resolution: the share of the labels' variance that the bins explain, Σ_k mean_b (s_kb - s_k)² / Σ_k s_k (1 - s_k)
         with s_kb the share of class k in its bin b, s_k its share of all rows; 0 if all labels are the same.
     chance_resolution: exceeded once in 200 times by probabilities unrelated to the labels.
@@ -172,14 +172,14 @@ class CalibrationTest(NamedTuple):
         return self.resolution > self.chance_resolution
 
 
-_LIMIT = 0.995  # quantile of what chance gives: two tests at this level reject a perfect model at most once in 100
+_LIMIT = 0.995  # quantile of errors by chance: two tests at this level reject a perfect model at most once in 100
 _AT_ONCE = 4_000_000  # labels drawn at a time
 
 
 def calibration_test(
     y: ArrayLike, probabilities: ArrayLike, n_bins: int = 10, *, n_draws: int = 600, random_state: int = 0
 ) -> CalibrationTest:
-    """Compare the calibration error, the top label's error and the resolution with what chance alone gives.
+    """Compare the calibration error, the top label's error and the resolution with their values by chance.
 
     Both errors are positive even for a perfect model, and larger the fewer rows there are: a bin of 6 rows is off by
     about 15 points. So labels are repeatedly drawn from the stated probabilities: the errors against these labels are
@@ -221,8 +221,8 @@ def calibration_test(
 class _Bins:
     """The bins of `calibration_error` and `top_label_error` for fixed probabilities (n, K), and any number of labels.
 
-    A cell i·K + k stands for "row i has label k". `_of` (n·K, (K + 1)·B) is how much each cell, if true, adds to the
-    shares in the B bins of its class and of the top label, which come last; equal probabilities share equally.
+    A cell i·K + k stands for "row i has label k". `_of` (n·K, (K + 1)·B) is what each cell, if true, adds to the shares
+    in the B bins of its class and of the top label, which come last; equal probabilities share equally.
     """
 
     def __init__(self, p: NDArray[np.float64], n_bins: int) -> None:
@@ -271,7 +271,7 @@ class _Bins:
         """(draws, (K + 1)·B): the gaps in the bins, with rows resampled with replacement."""
         n = len(truth)
         row = sparse.csr_array((self.p.ravel(), np.arange(self.p.size), np.arange(n + 1) * self.n_classes))
-        gaps = row @ self._of - self._of[self.first + truth]  # (n, …): what each row adds
+        gaps = row @ self._of - self._of[self.first + truth]  # (n, …): the contribution of each row
         counts = rng.multinomial(n, np.full(n, 1 / n), size=draws)
         return np.asarray((gaps.T @ counts.T).T)
 
@@ -309,9 +309,9 @@ def coverage_interval(
 
 
 def undercoverage(epsilon: float, n_calibration: int, n_test: int, covered: int) -> float:
-    """How likely it is that `covered` of n_test sets at error rate ε, or fewer, hold the true label by chance.
+    """The probability that `covered` or fewer of n_test sets at error rate ε contain the true label by chance.
 
-    By the law of `coverage_interval`; 1 if there are too few calibration rows to leave a label out.
+    It follows from the law of `coverage_interval`; 1 if there are too few calibration rows to leave a label out.
 
     >>> round(undercoverage(0.05, 1_000, 500, 461), 4)  # 92.2 % instead of 95 %
     0.0177
@@ -325,7 +325,7 @@ def undercoverage(epsilon: float, n_calibration: int, n_test: int, covered: int)
 def coverage(y: ArrayLike, sets: ArrayLike) -> float:
     """Share of prediction sets (n, K) that contain the true label y (n,), a column number.
 
-    If sets are a DataFrame, as of `predict_set(X, as_frame=True)`, y has labels: the names of its columns.
+    If sets are a DataFrame, as from `predict_set(X, as_frame=True)`, y has labels: the names of its columns.
 
     >>> coverage([0, 1], [[True, False], [True, False]])
     0.5
@@ -411,12 +411,12 @@ def interval_widths(intervals: ArrayLike) -> IntervalWidths:
 def crps(y: ArrayLike, targets: ArrayLike, shares: ArrayLike) -> NDArray[np.float64]:
     """(n,): the continuous ranked probability score of weighted distributions, ∫ (F(t) - 1{t ≥ y})² dt; 0 is best.
 
-    In the units of y; of a single target, the absolute error.
+    It is in the units of y; for a single target, it is the absolute error.
 
     Args:
         y: (n,) true numbers.
-        targets: (m,) what the voters of all rows vote for, or (n, m), of each row.
-        shares: (n, m) of the votes; each row sums to 1.
+        targets: (m,) targets of the voters of all rows, or (n, m), of each row.
+        shares: (n, m) shares of the votes; each row sums to 1.
 
     >>> crps([1.0, 1.0], [0.0, 3.0], [[0.5, 0.5], [1.0, 0.0]])
     array([0.75, 1.  ])
@@ -430,14 +430,14 @@ def crps(y: ArrayLike, targets: ArrayLike, shares: ArrayLike) -> NDArray[np.floa
     values = np.broadcast_to(values, p.shape)
     order = np.argsort(values, axis=1, kind="stable")
     values, p = np.take_along_axis(values, order, axis=1), np.take_along_axis(p, order, axis=1)
-    # E|T - y| - E|T - T'| / 2, of which the second is ∫ F (1 - F).
+    # E|T - y| - E|T - T'| / 2, where the second term is ∫ F (1 - F).
     at_most = np.minimum(p.cumsum(axis=1), 1)[:, :-1]
     spread = (at_most * (1 - at_most) * np.diff(values, axis=1)).sum(axis=1)
     return np.asarray((p * np.abs(values - truth[:, None])).sum(axis=1) - spread)
 
 
 def ranked_probability_score(y: ArrayLike, probabilities: ArrayLike) -> float:
-    """How far off probabilities (n, K) of ordered labels are: the mean of Σ_k (P(≤ k) - 1{y ≤ k})² / (K - 1).
+    """The error of probabilities (n, K) of ordered labels: the mean of Σ_k (P(≤ k) - 1{y ≤ k})² / (K - 1).
 
     Between 0 and 1: the squared error of the K - 1 statements "at most k", on average. 0 if there is one label.
 
@@ -453,9 +453,9 @@ def ranked_probability_score(y: ArrayLike, probabilities: ArrayLike) -> float:
 
 
 class DecisionShares(NamedTuple):
-    """Decisions on several labels: the shares that are wrong among those who have a label and who do not; no decision.
+    """Decisions on several labels: the shares wrong among rows with and without a label, and the undecided share.
 
-    Each is a mean over all rows and labels of its kind, 0 if there are none.
+    Each is a mean over all such rows and labels, 0 if there are none.
     """
 
     wrong_of_having: float

@@ -1,4 +1,4 @@
-"""The `dwac` command: one file per command, its options and its work together. Internal: use the command.
+"""The `dwac` command: one file per command, with its options and its work. Internal: use the command.
 
 Needs the extra `dwac[cli]`.
 """

@@ -17,8 +17,8 @@ import typer.main
 import dwac
 from dwac.errors import DwacError, ProcessError
 
-# Each has a file of its name, which is imported when the command runs, and the library only when its work begins: that
-# takes seconds, and a list of commands or a wrong option must not.
+# Each command has a file of the same name, imported when the command runs. The library is imported only when the work
+# begins: that takes seconds, and listing commands or reporting a wrong option must not.
 COMMANDS = {
     "demo": "Train on handwritten digits except one, and see how the model treats the digit it has never seen.",
     "train": "Train a model on your data.",
@@ -39,13 +39,13 @@ COMMANDS = {
     "serve": "Serve predictions, explanations and prediction sets over HTTP, until Ctrl-C.",
 }
 
-_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that typer brings
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # from click, or from typer's copy of it
 
 
 class OneLineErrors(typer.core.TyperGroup):
     """Shows expected failures as one line. Exit codes: 1 for errors, 2 for wrong usage, 130 for Ctrl-C.
 
-    And 75 if a process that shares a training ended.
+    Also 75 if a process of a distributed training ended.
     """
 
     program = "dwac"  # named at the start of the line
@@ -63,14 +63,14 @@ class OneLineErrors(typer.core.TyperGroup):
 
 
 class _Group(OneLineErrors):
-    """Imports a command when it runs, and none to list them."""
+    """Imports a command only when it runs, and none to list them."""
 
     _listed = False  # whether only names and summaries of commands are needed
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         names: Any = dict.fromkeys(COMMANDS)
-        self.commands = names  # from which the name that was probably meant is suggested
+        self.commands = names  # to suggest the name that was probably meant
 
     def list_commands(self, ctx: Any) -> list[str]:
         del ctx
@@ -105,7 +105,7 @@ def _in_one_line(program: str) -> Iterator[None]:
     except OSError as error:
         if (
             error.errno == errno.EPIPE or error.filename is not None
-        ):  # a closed pipe; or a file, which its command names
+        ):  # a closed pipe; or a file error, which the command reports
             raise
         code, message = 1, f"cannot write: {error.strerror or error}"
     else:

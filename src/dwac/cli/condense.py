@@ -1,4 +1,4 @@
-"""`dwac condense`: a model in which a few real examples vote for all, in a folder of its own."""
+"""`dwac condense`: a new model folder in which a few real examples vote for all."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def condense(
 
 
 def _check(clf: Estimator, folder: Path, size: int | None) -> None:
-    """Refuse a model that cannot be condensed, in terms of the command."""
+    """Refuse a model that cannot be condensed, with an error that names the command's options."""
     if clf.references_.voters.weighted and clf.references_.members is None:
         raise InputError(
             f"{folder} is already condensed and does not hold those who are represented; condense the model that it "
@@ -98,7 +98,7 @@ def _bytes(folder: Path) -> int:
 
 
 def _facts(clf: Estimator, small: Estimator, seconds: float, before: int, written: Path) -> dict[str, Any]:
-    """What was done, for programs."""
+    """The result, for programs."""
     from dwac.storage import fingerprint
 
     return {
@@ -117,14 +117,14 @@ def _facts(clf: Estimator, small: Estimator, seconds: float, before: int, writte
 
 
 def _sizes(clf: Estimator, when: str = "") -> dict[str, float | None]:
-    """The expected size of prediction sets at ε = 0.05; intervals have no such."""
+    """The expected size of prediction sets at ε = 0.05; intervals have none."""
     if clf.target_.kind == "numbers":
         return {}
     return {f"mean_set_size{when}": clf.expected_sets(EPSILON).mean_size if len(clf.calibration_y_) else None}
 
 
 def _lines(facts: dict[str, Any], small: Estimator) -> list[str]:
-    """What was done, for people."""
+    """The result, for people."""
     before, after = facts.get("mean_set_size_before"), facts.get("mean_set_size")
     sizes = f"prediction sets at epsilon={EPSILON}: {number(before, 2)} labels on average, now {number(after, 2)}"
     return [

@@ -1,4 +1,4 @@
-"""What `dwac train` says of the data, of the training and of the model, whether the data is one file or a dataset."""
+"""What `dwac train` prints about the data, the training and the model, for one file or a dataset."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from dwac.tasks import CLASSES, LABELS, ORDERED
 
 _KINDS = {"numeric": "numbers", "categorical": "categories", "boolean": "true or false", "datetime": "dates"}
 _UNUSED = "not used"
-_FEW = 50  # rows, below which every number that is measured on them is uncertain
+_FEW = 50  # rows; measurements on fewer are uncertain
 _FEW_JUDGES = 30
 _MANY = 200  # categories
 
 
 def columns_of_table(rows: Rows) -> tuple[dict[str, list[str]], dict[str, str], tuple[str, ...]]:
-    """(the columns of a table by how the model treats them, why others are not used, what people should know)."""
+    """(the columns of a table by how the model treats them, why others are not used, notes for the user)."""
     found: dict[str, list[str]] = {}
     aside: dict[str, str] = {}
     columns = TabularEncoder().fit(rows.X).columns if rows.kind == "tabular" else []
@@ -51,7 +51,7 @@ def _why_unused(column: Column, values: pd.Series[Any]) -> str:
 
 
 def _column_notes(columns: list[Column], rows: Rows) -> tuple[str, ...]:
-    """What people should know of columns that were not read as they may expect: ids, mixed cells, many categories."""
+    """Notes on columns that were not read as a user may expect: ids, mixed cells, many categories."""
     notes = []
     for column in columns:
         name, values = str(column.name), rows.X[column.name].dropna()
@@ -81,7 +81,7 @@ def _column_notes(columns: list[Column], rows: Rows) -> tuple[str, ...]:
 
 
 def _kinds_rows(kinds: Mapping[str, list[str]], aside: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(kind, columns) for a table: all of them, and why some are not used."""
+    """(kind, columns) for a table: all columns, and why some are not used."""
     reasons: dict[str, list[str]] = {}
     for column, why in aside.items():
         reasons.setdefault(why, []).append(column)
@@ -98,7 +98,7 @@ def show_rows(
     console: Console,
     dataset: Streamed | None = None,
 ) -> None:
-    """Print how the data was understood. dataset: the one that the rows are a sample of."""
+    """Print how dwac read the data. dataset: the one from which the rows are a sample."""
     facts = Table.grid(padding=(0, 2))
     facts.add_row("data", f"{name}: {_size(rows, dataset)}")
     if rows.columns.text is not None:
@@ -124,7 +124,7 @@ def show_rows(
 
 
 def _size(rows: Rows, dataset: Streamed | None) -> str:
-    """How much data there is, in words."""
+    """The amount of data, in words."""
     if dataset is None:
         return f"{len(rows):,} {({'tabular': 'rows', 'image': 'images', 'text': 'texts'})[rows.kind]}"
     files = len(getattr(dataset.stream.data, "files", [])) or 1
@@ -132,7 +132,7 @@ def _size(rows: Rows, dataset: Streamed | None) -> str:
 
 
 def show_warnings(rows: Rows) -> None:
-    """Warn of data that is too small to be relied on. rows: those that train."""
+    """Warn if there is too little data to rely on. rows: the training rows."""
     notes = []
     if len(rows) < _FEW:
         notes.append(
@@ -261,7 +261,7 @@ def summary(
 
 
 def _stream_facts(dataset: Streamed, clf: Estimator) -> dict[str, Any]:
-    """What a training in batches adds to its summary."""
+    """The entries that training in batches adds to the summary."""
     report = getattr(clf, "stream_", None)
     facts: dict[str, Any] = {
         "rows": dataset.stream.n,

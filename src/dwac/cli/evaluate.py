@@ -73,7 +73,7 @@ def evaluate(
 
 
 def _warn_of_voters(model: Model, rows: Rows, h: Any) -> None:
-    """Warn if rows, of embeddings h (n, d), were used in training: each of them finds itself among the voters."""
+    """Warn if rows, of embeddings h (n, d), were used in training: each is among its own voters."""
     import pandas as pd
 
     from dwac._checks import warn

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from dwac.explain import Explanation, Neighbor
     from dwac.reading import Estimator, Rows
 
-AT_ONCE = 200  # rows that are explained at once
+AT_ONCE = 200  # rows explained at once
 _DIFFERENCES = 6  # shown per cell
-_FEWER = 4  # of them where the group is described, too
+_FEWER = 4  # of them, if the group is also described
 _LETTERS = 24  # shown per value in such a cell
 
 
@@ -90,7 +90,7 @@ def explain(
 
 
 def _explain_rows(clf: Estimator, rows: Rows, k: int, **settings: Any) -> list[Any]:
-    """An explanation per row; many rows a part at a time, to show progress."""
+    """An explanation per row; many rows are explained in parts, to show progress."""
     import numpy as np
 
     from dwac.estimator.readable import Partial
@@ -101,14 +101,14 @@ def _explain_rows(clf: Estimator, rows: Rows, k: int, **settings: Any) -> list[A
         for start in range(0, len(rows), AT_ONCE):
             part = rows.take(np.arange(start, min(start + AT_ONCE, len(rows))))
             with unreadable.located(part):
-                # A row that cannot be read stops no other.
+                # A row that cannot be read does not stop the others.
                 explanations += clf.explain(Partial(part.X, {}), k, **settings)
             done(start + len(part))
     return explanations
 
 
 def _choose(rows: Rows, numbers: list[int] | None, names: list[str] | None) -> Rows:
-    """The rows of these numbers and ids; all of them if none is named."""
+    """The rows with these numbers and ids; all rows if none are named."""
     import numpy as np
 
     if not numbers and not names:
@@ -129,7 +129,7 @@ def _choose(rows: Rows, numbers: list[int] | None, names: list[str] | None) -> R
 
 
 def show(explanation: Any, title: str, console: Console) -> None:
-    """Print one explanation: sentences, then who voted and how they differ; of several labels, on each it has."""
+    """Print one explanation: sentences, then the voters and how they differ; with several labels, for each it has."""
     console.print(Text(title, style="bold"))
     labels: Any = explanation if isinstance(explanation, Mapping) else None
     if labels is not None:
@@ -152,7 +152,7 @@ def show(explanation: Any, title: str, console: Console) -> None:
 
 
 def _votes(explanation: Any) -> Table:
-    """Who voted: one by one, by group, or, of a private prediction of a number, in ranges."""
+    """The voters: one by one, by group, or, for a private prediction of a number, by range."""
     from dwac.explain import Explanation, privacy
 
     if explanation.private and not isinstance(explanation, Explanation):
@@ -227,7 +227,7 @@ def _groups(explanation: Explanation) -> Table:
 
 
 def _details(explanation: Explanation, voters: Sequence[Neighbor], most: int) -> list[str]:
-    """What to compare, per voter: the columns that differ, at most so many, or the example itself."""
+    """What to compare, per voter: the columns that differ, at most `most`, or the example itself."""
     from dwac.drawing.records import compared, kind_of
 
     records = [voter.record for voter in voters]

@@ -77,7 +77,7 @@ def forget(
     names = names_of(loaded.clf, ids or [], "forgotten")
     remains = _remains(loaded.clf, names)
     with Console(stderr=True).status("forgetting …"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the votes are gone", UserWarning)  # which is said below
+        warnings.filterwarnings("ignore", "the votes are gone", UserWarning)  # printed below instead
         loaded.clf.forget(names, exact=exact)
     written = Model(loaded.clf, loaded.columns, loaded.notation).save(
         output, include_examples=not loaded.clf.private_, overwrite=overwrite
@@ -92,7 +92,7 @@ def forget(
 
 
 def names_of(clf: Estimator, ids: list[str], done: str) -> list[Any]:
-    """The ids as the model knows them: a number that was typed is a text. done: what was not done if one is unknown."""
+    """The ids as the model stores them: a typed number is a text. done: what was not done if one is unknown."""
     known = {str(name): name for name in clf.fitted_.held_ids()}
     for name in ids:
         if name not in known:
@@ -101,7 +101,7 @@ def names_of(clf: Estimator, ids: list[str], done: str) -> list[Any]:
 
 
 def _facts(clf: Estimator, n: int, exact: bool, seconds: float, written: Path) -> dict[str, Any]:
-    """What was done, for programs."""
+    """The result, for programs."""
     from dwac.storage import fingerprint
 
     facts = {
@@ -114,12 +114,12 @@ def _facts(clf: Estimator, n: int, exact: bool, seconds: float, written: Path) -
     }
     if not exact:
         return facts | {"shards": clf.shards}
-    made = clf.deletions_[-1]  # which is for rows, too, that were forgotten before without --exact
+    made = clf.deletions_[-1]  # also covers rows forgotten earlier without --exact
     return facts | {"forgotten": len(made.ids), "certificate": made.to_dict()}
 
 
 def _remains(clf: Estimator, names: list[Any]) -> str:
-    """What votes that go leave behind, and how that goes, too."""
+    """What remains of rows after their votes are removed, and how to remove that too."""
     shards = clf.fitted_.shards
     if shards is None:
         return f"{_SEEN}; a model trained with --shards can forget them with --exact"
@@ -133,7 +133,7 @@ def _remains(clf: Estimator, names: list[Any]) -> str:
 
 
 def _lines(facts: dict[str, Any], certificate: Path | None, remains: str) -> list[str]:
-    """The same for people; remains: what is said of networks that are not trained again."""
+    """The same for people; remains: the sentence on networks that are not retrained."""
     rows = f"{facts['forgotten']:,} row{'s' * (facts['forgotten'] != 1)}"
     lines = [f"forgotten in {facts['seconds']:.1f} s: {rows}; {facts['voters']:,} vote"]
     if facts["exact"]:

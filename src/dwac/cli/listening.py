@@ -14,7 +14,7 @@ from dwac.errors import InputError
 
 @contextmanager
 def needs_server(command: str) -> Iterator[None]:
-    """Name the extra that a command needs, if what is imported inside is not installed."""
+    """Name the extra that a command needs, if an import inside fails."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -24,7 +24,7 @@ def needs_server(command: str) -> Iterator[None]:
 
 
 def read_token(path: Path | None) -> str | None:
-    """The token. It is never an argument: other users of the machine can see those."""
+    """The token. It is never a command-line argument, because other users of the machine can see those."""
     if path is None:
         return os.environ.get("DWAC_TOKEN") or None
     try:
@@ -45,7 +45,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A bound socket: an address that is not available is reported before the service starts."""
+    """A bound socket: an unavailable address is reported before the service starts."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]

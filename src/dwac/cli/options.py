@@ -1,7 +1,7 @@
-"""What commands share before the library is imported, which takes seconds: options, and what they refuse at once.
+"""What commands share before the library is imported, which takes seconds: options, and their quick checks.
 
-One name means one thing in every command. A wrong option, a file that is not there or a folder that is occupied is
-reported in a fraction of a second.
+An option means the same in every command. A wrong option, a missing file or an occupied folder is reported in a
+fraction of a second.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import typer
 
 from dwac.errors import InputError, StorageError
 
-# Names that the library has, too; a test compares them.
+# Copies of names in the library; a test compares them.
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "excel", "text", "image")
 SCORED_FORMATS = ("parquet", "csv", "tsv", "jsonl")
 ENGINES = ("local", "ray", "dask", "spark")
@@ -34,7 +34,7 @@ _WRITTEN |= {".parquet": "parquet"}
 
 
 def one_of(names: Sequence[str]) -> Callable[[str | None], str | None]:
-    """A callback that refuses a value that is not one of the names; None is no value."""
+    """A callback that refuses a value that is not one of the names; None is allowed."""
 
     def check(value: str | None) -> str | None:
         if value is not None and value not in names:
@@ -54,7 +54,7 @@ def _epsilon(value: float) -> float:
     raise typer.BadParameter(f"must lie in (0, 1); got {value}; 0.05 gives sets with an error rate of at most 5 %")
 
 
-# Which model and which rows
+# The model and the rows
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, written by `dwac train`.")]
 Data = Annotated[
@@ -132,7 +132,7 @@ Sheet = Annotated[
     str | None, typer.Option(metavar="NAME", help="The sheet of an Excel workbook; by default the first.")
 ]
 
-# What is answered, and how it is written
+# The output
 
 Epsilon = Annotated[
     float,
@@ -160,7 +160,7 @@ EditedFolder = Annotated[
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the model in FOLDER.")]
 
 
-# What is refused at once
+# Quick checks
 
 
 def check_model(folder: str | Path) -> None:
@@ -178,13 +178,13 @@ def check_data(source: str) -> None:
 
 
 def check_choice(what: str, value: str | None, choices: Sequence[str]) -> None:
-    """Refuse a value that is not among the choices; None is no value."""
+    """Refuse a value that is not among the choices; None is allowed."""
     if value is not None and value not in choices:
         raise InputError(f"unknown {what} {value!r}; choose {', '.join(choices)}")
 
 
 def check_rows(model: str | Path, form: str | None, *sources: str | None) -> None:
-    """Refuse a model, a format or data that do not exist; None is no data."""
+    """Refuse a model, a format or data that do not exist; data may be None."""
     check_model(model)
     check_choice("format", form, FORMATS)
     for source in sources:
@@ -207,7 +207,7 @@ def refuse_occupied(folder: Path, *, overwrite: bool) -> None:
 
 
 def check_file(path: Path, option: str, *, made: Path | None = None) -> None:
-    """Refuse a file that cannot be written; made: a folder that will exist by then."""
+    """Refuse a file that cannot be written; made: a folder that will be created first."""
     if path.is_dir():
         raise InputError(f"{option} must name a file; {path} is a folder; add a file name")
     parent = path.absolute().parent
@@ -216,7 +216,7 @@ def check_file(path: Path, option: str, *, made: Path | None = None) -> None:
 
 
 def check_table(path: Path | None) -> str | None:
-    """The format that the name of a table to write ends in; None is no file. Refuse one that cannot be written."""
+    """The format of a table to write, by its suffix; None for None. Refuse a file that cannot be written."""
     if path is None:
         return None
     form = _WRITTEN.get(path.suffix.lower())
@@ -226,7 +226,7 @@ def check_table(path: Path | None) -> str | None:
     return form
 
 
-# What was typed, as the library takes it
+# Option values in the form that the library takes
 
 
 def kinds_of(values: Sequence[str] | None) -> dict[str, str]:
@@ -254,7 +254,7 @@ def levels_of(quantiles: str | None) -> list[float]:
 
 
 class Writing(NamedTuple):
-    """How the tables of a command are written; each field is an option."""
+    """How the input tables of a command are written; each field is an option."""
 
     form: Format = None
     encoding: Encoding = "utf-8"
@@ -264,7 +264,7 @@ class Writing(NamedTuple):
     sheet: Sheet = None
 
     def arguments(self) -> dict[str, Any]:
-        """The same as arguments of `dwac.reading.read`."""
+        """These options as arguments of `dwac.reading.read`."""
         from dwac.reading import notation
 
         said = notation(self.separator, self.decimal, self.day_first)

@@ -1,4 +1,4 @@
-"""What commands write: JSON Lines, tables as files, and tables on the terminal."""
+"""The output of commands: JSON Lines, tables as files, and tables on the terminal."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def print_json(value: Any) -> None:
 
 
 def print_notes(notes: Iterable[str]) -> None:
-    """Write sentences on how data was understood to standard error."""
+    """Write notes on how data was read to standard error."""
     for note in notes:
         typer.secho(f"dwac: note: {note}", fg="yellow", err=True)
 
 
 def print_written(what: str) -> None:
-    """Say on standard error which file was written."""
+    """Name the written file on standard error."""
     Console(stderr=True).print(f"written: {what}", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -58,14 +58,14 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def written_line(folder: str | Path) -> str:
-    """Where a model was written, and the fingerprint that --expect demands of it."""
+    """Where a model was written, and its fingerprint for --expect."""
     from dwac.storage import fingerprint
 
     return f"written: {folder}, fingerprint {fingerprint(folder)}"
 
 
 class _Printed(logging.Handler):
-    """Prints what the log says of progress to standard error, above a bar if there is one."""
+    """Prints log messages on progress to standard error, above a progress bar if there is one."""
 
     def __init__(self, hint: str) -> None:
         super().__init__(logging.INFO)
@@ -74,14 +74,14 @@ class _Printed(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print a line."""
         hint = f"; {self.hint}" if self.hint and getattr(record, "estimate", False) else ""
-        sys.stderr.write(f"{record.getMessage()}{hint}\n")  # which a bar replaces; a new Console would write into it
+        sys.stderr.write(f"{record.getMessage()}{hint}\n")  # a bar replaces stderr; a new Console would write into it
 
 
 @contextmanager
 def progress_printed(hint: str = "Ctrl-C stops") -> Iterator[None]:
-    """Print how long the work inside will take, if that is long, and, without a terminal, how far it is.
+    """Print how long the work inside will take, if it takes long, and its progress if there is no terminal.
 
-    hint: what one can do about it.
+    hint: what the user can do about it.
     """
     from dwac.training import progress
 
@@ -100,7 +100,7 @@ def progress_printed(hint: str = "Ctrl-C stops") -> Iterator[None]:
 
 @contextmanager
 def at_work(title: str) -> Iterator[None]:
-    """Show that work of unknown length goes on, and for how long: without a terminal by a line every half minute."""
+    """Show that work of unknown length goes on, and the elapsed time; without a terminal, a line every half minute."""
     console = Console(stderr=True)
     if console.is_terminal:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
@@ -128,7 +128,7 @@ def _lines(title: str, done: threading.Event) -> None:
 
 
 def packed(frame: pd.DataFrame, form: str, *, harmless: bool = False) -> bytes:
-    """A table as the bytes of a file: "csv", "tsv", "jsonl" or "parquet"; harmless: no cell is a formula."""
+    """A table as the bytes of a "csv", "tsv", "jsonl" or "parquet" file; harmless: no cell is a formula."""
     from dwac.estimator.evaluation import as_csv
 
     if harmless and form not in ("csv", "tsv"):
@@ -164,7 +164,7 @@ _SAME = {
 
 
 def agreement_line(clf: Estimator) -> str:
-    """How often few voters predict what all would, in words."""
+    """How often the few voters predict the same as all would, in words."""
     same, stays = _SAME.get(clf.target_.kind, ("label", "label stays"))
     if clf.agreement_ is None:
         return f"how often the {stays} the same is not known: the model has no calibration rows"
@@ -182,7 +182,7 @@ def evaluation_tables(found: Evaluated, title: str) -> list[Table]:
         return [facts]
     parts = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)  # eight columns fit 80 characters
     for place, name in enumerate(found.parts.columns):
-        title = str(name).removeprefix("mean_").replace("_", "\n")  # broken between words, never within one
+        title = str(name).removeprefix("mean_").replace("_", "\n")  # line breaks between words only
         parts.add_column(title, justify="right" if place else "left", overflow="fold", no_wrap=place > 0)
     units = not isinstance(found, NumberEvaluation)
     for label, n, *values in found.parts.itertuples(index=False, name=None):

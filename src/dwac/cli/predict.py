@@ -1,4 +1,4 @@
-"""`dwac predict`: what is predicted of each row, and how far to trust it: sets, intervals, typicality, …"""
+"""`dwac predict`: the prediction for each row, and how far to trust it: sets, intervals, typicality, …"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from dwac.reading import Estimator, Rows
 
-AT_ONCE = 20_000  # rows that are predicted at once
+AT_ONCE = 20_000  # rows predicted at once
 _SHOWN = 20  # rows shown on a terminal; files and pipes get all
 _AT_EPSILON = ("set", "lower", "upper")
 _AMOUNTS = ("prediction", "lower", "upper", "quantile_")
@@ -112,7 +112,7 @@ def predict(
 def _predict_rows(
     clf: Estimator, rows: Rows, epsilon: float, *, private: bool, probabilities: bool, **levels: Any
 ) -> pd.DataFrame:
-    """The prediction of each row; many rows a part at a time, to show progress."""
+    """The prediction for each row; many rows are predicted in parts, to show progress."""
     import numpy as np
     import pandas as pd
 
@@ -125,7 +125,7 @@ def _predict_rows(
             part = rows if len(rows) <= AT_ONCE else rows.take(np.arange(start, min(start + AT_ONCE, len(rows))))
             found = predict_rows(clf, part.X, private=True if private else None)
             frame = found.frame(epsilon, **levels)
-            if probabilities and clf.target_.kind != "labels":  # of several labels they are there already
+            if probabilities and clf.target_.kind != "labels":  # for several labels they are there already
                 names = [f"probability_{label}" for label in clf.target_.names.tolist()]
                 more = pd.DataFrame(found.probabilities, columns=names)
                 notes = [name for name in _NOTES if name in frame]
@@ -136,7 +136,7 @@ def _predict_rows(
 
 
 def _note_unknown(unknown: pd.Series[Any] | None, rows: Rows, policy: str) -> None:
-    """Say how many rows have values that training never had."""
+    """Print how many rows have values that training never had."""
     import numpy as np
 
     there = [] if unknown is None or policy == "refuse" else np.flatnonzero(unknown.notna()).tolist()

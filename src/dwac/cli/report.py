@@ -90,7 +90,7 @@ def report(
     if check_labels is not None and loaded.task in ("labels", "numbers"):
         raise InputError(f"--check-labels is for models of classes; this one predicts {loaded.task}; leave it out")
     if by is not None:
-        kept_column(loaded.clf, by, "--by")  # an error before the work
+        kept_column(loaded.clf, by, "--by")  # raises an error before the work
     roles: dict[str, Any] = {"target": target, "text": text, "ids": ids, "unlabelled": unlabelled}
     rows = read(data, like=loaded, labelled=True, **roles, **written.arguments())
     print_notes(rows.notes)
@@ -102,7 +102,7 @@ def report(
     console = Console(stderr=True)
     if note:
         console.print(f"dwac: note: {note}", style="yellow", highlight=False, markup=False, soft_wrap=True)
-    if bad:  # said already on the terminal
+    if bad:  # the terminal showed it already
         left = f"{len(bad):,} of {given:,} rows of {data} could not be read and are left out"
         note = f"{left}; {note}" if note else left
     strange = None
@@ -149,10 +149,10 @@ def _readable(clf: Estimator, rows: Rows, *, strict: bool, private: bool) -> tup
 
 
 def fresh(clf: Estimator, rows: Rows, observed: Observed, name: str, *, private: bool = False) -> tuple[Any, str]:
-    """The numbers of the rows that are new to the model, and a note on the others; the calibration rows if none is new.
+    """The row numbers of rows new to the model, and a note on the others; the calibration rows if none are new.
 
-    observed: what the model sees of the rows. private: the note reveals neither how many rows were used in training nor
-    whether any were.
+    observed: what the model sees of the rows. private: the note does not reveal whether any rows were used in training,
+    or how many.
     """
     import numpy as np
     import pandas as pd

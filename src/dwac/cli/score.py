@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dwac.scoring.pieces import Done
     from dwac.scoring.run import Run
 
-_NAMED = 5  # pieces that failed whose reasons are shown
+_NAMED = 5  # failed pieces whose reasons are shown
 
 
 def score(
@@ -102,7 +102,7 @@ def score(
     from dwac.scoring.engines import engine
     from dwac.scoring.run import default_workers, prepare
 
-    engine(name)  # an error before any work, if it is not installed
+    engine(name)  # raises an error before any work, if it is not installed
     console = Console(stderr=True)
     run = prepare(
         model,
@@ -138,7 +138,7 @@ def score(
 
 
 def _plan_line(run: Run, workers: int, name: str) -> str:
-    """What is to be done, in a sentence."""
+    """The plan, in a sentence."""
     n, left = len(run.pieces), len(run.pending)
     files = len({piece.file for piece in run.pieces})
     earlier = f"; {n - left:,} {'is' if n - left == 1 else 'are'} done already" if left < n else ""
@@ -209,7 +209,7 @@ def _result_line(run: Run, seconds: float) -> str:
 
 
 def _finish(run: Run, seconds: float, console: Console, *, json: bool) -> None:
-    """Say what came of it, and exit with the code that programs look at."""
+    """Print the result, and exit with its code."""
     from dwac.scoring.task import UNREADABLE
 
     summary, out = run.summary, run.task.out

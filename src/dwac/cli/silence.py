@@ -1,4 +1,4 @@
-"""`dwac silence`: a model in which some training rows vote no more, and calibrate as before."""
+"""`dwac silence`: a model in which some training rows no longer vote, but calibrate as before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs between targets when a model is trained: which estimator, which settings, what is said of the target."""
+"""What differs between tasks in training: the estimator, its settings, and the description of the target."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def class_weight(given: Sequence[str], rows: Rows) -> Any:
 
 
 def quick(rows: Rows, n: int, encoder: str) -> dict[str, Any]:
-    """The settings of --fast, for n rows; {} for a small table, which is cross-fitted in seconds anyway."""
+    """The settings of --fast for n rows; {} for a small table, which cross-fits in seconds anyway."""
     kind = rows.kind if encoder in ("auto", rows.kind) else encoder.partition(":")[0]
     if kind == "tabular" and n < SMALL_TABLE:
         return {}
@@ -75,7 +75,7 @@ def quick_line(settings: Mapping[str, Any]) -> str:
 
 
 def line(rows: Rows) -> str:
-    """Which task it is, why, and how to have another."""
+    """The task, the reason for it, and how to choose another."""
     assert rows.task is not None
     possible = TASKS if len(rows.columns.targets) < 2 else (LABELS, NUMBERS)
     others = [task for task in possible if task != rows.task]
@@ -86,7 +86,7 @@ def line(rows: Rows) -> str:
 
 
 def check(rows: Rows, name: str) -> None:
-    """Refuse a target from which nothing can be learned, in terms of the file."""
+    """Refuse a target from which nothing can be learned, with an error that names the file."""
     {CLASSES: _check_classes, ORDERED: _check_classes, LABELS: _check_labels, NUMBERS: _check_numbers}[str(rows.task)](
         rows, name
     )
@@ -130,7 +130,7 @@ def _of(rows: Rows) -> str:
 
 
 def label_counts(y: Any) -> pd.Series[Any]:
-    """How many rows have each of several labels."""
+    """The number of rows with each label, if a row may have several."""
     if isinstance(y, pd.DataFrame):
         return y.sum()
     return pd.Series([label for row in y for label in row], dtype=object).value_counts()
@@ -164,14 +164,14 @@ def facts(rows: Rows) -> dict[str, Any]:
 
 
 def unique_rows(rows: Rows) -> NDArray[np.bool_]:
-    """(n,): which rows must stay in training: none, or where each class is met first."""
+    """(n,): whether each row must stay in training: the first row of each class, or none."""
     if rows.task in (LABELS, NUMBERS):
         return np.zeros(len(rows), dtype=bool)
     return ~pd.Series(rows.y).duplicated().to_numpy()
 
 
 def expected(model: Estimator, epsilon: float) -> Any:
-    """What sets or intervals at ε will be like: `str` says it; None without calibration rows."""
+    """The expected sets or intervals at ε, in words by `str`; None without calibration rows."""
     if len(model.calibration_y_) == 0:
         return None
     return model.expected_intervals(epsilon) if isinstance(model, DWACRegressor) else model.expected_sets(epsilon)
@@ -185,12 +185,12 @@ def expected_facts(model: Estimator, epsilon: float) -> dict[str, Any]:
 
 
 def kind_of_sets(model: Estimator) -> str:
-    """What has a guarantee."""
+    """The name of the outputs with a guarantee: sets or intervals."""
     return "intervals" if isinstance(model, DWACRegressor) else "prediction sets"
 
 
 def score(model: Estimator, X: Any, y: Any) -> str:
-    """How good the model is on some rows, in few words."""
+    """How good the model is on some rows, in a few words."""
     if isinstance(model, DWACRegressor):
         wrong = np.asarray(model.predict(X)) - np.asarray(y)
         if wrong.ndim == 1:
@@ -201,7 +201,7 @@ def score(model: Estimator, X: Any, y: Any) -> str:
 
 
 def out_of_fold_score(model: Estimator) -> str | None:
-    """The same of a cross-fitted model, on its voters by what left each out; None where there is no such judgement."""
+    """The same for a cross-fitted model, on its voters out of fold; None if there are no such predictions."""
     judged = model.out_of_fold_
     if judged is None:
         return None

@@ -1,4 +1,4 @@
-"""`dwac train`: from a file or folder to a model folder, showing how the data was understood."""
+"""`dwac train`: from a file or folder to a model folder, showing how dwac read the data."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def train(
             "random_state": seed,
             "checkpoint": _checkpoint(rows, output, checkpoint),
         }
-        | ({"ordered": True} if dataset is not None and rows.task == "ordered" else {}),  # files do not say it
+        | ({"ordered": True} if dataset is not None and rows.task == "ordered" else {}),  # files do not record it
     )
     with unreadable.located(rows):
         kinds, unused, notes = described.columns_of_table(rows)
@@ -278,7 +278,7 @@ def train(
     described.show_rows(rows, data, kinds, aside, console, dataset)
     kept, held = _held_out(rows, test_size, seed) if dataset is None else (rows, dataset.test)
     if ranks.is_first():
-        numbered = shards is not None and ids is None and rows.kind != "image"  # images go by their paths
+        numbered = shards is not None and ids is None and rows.kind != "image"  # ids of images are their paths
         print_notes([*rows.notes, *([_NUMBERED] if numbered else [])])
         described.show_warnings(kept)
     if fast and not json:
@@ -301,12 +301,12 @@ def train(
 
 
 def _given(**settings: Any) -> dict[str, Any]:
-    """Settings that were given."""
+    """The settings given by the user."""
     return {name: value for name, value in settings.items() if value is not None}
 
 
 def _refuse_for_batches(unlabelled: str, **settings: Any) -> None:
-    """Refuse options of files that are read as a whole."""
+    """Refuse options that apply only to files read as a whole."""
     given = [f"--{name}" for name, value in settings.items() if value]
     given += ["--unlabelled drop"] if unlabelled == "drop" else []
     if given:
@@ -317,9 +317,9 @@ def _refuse_for_batches(unlabelled: str, **settings: Any) -> None:
 
 
 def _checkpoint(rows: Rows, output: Path, asked: Path | None) -> Path | None:
-    """The file to resume from. Several processes have one by default: the more there are, the sooner one is lost.
+    """The file to resume from. Several processes have one by default: the more there are, the likelier one fails.
 
-    A small table is trained in seconds; it may be cross-fitted, which has no checkpoint.
+    A small table gets none: it trains in seconds, and may be cross-fitted, which has no checkpoint.
     """
     from dwac.estimator.settings import SMALL_TABLE
     from dwac.nn.ranks import processes_joined
@@ -332,12 +332,12 @@ def _checkpoint(rows: Rows, output: Path, asked: Path | None) -> Path | None:
 
 
 def _default_checkpoint(output: Path) -> Path:
-    """Beside the folder, which is not there before it is complete."""
+    """A path next to the model folder, which does not exist before it is complete."""
     return output.absolute().with_name(f"{output.absolute().name}.checkpoint")
 
 
 def _held_out(rows: Rows, size: float, seed: int) -> tuple[Rows, Rows]:
-    """(training rows, test rows), drawn at random; classes keep one training row, or groups stay whole."""
+    """(training rows, test rows), drawn at random; each class keeps one training row, or groups stay together."""
     import numpy as np
     import pandas as pd
 
@@ -358,7 +358,7 @@ def _held_out(rows: Rows, size: float, seed: int) -> tuple[Rows, Rows]:
 
 
 def _fit(clf: Estimator, rows: Rows | Stream) -> None:
-    """Train. After Ctrl-C nothing is written, although the library would keep the unfinished model."""
+    """Train. After Ctrl-C the command writes nothing, although the library would keep the unfinished model."""
     from dwac.reading import Rows
 
     log = logging.getLogger("dwac.training")
@@ -376,7 +376,7 @@ def _fit(clf: Estimator, rows: Rows | Stream) -> None:
 
 
 def _validation(clf: Estimator, rows: Rows) -> Rows:
-    """The rows that were used for early stopping."""
+    """The rows used for early stopping."""
     import numpy as np
     import pandas as pd
 

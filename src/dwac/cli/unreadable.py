@@ -1,4 +1,4 @@
-"""Rows that could not be read: reported on standard error and by exit code 3, while the others are answered."""
+"""Rows that could not be read: reported on standard error and by exit code 3, while the others are processed."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def without(rows: Rows, unreadable: Mapping[int, str]) -> Rows:
 
 
 def by_row(reasons: Any) -> dict[int, str]:
-    """Why rows could not be read, by number, from (n,) reasons or None."""
+    """Why rows could not be read, by row number, from (n,) reasons or None."""
     return {} if reasons is None else {row: why for row, why in enumerate(reasons) if why is not None}

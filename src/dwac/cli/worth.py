@@ -121,7 +121,7 @@ def worth(
 
 
 def _measure(clf: Estimator, rows: Rows, h: Any, method: str, utility: str, by: str | None) -> pd.DataFrame:
-    """The most helpful of their class first, or groups by worth; and what removing each would change.
+    """The examples most helpful within their class first, or groups by worth; and what removing each would change.
 
     h: (n, d) embeddings of the rows.
     """
@@ -134,7 +134,7 @@ def _measure(clf: Estimator, rows: Rows, h: Any, method: str, utility: str, by: 
     if clf.target_.kind in ("numbers", "labels") and utility != "probability":
         raise InputError(f"--utility is for classes; this model predicts {clf.target_.kind}; leave it out")
     given |= {} if by is None else {"groups": kept_column(clf, by, "--by")}
-    # Training rows do not vote on themselves. Ids alone do not tell: rows of any file may be numbered from 0.
+    # Training rows do not vote on themselves. Ids alone do not identify them: any file may number its rows from 0.
     known = seen(clf, pd.Index(rows.ids, tupleize_cols=False), h).any()
     given |= {"ids": rows.ids} if known else {}
     table = clf.worth(rows.X, rows.y, method=method, **given)
@@ -147,7 +147,7 @@ def _measure(clf: Estimator, rows: Rows, h: Any, method: str, utility: str, by: 
 
 
 def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console: Console) -> None:
-    """Print who helps most and who helps least: of examples, within their class."""
+    """Print the most and the least helpful: examples are compared within their class."""
     from dwac.report.worth import compared
 
     what = _OF.get(clf.target_.kind) or _UTILITIES[table.attrs["utility"]]
@@ -213,13 +213,13 @@ def _example(clf: Estimator, name: Any) -> str:
 
 
 def digits_of(values: pd.Series[Any]) -> int:
-    """Behind the point, in hundredths: so many that the largest has three."""
+    """Decimal places for worth in hundredths, so that the largest has three digits."""
     largest = 100 * float(values.abs().max())
     return max(0, 2 - math.floor(math.log10(largest))) if 0 < largest < math.inf else 2
 
 
 def _points(value: float, digits: int | None = None) -> str:
-    """A worth in hundredths, with its sign; a dash if it is not known, as the error of a single row's judgement.
+    """A worth in hundredths, with its sign; a dash if it is unknown, as the error from a single row is.
 
     >>> _points(0.01234), _points(-0.5), _points(0.0), _points(0.0012, 2), _points(0.0, 2), _points(math.nan)
     ('+1.23', '-50', '0', '+0.12', '0', '–')

@@ -5,9 +5,9 @@ for training; each has one score, that of its true label. The p-value of label k
 least as high as η(x, k). If the data are exchangeable, the true label's p-value is at most ε with probability at
 most ε, so the set {k : p(x, k) > ε} misses the true label at most that often.
 
-Whether an example is like anything known is another question, and has a p-value of its own. Let ν(x) be a novelty
-score, which knows no label. The typicality of x is the share of calibration examples at least as novel as x: for
-examples like those of calibration, it is at most ε with probability at most ε.
+Whether an example is like anything known is another question, with its own p-value. Let ν(x) be a novelty score, which
+does not depend on labels. The typicality of x is the share of calibration examples at least as novel as x: for examples
+like those of calibration, it is at most ε with probability at most ε.
 
 The same idea gives intervals for numbers (`intervals`), and decisions and sets for several labels at once (`labels`).
 

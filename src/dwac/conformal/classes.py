@@ -22,9 +22,9 @@ def nonconformity(log_class_weights: ArrayLike, kind: str = "weights") -> Floats
 
     "weights": -log Σ_i I(y_i=k) w, which ranks examples as the paper's -Σ_i I(y_i=k) w does, without underflow: an
     example far from all training data fits no label. "probability": -P(y=k given x), which ignores distance.
-    "tails": -min(P(y≤k given x), P(y≥k given x)) for labels in an order, whose scores grow from the median of the votes
-    to both sides. A class without references has log-weight -inf, hence score +inf or -0 ("tails": that of what is
-    beyond it). Votes by fold, (n, F, K), give scores by fold.
+    "tails": -min(P(y≤k given x), P(y≥k given x)) for ordered labels; scores grow from the median of the votes to both
+    sides. A class without references has log-weight -inf, hence score +inf or -0 ("tails": that of the tail beyond it).
+    Votes by fold, (n, F, K), give scores by fold.
     """
     if np.ndim(log_class_weights) == 3:
         by_fold = np.asarray(log_class_weights)
@@ -128,9 +128,9 @@ class Calibration:
         return p
 
     def expected_sets(self, epsilon: float, *, ordered: bool = False) -> ExpectedSets:
-        """What prediction sets to expect at error rate ε, estimated from the calibration examples.
+        """The prediction sets to expect at error rate ε, estimated from the calibration examples.
 
-        ordered: labels are in an order, and sets are intervals.
+        ordered: labels are ordered, and sets are intervals.
         """
         epsilon = checks.epsilon(epsilon)
         n = int(self.n_calibration(len(self._sorted) if self._table is None else self._table.shape[1]).min())
@@ -160,8 +160,8 @@ class Calibration:
         """p-values of scores (n, K), and everything derived from them.
 
         `classes` (K,) are the names of the labels; `options` are those of `p_values`. `fold_scores` (n, F, K) are for
-        `CrossCalibration`, whose p-values come from these; `scores` then decide ties alone. `ordered`: labels are in
-        an order, so that prediction sets are intervals.
+        `CrossCalibration`, which computes its p-values from them; `scores` then only decide ties. `ordered`: labels are
+        ordered, so that prediction sets are intervals.
         """
         scores = _table(scores, "scores")
         sizes = self.n_calibration(scores.shape[1]).tolist()
@@ -187,14 +187,16 @@ class CrossCalibration(Calibration):
     """Cross-conformal calibration: every training example calibrates, scored by a model that left out its fold.
 
     p(x, k) = (1 + Σ_f #{i in fold f : η_i ≥ η_f(x, k)}) / (n + 1), where η_f are scores by the model without fold f.
-    For exchangeable data and models that know nothing of the fold that they left out, sets {k : p(x, k) > ε} hold the
+    For exchangeable data and models that know nothing of the fold they left out, sets {k : p(x, k) > ε} contain the
     true label with a probability of at least `guarantee`(ε), a little below 1 - 2ε (Vovk 2015; Barber, Candès, Ramdas
-    and Tibshirani 2021, theorem 4); about 1 - ε is measured. Whatever a model learns from all rows is outside it.
+    and Tibshirani 2021, theorem 4); measured coverage is about 1 - ε. The guarantee does not cover what a model learns
+    from all rows.
 
     Args:
         scores: (n,) η_i, the score of each example's true label by the model without its fold.
         folds: (n,) the fold of each example, from 0.
-        labels, tolerance, table: as for `Calibration`; the table too is by the models without each example's fold.
+        labels, tolerance, table: as for `Calibration`; the table also comes from the models without each example's
+            fold.
 
     >>> CrossCalibration([0.1, 0.2, 0.3, 0.9], [0, 0, 1, 1]).p_values(np.array([[0.15, 0.5]]))
     array([0.6])
@@ -220,9 +222,10 @@ class CrossCalibration(Calibration):
         ]
 
     def guarantee(self, epsilon: float) -> float:
-        """The coverage that sets at error rate ε have at least, on average over draws of the data.
+        """The minimum coverage of sets at error rate ε, on average over draws of the data.
 
-        If class-conditional, that of the worst class: a class of few examples is promised less than all together.
+        If class-conditional, that of the worst class: a class with few examples has a weaker guarantee than all
+        together.
         """
         return min(cross_guarantee(epsilon, folds) for folds in self._folds_by_class)
 
@@ -251,12 +254,12 @@ class CrossCalibration(Calibration):
         return np.asarray(np.where(n + own > 0, (np.round(at_least) + own) / np.maximum(n + own, 1), 1.0))
 
     def expected_sets(self, epsilon: float, *, ordered: bool = False) -> ExpectedSets:
-        """What prediction sets to expect at error rate ε, estimated from the examples, each by its own fold."""
+        """The prediction sets to expect at error rate ε, estimated from the examples, each out of fold."""
         return replace(super().expected_sets(epsilon, ordered=ordered), guarantee=self.guarantee(epsilon))
 
     def _own_p_values(self) -> Floats:
         assert self._table is not None
-        # The model without its fold alone knows nothing of an example, so these scores stand for those of all.
+        # Only the model without its fold knows nothing of an example, so its scores are used for all folds.
         repeated = np.repeat(self._table[:, None, :], len(self._parts), axis=1)
         return self.p_values(repeated)
 
@@ -275,13 +278,13 @@ def _p_values(ordered: Floats, scores: Floats, finite_sample: bool, uniform: Flo
 
 @dataclass(frozen=True)
 class ExpectedSets:
-    """What prediction sets to expect at error rate ε; `str` gives it in words.
+    """The prediction sets to expect at error rate ε; `str` describes them in words.
 
     The guarantee is an average over calibration sets. For a given calibration set, coverage lies in `coverage_range`
     with probability 0.9, whatever the data (a beta distribution, if scores are distinct). If class-conditional, this is
-    for the class with the fewest calibration examples. Where every training example calibrates (`CrossCalibration`), no
-    such law is known: the range is then as wide as simulations of small tables without any signal show it, and wider
-    than need be for others. Where examples belong to groups, the range counts groups instead of examples.
+    for the class with the fewest calibration examples. If every training example calibrates (`CrossCalibration`), no
+    such law is known: the range is then as wide as in simulations of small tables without any signal, and wider than
+    necessary for others. If examples belong to groups, the range counts groups instead of examples.
     """
 
     epsilon: float
@@ -290,12 +293,12 @@ class ExpectedSets:
     coverage_range: tuple[float, float]
     n_labels: int | None = None
     mean_size: float | None = None  # mean size of the calibration examples' sets; None if their scores are unknown
-    full_share: float | None = None  # the share of these sets that hold every label
-    guarantee: float | None = None  # cross-conformal: the least coverage in theory, on average; otherwise it is 1 - ε
-    n_groups: int | None = None  # whose members belong together: nothing is certain for new groups
+    full_share: float | None = None  # the share of these sets that contain every label
+    guarantee: float | None = None  # cross-conformal: the theoretical minimum of mean coverage; otherwise it is 1 - ε
+    n_groups: int | None = None  # groups of related examples: nothing is certain for new groups
 
     def of_groups(self, n_groups: int) -> ExpectedSets:
-        """The same for new examples of other groups, given calibration examples of so many."""
+        """The expected sets for new examples of other groups, given calibration examples of `n_groups` groups."""
         range_ = coverage_range(self.epsilon, min(n_groups, self.n_calibration), crossed=self.guarantee is not None)
         return replace(self, coverage_range=range_, guarantee=None, n_groups=n_groups)
 
@@ -320,20 +323,20 @@ class ConformalPrediction:
     scores: Floats
     n_calibration: int | tuple[int, ...] | None  # in total, or per class; None if p-values may be below 1/(n_cal + 1)
     classes: NDArray[Any] | None = None  # (K,) names of the labels; None: they are 0 … K-1
-    calibration: Calibration | None = None  # what the p-values were computed with, to say which sets to expect
+    calibration: Calibration | None = None  # the source of the p-values, for `ExpectedSets`
     unreadable: Bools | None = None  # (n,): rows that could not be read; None: all could be read
     # (n,): the share of calibration examples at least as novel; near 0: unlike anything known. None if not measured.
     typicality: Floats | None = None
-    ordered: bool = False  # labels are in an order: prediction sets are intervals
+    ordered: bool = False  # labels are ordered: prediction sets are intervals
 
     def __repr__(self) -> str:
-        """What can be asked, in a line; the arrays would fill pages."""
+        """The available attributes in one line; the arrays would fill pages."""
         n, k = self.p_values.shape
         told = "p_values, labels, confidence, credibility" + (", typicality" if self.typicality is not None else "")
         return f"<ConformalPrediction of {n:,} examples, {k:,} labels: {told}, label_sets(epsilon)>"
 
     def without(self, unreadable: Bools) -> ConformalPrediction:
-        """The same, but of the unreadable rows, (n,), nothing is known: no label, p = 0, everything else NaN."""
+        """A copy in which nothing is known of the unreadable rows, (n,): no label, p = 0, everything else NaN."""
         if not unreadable.any():
             return self
         p = np.where(unreadable[:, None], 0.0, self.p_values)
@@ -341,7 +344,7 @@ class ConformalPrediction:
         return replace(self, p_values=p, unreadable=unreadable, typicality=typical)
 
     def part(self, rows: Any) -> ConformalPrediction:
-        """The same for some examples: a slice, row numbers or a mask."""
+        """The prediction for some examples: a slice, row numbers or a mask."""
         bad = None if self.unreadable is None else self.unreadable[rows]
         typical = None if self.typicality is None else self.typicality[rows]
         return replace(self, p_values=self.p_values[rows], scores=self.scores[rows], unreadable=bad, typicality=typical)
@@ -372,7 +375,7 @@ class ConformalPrediction:
         return found if self.unreadable is None else np.where(self.unreadable, np.nan, found)
 
     def atypical(self, epsilon: float) -> Bools:
-        """(n,): which examples are unlike those of calibration: true of at most a share ε of examples like those.
+        """(n,): which examples are unlike the calibration examples; at most a share ε of similar examples are flagged.
 
         Rows that could not be read are among them.
         """
@@ -394,11 +397,11 @@ class ConformalPrediction:
     def label_sets(self, epsilon: float, *, reject: float | None = None) -> Bools:
         """(n, K): the labels that cannot be rejected at error rate ε.
 
-        reject: δ. Examples with a typicality of at most δ get the empty set, "none of the known labels". On examples
-        like those of calibration this happens to at most a share δ, so sets hold the true label with probability at
+        reject: δ. Examples with a typicality of at most δ get the empty set, "none of the known labels". This happens
+        to at most a share δ of examples like those of calibration, so sets contain the true label with probability at
         least 1 - ε - δ.
 
-        If labels are `ordered`, whatever is between two labels of the set belongs to it: sets are intervals.
+        If labels are `ordered`, all labels between two labels of the set belong to it: sets are intervals.
         """
         sets = label_sets(self.p_values, epsilon, ordered=self.ordered)
         if reject is not None:
@@ -447,9 +450,9 @@ def typicality(
     finite_sample: bool = True,
     folds: ArrayLike | None = None,
 ) -> Floats:
-    """(n,): the share of calibration examples whose novelty is at least that of each example, which counts itself.
+    """(n,): the share of calibration examples at least as novel as each example, itself included.
 
-    The p-value of the statement "this example is like those of calibration", whatever its label. folds: as for
+    This is the p-value of the hypothesis "this example is like those of calibration", whatever its label. folds: as for
     `CrossCalibration`; novelty is then (n, F), by the model without each fold.
 
     >>> typicality([0.1, 0.2, 0.2, 0.9], [0.2, 7.0])
@@ -473,8 +476,8 @@ def label_sets(
 ) -> Bools:
     """{k : p(x, k) > ε} as (n, K) booleans.
 
-    ordered: labels are in an order; whatever is between two labels of the set belongs to it. By nonconformity "tails"
-    and one calibration set for all labels, there are no gaps to fill. By class or by fold there may be: a larger set
+    ordered: labels are ordered; all labels between two labels of the set belong to it. With nonconformity "tails" and
+    one calibration set for all labels, there are no gaps to fill. By class or by fold there may be gaps; filling them
     keeps the guarantee.
 
     If `n_calibration` is given, in total or per class, a `CalibrationWarning` reports a calibration set too small to
@@ -511,7 +514,7 @@ def _warn_if_too_small(n_calibration: Sequence[int] | int, n_classes: int, epsil
 
 
 def _warn_if_all_full(expected: ExpectedSets, n: int) -> None:
-    """Warn if all n sets hold every label because of the calibration, not because these examples are uncertain."""
+    """Warn if all n sets contain every label because of the calibration, not because these examples are uncertain."""
     able = expected.n_calibration >= smallest_calibration(expected.epsilon)
     if able and expected.full_share is not None and expected.full_share > (0.9 if n < 10 else 0.5):
         checks.warn(

@@ -1,4 +1,4 @@
-"""What calibration sets of a given size can promise: how many misses ε allows, and the coverage to expect."""
+"""Guarantees of calibration sets of a given size: how many misses ε allows, and the coverage to expect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CROSSED = 3.0
 def allowed_misses(epsilon: float, n: int) -> int:
     """The largest c with c / (n + 1) ≤ ε: how many of n + 1 exchangeable examples may be missed.
 
-    Compared as p-values are compared with ε, so that c / (n + 1) and a decimal ε of the same value are equal.
+    The comparison is that of p-values with ε, so that c / (n + 1) equals a decimal ε of the same value.
 
     >>> [allowed_misses(0.05, n) for n in (18, 19, 38, 39)]
     [0, 1, 1, 2]
@@ -37,7 +37,7 @@ def smallest_calibration(epsilon: float) -> int:
 
 
 def coverage_range(epsilon: float, n: int, *, crossed: bool = False) -> tuple[float, float]:
-    """Where the coverage of one calibration set of n scores lies with probability 0.9, whatever the data.
+    """The range of coverage with one calibration set of n scores, with probability 0.9, whatever the data.
 
     Coverage ~ Beta(n + 1 - c, c), c = `allowed_misses`, if scores are distinct; with ties it may be higher.
 
@@ -51,13 +51,13 @@ def coverage_range(epsilon: float, n: int, *, crossed: bool = False) -> tuple[fl
 
 
 def cross_guarantee(epsilon: float, folds: NDArray[np.int64]) -> float:
-    """The coverage that cross-conformal sets have at least in theory, on average over draws of the data.
+    """The theoretical minimum coverage of cross-conformal sets, on average over draws of the data.
 
-    The theory is that of models which know nothing of the fold that they left out (`CrossCalibration`).
+    The theory assumes models that know nothing of the fold they left out (`CrossCalibration`).
 
     1 - 2ε - min{2 (1 - 1/F) / (n/F + 1), (1 - F/n) / (F + 1)} for n examples in F folds (Vovk 2015; Barber, Candès,
-    Ramdas and Tibshirani 2021, theorem 4). folds: (n,) the fold of each example; where p-values compare within
-    a class or a group, of those in it.
+    Ramdas and Tibshirani 2021, theorem 4). folds: (n,) the fold of each example; if p-values compare within a class or
+    a group, of its examples only.
 
     >>> [round(cross_guarantee(0.1, np.arange(n) % 5), 3) for n in (14, 200)]
     [0.693, 0.761]

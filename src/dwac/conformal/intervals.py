@@ -1,9 +1,9 @@
-"""Intervals for numbers: which tails of the votes to cut off, so that the rest holds the true number 1 - ε of the time.
+"""Intervals for numbers: the tails of the votes to cut off so that the rest contains the true number 1 - ε of the time.
 
 The votes on x are a distribution over the voters' own targets. A number y lies in its lower tail by the share of votes
 with a target ≤ y, and in its upper tail by the share with a target ≥ y. The nonconformity of y is high if the smaller
-of the two is small; the set {y : score ≤ s} is then an interval between two quantiles of the votes. Calibration says
-which s to take, as for classes: the set misses the true number of at most a share ε of exchangeable examples.
+of the two is small; the set {y : score ≤ s} is then an interval between two quantiles of the votes. Calibration chooses
+s, as for classes: the set misses the true number of at most a share ε of exchangeable examples.
 
 >>> import numpy as np
 >>> shares = np.array([0.5, 0.2, 0.1, 0.05, 0.01])  # the smaller tail of five calibration numbers
@@ -54,7 +54,7 @@ def tail_scores(log_at_most: ArrayLike, log_at_least: ArrayLike, beyond: ArrayLi
     smaller = np.minimum(*logs)
     outside = np.isneginf(smaller)
     t = np.maximum(-np.log(2) - np.where(outside, 0.0, smaller), 0.0)
-    further = np.maximum(1 + out, np.where(out > 0, np.nextafter(1, 2), 1.0))  # rounded up: outside is not at the end
+    further = np.maximum(1 + out, np.where(out > 0, np.nextafter(1, 2), 1.0))  # rounded up: outside is beyond the end
     return np.asarray(np.where(outside, further, t / (1 + t)))
 
 
@@ -62,8 +62,8 @@ def tails_of(score: ArrayLike) -> tuple[Floats, Floats]:
     """The inverse of `tail_scores`: the set {y : score(y) ≤ s} in terms of the votes, as (log_tail, beyond).
 
     For s < 1 these are the y with a share of at least exp(log_tail) of the votes on either side, y included, and beyond
-    is 0. For s ≥ 1 log_tail is -inf, and the set is the range of all targets and s - 1 of its length more on both sides
-    (`extended_range`), for s = inf every number. Rounded so that a number with exactly this score is inside.
+    is 0. For s ≥ 1 log_tail is -inf, and the set is the range of all targets, extended on both sides by s - 1 times its
+    length (`extended_range`); for s = inf, every number. Rounded so that a number with exactly this score is inside.
 
     >>> tails_of(np.array([0.0, 1.25, np.inf]))
     (array([-0.69314718,        -inf,        -inf]), array([0.  , 0.25,  inf]))
@@ -104,7 +104,7 @@ def extended_range(lowest: ArrayLike, highest: ArrayLike, beyond: ArrayLike) -> 
     out, low, high = _range(beyond, lowest, highest)
     endless = np.isinf(out)
     with np.errstate(over="ignore"):
-        # Outwards by more than rounding: a number at this distance is inside.
+        # Extend by more than rounding, so that a number at this distance is inside.
         more = 2 * (np.where(endless, 0.0, out) * (1 + 1e-15) * (high / 2 - low / 2))
         low, high = (
             np.where(more > 0, np.nextafter(end, side), end)
@@ -124,17 +124,17 @@ def _range(value: ArrayLike, lowest: ArrayLike, highest: ArrayLike) -> tuple[Flo
 
 @dataclass(frozen=True)
 class ExpectedIntervals:
-    """What intervals to expect at error rate ε; `str` gives it in words. `ExpectedSets` explains the range."""
+    """The intervals to expect at error rate ε; `str` describes them in words. `ExpectedSets` explains the range."""
 
     epsilon: float
     n_calibration: int  # in the smallest group, if by group
     by_group: bool
     coverage_range: tuple[float, float]
-    guarantee: float | None = None  # cross-conformal: the least coverage in theory, on average; otherwise it is 1 - ε
-    n_groups: int | None = None  # whose members belong together: nothing is certain for new groups
+    guarantee: float | None = None  # cross-conformal: the theoretical minimum of mean coverage; otherwise it is 1 - ε
+    n_groups: int | None = None  # groups of related examples: nothing is certain for new groups
 
     def of_groups(self, n_groups: int) -> ExpectedIntervals:
-        """The same for new examples of other groups, given calibration examples of so many."""
+        """The expected intervals for new examples of other groups, given calibration examples of `n_groups` groups."""
         range_ = coverage_range(self.epsilon, min(n_groups, self.n_calibration), crossed=self.guarantee is not None)
         return replace(self, coverage_range=range_, guarantee=None, n_groups=n_groups)
 
@@ -150,14 +150,14 @@ class ExpectedIntervals:
 
 
 class _CalibrationScores:
-    """Scores of calibration numbers, by group if asked, with the tolerance added."""
+    """Scores of calibration numbers, optionally by group, with the tolerance added."""
 
     def __init__(self, scores: ArrayLike, within: Iterable[Hashable] | None = None, *, tolerance: float = 0.0) -> None:
         values = checks.scores(scores, "calibration scores", ndim=1)
         if len(values) == 0:
             raise InputError("calibration needs at least one score; got none; hold out some examples for calibration")
         self.tolerance = float(tolerance)
-        # Rounding never makes a number inside the range of all targets one outside.
+        # Rounding never moves a number from inside the range of all targets to the outside.
         self.scores: Floats = np.where(values < 1, np.minimum(values + tolerance, 1.0), values + tolerance)
         self.by_group = within is not None
         self._rows = _by_group(within, len(values))
@@ -188,7 +188,7 @@ class IntervalCalibration(_CalibrationScores):
     Args:
         scores: (n_cal,) the score of each calibration example's true number.
         within: (n_cal,) the group of each example, any hashable name. If given, an interval is calibrated with examples
-            of its own group alone (Mondrian), so that the guarantee holds in each group.
+            of its own group only (Mondrian), so that the guarantee holds in each group.
         tolerance: scores that differ by no more than this count as equal, as for `Calibration`.
 
     >>> calibration = IntervalCalibration([0.1, 0.2, 0.3, 0.4])
@@ -197,10 +197,10 @@ class IntervalCalibration(_CalibrationScores):
     """
 
     def score_at(self, epsilon: float, within: Iterable[Hashable] | None = None) -> Floats:
-        """s, so that {y : score(y) ≤ s} misses the true number with probability at most ε.
+        """The s for which {y : score(y) ≤ s} misses the true number with probability at most ε.
 
         The ⌈(1 - ε)(n_cal + 1)⌉-th smallest calibration score; inf if there are too few. A single number, of shape (),
-        or (n,) for the groups (n,) of new examples, where calibration is by group.
+        or (n,) for the groups (n,) of new examples, if calibration is by group.
         """
         epsilon = checks.epsilon(epsilon)
         names = None if within is None else list(within)
@@ -226,7 +226,7 @@ class IntervalCalibration(_CalibrationScores):
         return p.reshape(values.shape)
 
     def expected(self, epsilon: float) -> ExpectedIntervals:
-        """What intervals to expect at error rate ε, in the smallest group if calibration is by group."""
+        """The intervals to expect at error rate ε, in the smallest group if calibration is by group."""
         n = min(self.n_calibration.values())
         return ExpectedIntervals(checks.epsilon(epsilon), n, self.by_group, coverage_range(epsilon, n))
 
@@ -235,13 +235,13 @@ class CrossIntervalCalibration(_CalibrationScores):
     """Cross-conformal intervals: every training example calibrates, scored by a model that left out its fold.
 
     p(y) = (1 + #{i : score_f(i)(x, y) ≤ score_i}) / (n + 1), where score_f is by the model without fold f, as for
-    `CrossCalibration`. Each comparison holds on an interval [low_i, high_i]; `ends` puts these together (CV+).
+    `CrossCalibration`. Each comparison holds on an interval [low_i, high_i]; `ends` combines these (CV+).
 
     Args:
         scores: (n_cal,) the score of each example's true number by the model without its fold.
         folds: (n_cal,) the fold of each example, from 0.
-        within, tolerance: as for `IntervalCalibration`. `scores` are then kept with the tolerance added: these are the
-            scores whose sets {y : score_f(i)(x, y) ≤ score_i} are to be found.
+        within, tolerance: as for `IntervalCalibration`. `scores` are stored with the tolerance added: these define the
+            sets {y : score_f(i)(x, y) ≤ score_i} for `ends`.
     """
 
     def __init__(
@@ -256,11 +256,11 @@ class CrossIntervalCalibration(_CalibrationScores):
         self.folds = checks.class_labels(folds, "folds", n=len(self.scores))
 
     def guarantee(self, epsilon: float) -> float:
-        """The coverage that intervals have at least, on average over draws of the data; that of the worst group."""
+        """The minimum coverage of intervals, on average over draws of the data; that of the worst group."""
         return min(cross_guarantee(epsilon, self.folds[rows]) for rows in self._rows.values())
 
     def expected(self, epsilon: float) -> ExpectedIntervals:
-        """What intervals to expect at error rate ε; `ExpectedSets` says what the range is."""
+        """The intervals to expect at error rate ε; `ExpectedSets` explains the range."""
         n = min(self.n_calibration.values())
         range_ = coverage_range(checks.epsilon(epsilon), n, crossed=True)
         return ExpectedIntervals(epsilon, n, self.by_group, range_, self.guarantee(epsilon))
@@ -277,16 +277,16 @@ class CrossIntervalCalibration(_CalibrationScores):
     def ends(
         self, lows: ArrayLike, highs: ArrayLike, epsilon: float, within: Iterable[Hashable] | None = None
     ) -> Floats:
-        """(n, 2): the ends of the smallest interval that holds {y : p(y) > ε}; (-inf, inf) with too few examples.
+        """(n, 2): the ends of the smallest interval that contains {y : p(y) > ε}; (-inf, inf) with too few examples.
 
-        If no number has a p-value above ε, as where the models of the folds contradict one another, those with the
-        largest p-value are taken instead: an interval is never empty.
+        If no number has a p-value above ε, as when the models of the folds contradict one another, the numbers with the
+        largest p-value are used instead: an interval is never empty.
 
         Args:
             lows, highs: (n, n_cal) ends of {y : score_f(i)(x, y) ≤ score_i}, ±inf allowed. Ends in the wrong order, as
                 rounding may give at the median, are swapped.
             epsilon: error rate.
-            within: (n,) the groups of the new examples, where calibration is by group.
+            within: (n,) the groups of the new examples, if calibration is by group.
         """
         low, high = (checks.scores(x, name, ndim=2) for x, name in ((lows, "lows"), (highs, "highs")))
         if low.shape != high.shape or low.shape[1] != len(self.scores):
@@ -300,7 +300,7 @@ class CrossIntervalCalibration(_CalibrationScores):
         found = np.tile([-np.inf, np.inf], (len(low), 1))
         for name, rows in asked.items():
             own = self._own(name)
-            least = allowed_misses(epsilon, len(own))  # p(y) > ε: at least so many sets hold y
+            least = allowed_misses(epsilon, len(own))  # p(y) > ε: at least this many sets contain y
             size = max(1, _AT_ONCE // max(len(own), 1))
             for some in (rows[start : start + size] for start in range(0, len(rows), size) if least):
                 a, b = low[np.ix_(some, own)], high[np.ix_(some, own)]
@@ -309,7 +309,7 @@ class CrossIntervalCalibration(_CalibrationScores):
 
 
 def _hull(lows: Floats, highs: Floats, least: int) -> Floats:
-    """(n, 2): the lowest and the highest number that at least so many of the intervals (n, m) hold, or else the most.
+    """(n, 2): the lowest and highest number in at least `least` of the intervals (n, m), or else in the most.
 
     >>> _hull(np.array([[0.0, 1.0, 5.0]]), np.array([[2.0, 3.0, 6.0]]), least=2)
     array([[1., 2.]])
@@ -318,15 +318,15 @@ def _hull(lows: Floats, highs: Floats, least: int) -> Floats:
 
 
 def _first_held(lows: Floats, highs: Floats, least: int) -> Floats:
-    """(n,): the lowest number that at least so many of the intervals (n, m) hold, or else the most."""
+    """(n,): the lowest number in at least `least` of the intervals (n, m), or else in the most."""
     first = np.partition(lows, least - 1, axis=1)[:, least - 1]
-    # So many intervals have begun there; if none has ended, all of these hold it.
+    # `least` intervals have begun there; if none has ended, all of these contain it.
     some = np.flatnonzero(highs.min(axis=1) < first)
     if len(some) == 0:
         return np.asarray(first)
     m = lows.shape[1]
     ends = np.concatenate([lows[some], highs[some]], axis=1)
-    order = np.argsort(ends, axis=1, kind="stable")  # where one begins and another ends, both hold the number
+    order = np.argsort(ends, axis=1, kind="stable")  # where one begins and another ends, both contain the number
     held = np.where(order < m, 1, -1).cumsum(axis=1)
     place = np.argmax(held >= np.minimum(held.max(axis=1), least)[:, None], axis=1)
     first[some] = np.take_along_axis(ends, np.take_along_axis(order, place[:, None], axis=1), axis=1)[:, 0]
@@ -334,7 +334,7 @@ def _first_held(lows: Floats, highs: Floats, least: int) -> Floats:
 
 
 def _by_group(within: Iterable[Hashable] | None, n: int) -> dict[Hashable, NDArray[np.int64]]:
-    """The rows of each group, in order; without groups, all n rows are of the group None."""
+    """The rows of each group, in order; without groups, all n rows belong to the group None."""
     if within is None:
         return {None: np.arange(n)}
     rows: dict[Hashable, list[int]] = {}

@@ -1,7 +1,7 @@
-"""Several labels at once: for each label a decision with a guarantee, and sets that miss few of a row's labels.
+"""Several labels at once: a decision with a guarantee for each label, and sets that miss few of a row's labels.
 
 Label by label (`LabelCalibration`), "has it" and "has it not" are two classes, each compared with the calibration rows
-of its own kind: among rows that have a label, at most a share ε is told that they have it not, and the other way round.
+of its own kind. At most a share ε of the rows with a label get the decision "has it not", and vice versa.
 
 Row by row (`MissControl`), the set {l : P(l) ≥ t} misses at most a share α of a row's labels on average (conformal risk
 control: Angelopoulos, Bates, Fisch, Lei and Schuster 2024).
@@ -38,8 +38,8 @@ class LabelCalibration:
     Args:
         probabilities: (n_cal, L) the probability of each label for each calibration row.
         Y: (n_cal, L) which labels each row has: booleans, or 0 and 1.
-        folds: (n_cal,) the fold of each row, if every training row calibrates and its probabilities are by the model
-            that left out its fold (`CrossCalibration`). New rows then have probabilities by fold, (n, F, L).
+        folds: (n_cal,) the fold of each row, if every training row calibrates, with probabilities from the model that
+            left out its fold (`CrossCalibration`). New rows then have probabilities by fold, (n, F, L).
         tolerance: probabilities that differ by no more than this count as equal.
     """
 
@@ -66,11 +66,11 @@ class LabelCalibration:
         fold_probabilities: ArrayLike | None = None,
         labels: NDArray[Any] | None = None,
     ) -> LabelPrediction:
-        """p-values of every label for rows with these probabilities, (n, L).
+        """The p-values (n, L) of every label for rows with these probabilities.
 
         Args:
             probabilities: (n, L).
-            fold_probabilities: (n, F, L) the same by the model without each fold; required if there are folds.
+            fold_probabilities: (n, F, L) the same from the model without each fold; required if there are folds.
             labels: (L,) their names; None: they are 0 … L-1.
         """
         p = _shares(probabilities, "probabilities", 2, len(self._labels))
@@ -92,7 +92,7 @@ class LabelCalibration:
         return LabelPrediction(p_yes, p_no, p, self.n_yes, self.n_no, labels)
 
     def expected(self, epsilon: float, labels: NDArray[Any] | None = None) -> ExpectedDecisions:
-        """What decisions to expect at error rate ε, estimated from the calibration rows, each by its own fold."""
+        """The decisions to expect at error rate ε, estimated from the calibration rows, each out of fold."""
         epsilon, own = checks.epsilon(epsilon), self._probabilities
         if self.folds is not None:
             own = np.repeat(own[:, None], int(self.folds.max()) + 1, axis=1)
@@ -105,7 +105,7 @@ class LabelCalibration:
         return ExpectedDecisions(epsilon, n, n_labels, decided, names, self._guarantee(epsilon))
 
     def _guarantee(self, epsilon: float) -> float | None:
-        """Of those labels with examples of both kinds, the worst case of `cross_guarantee`; None without folds."""
+        """The worst case of `cross_guarantee` over labels with examples of both kinds; None without folds."""
         if self.folds is None:
             return None
         kinds = [self.folds[rows] for label in self._has.T for rows in (label, ~label) if rows.any()]
@@ -126,13 +126,13 @@ class LabelPrediction:
     p_yes: Floats
     p_no: Floats
     probabilities: Floats
-    n_yes: Ints  # (L,): calibration rows that have each label, with which p_yes compares
-    n_no: Ints  # (L,): those that do not
+    n_yes: Ints  # (L,): how many calibration rows have each label, for p_yes
+    n_no: Ints  # (L,): how many do not, for p_no
     labels: NDArray[Any] | None = None  # (L,) names; None: they are 0 … L-1
     typicality: Floats | None = None  # (n,): near 0, unlike anything known; None if it was not measured
 
     def part(self, rows: Any) -> LabelPrediction:
-        """The same for some rows: a slice, row numbers or a mask."""
+        """The prediction for some rows: a slice, row numbers or a mask."""
         known = None if self.typicality is None else self.typicality[rows]
         return replace(
             self,
@@ -143,7 +143,7 @@ class LabelPrediction:
         )
 
     def without(self, rows: Bools) -> LabelPrediction:
-        """The same, but nothing is decided of these rows (n,), which could not be read: their typicality is NaN."""
+        """A copy without decisions for these rows (n,), which could not be read: their typicality is NaN."""
         where = np.asarray(rows)[:, None]
         known = None if self.typicality is None else np.where(rows, np.nan, self.typicality)
         p_yes, p_no = (np.where(where, 1.0, p) for p in (self.p_yes, self.p_no))
@@ -152,8 +152,8 @@ class LabelPrediction:
     def decisions(self, epsilon: float) -> NDArray[np.int8]:
         """(n, L): 1 has the label, 0 has it not, -1 undecided (both or neither can be rejected at error rate ε).
 
-        For exchangeable rows and each label, at most a share ε of those who have it gets a 0, and at most a share ε of
-        those who do not gets a 1. With folds, about ε is measured; theory has a little more than 2ε
+        For exchangeable rows and each label, at most a share ε of the rows that have it get a 0, and at most a share ε
+        of the others get a 1. With folds, the measured share is about ε; the theoretical bound is a little above 2ε
         (`CrossCalibration`).
         """
         epsilon = checks.epsilon(epsilon)
@@ -163,14 +163,14 @@ class LabelPrediction:
 
 @dataclass(frozen=True)
 class ExpectedDecisions:
-    """What decisions on several labels to expect at error rate ε; `str` gives it in words."""
+    """The decisions on several labels to expect at error rate ε; `str` describes them in words."""
 
     epsilon: float
     n_calibration: int
     n_labels: int
-    decided: float  # the share of the calibration rows' labels on which there is a decision
-    rare: tuple[Any, ...]  # labels that too few calibration rows have, or lack, to be ruled out, or in
-    guarantee: float | None = None  # with folds: 1 - the most wrong decisions in theory; otherwise 1 - ε
+    decided: float  # the share of the calibration rows' labels with a decision
+    rare: tuple[Any, ...]  # labels that too few calibration rows have (or lack) to rule them out (or in)
+    guarantee: float | None = None  # with folds: 1 - the theoretical maximum of wrong decisions; otherwise 1 - ε
 
     def __str__(self) -> str:
         text = f"{self.n_calibration:,} calibration examples: at epsilon={self.epsilon:g} expect a decision on "
@@ -189,14 +189,15 @@ class MissControl:
     """Sets {l : P(l) ≥ t} that miss at most a share α of a row's labels, on average: conformal risk control.
 
     A row's loss is the share of its labels with P < t, and 0 if it has none. The largest t with
-    (Σ_i loss_i(t) + 1) / (n_cal + 1) ≤ α keeps the expected loss of a new exchangeable row at α or below. Probabilities
-    by models that left out each row's fold also serve; what is said of α then is seen, not certain (`certain`).
+    (Σ_i loss_i(t) + 1) / (n_cal + 1) ≤ α keeps the expected loss of a new exchangeable row at α or below. Out-of-fold
+    probabilities also work; α is then observed, not guaranteed (`certain`).
 
     Args:
         probabilities: (n_cal, L) of calibration rows.
         Y: (n_cal, L) which labels each has.
-        tolerance: subtracted from t, so that probabilities that rounding makes a little smaller are still in the set.
-        certain: whether one model gave the probabilities, which none of these rows helped to train.
+        tolerance: subtracted from t, so that labels stay in the set if rounding makes their probability slightly
+            smaller.
+        certain: whether the probabilities come from one model that was not trained on these rows.
 
     >>> control = MissControl([[0.9, 0.2], [0.6, 0.7], [0.1, 0.8]], [[1, 0], [1, 1], [0, 1]], tolerance=0.0)
     >>> control.threshold(0.25), control.threshold(0.5)
@@ -208,10 +209,10 @@ class MissControl:
     ) -> None:
         self._probabilities, has = _rows(probabilities, Y)
         self.tolerance, self.certain = float(tolerance), certain
-        loss = has / np.maximum(has.sum(axis=1, keepdims=True), 1)  # what each label costs, if missed
+        loss = has / np.maximum(has.sum(axis=1, keepdims=True), 1)  # the cost of missing each label
         order = np.argsort(self._probabilities[has], kind="stable")
         self._values = self._probabilities[has][order]
-        self._lost = np.concatenate([[0.0], loss[has][order].cumsum()])  # by the first 0, 1, 2, … of these
+        self._lost = np.concatenate([[0.0], loss[has][order].cumsum()])  # total cost of the first 0, 1, 2, … of these
 
     @property
     def n_calibration(self) -> int:
@@ -219,7 +220,7 @@ class MissControl:
         return len(self._probabilities)
 
     def threshold(self, alpha: float) -> float:
-        """t. 0 (every label) if there are too few rows for α, inf (no label) if even that misses few enough."""
+        """t: 0 (every label) if there are too few rows for α, inf (no label) if even that misses few enough."""
         alpha = checks.epsilon(alpha, "alpha")
         _warn_if_too_few(self.n_calibration, alpha)
         return self._threshold(alpha)
@@ -232,7 +233,7 @@ class MissControl:
         return np.asarray(p >= self._threshold(alpha))
 
     def expected(self, alpha: float) -> ExpectedMisses:
-        """What sets to expect at a share α of missed labels, estimated from the calibration rows."""
+        """The sets to expect at a share α of missed labels, estimated from the calibration rows."""
         t = self._threshold(checks.epsilon(alpha, "alpha"))
         size = float((self._probabilities >= t).sum(axis=1).mean())
         n, n_labels = self._probabilities.shape
@@ -245,7 +246,7 @@ class MissControl:
         spare = alpha * (n + 1) - 1 + 1e-9  # the sums of shares are rounded
         if self._lost[-1] <= spare:
             return float(np.inf)
-        # At t = v every label with P < v is missed, and none of those at v.
+        # At t = v every label with P < v is missed, and none with P = v.
         before = self._lost[np.searchsorted(self._values, self._values, side="left")]
         t = self._values[np.searchsorted(before, spare, side="right") - 1]
         return max(float(t) - self.tolerance, 0.0)
@@ -253,14 +254,14 @@ class MissControl:
 
 @dataclass(frozen=True)
 class ExpectedMisses:
-    """What sets of labels to expect at a share α of missed labels; `str` gives it in words."""
+    """The sets of labels to expect at a share α of missed labels; `str` describes them in words."""
 
     alpha: float
     n_calibration: int
     n_labels: int
     threshold: float
     mean_size: float  # of the calibration rows' own sets
-    certain: bool = True  # whether α holds on average over draws of the data; of a cross-fitted model it is only seen
+    certain: bool = True  # whether α is guaranteed on average over draws of the data, not just observed (cross-fitting)
 
     def __str__(self) -> str:
         text = f"{self.n_calibration:,} calibration examples: at alpha={self.alpha:g} "
@@ -307,7 +308,7 @@ def _names(labels: NDArray[Any] | None, n_labels: int) -> list[Any]:
 
 
 def _few(verb: str, counts: Ints, least: int, labels: NDArray[Any] | None) -> list[str]:
-    """In words, which labels have fewer rows than `least`, if any: "have 'a' (3), 'b' (0)"."""
+    """Words that name the labels with fewer rows than `least`, if any: "have 'a' (3), 'b' (0)"."""
     names, few = _names(labels, len(counts)), np.flatnonzero(counts < least)
     listed = checks.listed(few, show=lambda label: f"{names[label]!r} ({counts[label]})")
     return [f"{verb} {listed}"] if len(few) else []

@@ -6,7 +6,7 @@ found.place(queries, labels=predicted)  # (n, 2): new ones, each in the nearest 
 
 The first two principal components of a trained network's embeddings show next to nothing: each class is a small cloud,
 and the clouds lie on a line. Here similar groups are neighbours on the map, the area of a disc is its group's share of
-the whole, and no two discs overlap. The map is for the eye only: no vote depends on it.
+the whole, and no two discs overlap. The map is only for display: no vote depends on it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ Whole = NDArray[np.int64]
 _FEW = 5  # distinct groups; fewer are arranged by their principal components
 _PERPLEXITY = 30  # t-SNE's usual number of neighbours
 _FILLED = 0.35  # share of the arranged area that the discs would cover before they are pushed apart
-_FULL, _EVEN = 0.6, 0.75  # the same on a map that fills its page, and how far empty stretches are closed there
-_GROWING, _SWEEPS = 100, 600  # sweeps in which discs grow and push each other apart, and the most sweeps in all
+_FULL, _EVEN = 0.6, 0.75  # the same on a map that fills its page, and how far gaps are closed there
+_GROWING, _SWEEPS = 100, 600  # sweeps in which discs grow and push each other apart, and the most sweeps in total
 _PUSH, _TOUCH = 0.8, 0.01  # a push is this share of the overlap; sweeps end when overlaps are below 1 % of two radii
 _INSIDE = 0.9  # how far members reach towards the rim of a disc
-_OWN = 3  # members that a group needs to have axes of its own
+_OWN = 3  # members a group needs for axes of its own
 _AROUND = 6  # neighbouring groups towards which a disc is turned
 _LEAST = 0.05  # smallest spread of a group along an axis, as a share of the usual spread
-_WIDE, _SAMPLE = 128, 10_000  # axes are sought in at most so many dimensions, chosen from so many examples
+_WIDE, _SAMPLE = 128, 10_000  # limits of the dimensions searched for axes, and of the examples used to choose these
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where groups are on a map, and the rule by which embeddings are placed in them.
+    """The positions of groups on a map, and the rule that places embeddings in them.
 
     An embedding h in group g is at centres[g] + radii[g] s(u), where u = axes[g] (h - means[g]) are its coordinates
     along the group's first two principal axes, in standard deviations. s(u) = 0.9 √(1 - exp(-|u|²/2)) u/|u| spreads a
@@ -70,7 +70,7 @@ class Layout:
         return found
 
     def place(self, h: Any, leaves: Any = None, *, labels: Any = None) -> Floats:
-        """(n, 2): positions of embeddings (n, d), in their groups `leaves` (n,), or else in the `nearest` ones."""
+        """(n, 2): positions of embeddings (n, d), in their groups `leaves` (n,), by default in the `nearest` ones."""
         h = np.asarray(h)
         if self.unchanged:
             return _flat(h)
@@ -82,12 +82,12 @@ class Layout:
 
 
 def layout(embeddings: Any, labels: Any, leaves: Any, *, sizes: Any = None) -> Layout:
-    """Arrange groups of embeddings on a map: the same bits every time, on any number of cores.
+    """Arrange groups of embeddings on a map; bitwise reproducible on any number of cores.
 
     Args:
         embeddings: (m, d). labels: (m,) classes.
         leaves: (m,) groups 0 … L-1 within classes, each with at least one member.
-        sizes: (L,) positive numbers that the areas of the discs show; by default the numbers of members.
+        sizes: (L,) positive numbers, to which areas of discs are proportional; by default the numbers of members.
     """
     h, leaves = np.asarray(embeddings), np.asarray(leaves)
     sizes = _sizes(h, leaves, sizes)
@@ -105,15 +105,15 @@ def layout(embeddings: Any, labels: Any, leaves: Any, *, sizes: Any = None) -> L
 def spread(found: Layout, wide: float = 1.7) -> Layout:
     """The same groups on a map that fills a page `wide` times as wide as high: large discs, little empty space.
 
-    The map is turned so that it is widest from left to right, empty stretches between far groups are mostly closed
-    (their lengths mean little), and the discs push each other apart again. Neighbours mostly stay neighbours.
+    The map is rotated to be widest from left to right, gaps between distant groups are mostly closed (their lengths
+    mean little), and the discs push each other apart again. Neighbours mostly stay neighbours.
     """
     if found.unchanged or len(found.centres) < 2:
         return found
     weights = found.radii**2 / (found.radii**2).sum()
     middle = weights @ found.centres
     _, vectors = np.linalg.eigh((found.centres - middle).T * weights @ (found.centres - middle))
-    turn = vectors[:, ::-1].T  # (2, 2), widest first; the map of the embeddings is turned alike
+    turn = vectors[:, ::-1].T  # (2, 2), widest first; positions of embeddings are rotated in the same way
     turn *= np.sign(turn[np.arange(2), np.abs(turn).argmax(axis=1)])[:, None]
     places = (found.centres - middle) @ turn.T
     places = np.stack([_evenly(axis, weights) for axis in places.T], axis=1) * [wide, 1.0]
@@ -122,7 +122,7 @@ def spread(found: Layout, wide: float = 1.7) -> Layout:
 
 
 def _evenly(values: Floats, weights: Floats) -> Floats:
-    """Coordinates within ±1, most of the way to where equal weights take equal lengths."""
+    """Coordinates within ±1, moved most of the way to where equal weights take equal lengths."""
     order = np.argsort(values, kind="stable")
     even = np.empty(len(values))
     even[order] = 2 * (np.cumsum(weights[order]) - weights[order] / 2) - 1
@@ -154,7 +154,7 @@ def _flat(h: NDArray[Any]) -> Floats:
 
 
 def _by_leaf(leaves: Whole) -> Iterator[tuple[int, Whole]]:
-    """Each group, or label, that occurs, with its rows."""
+    """Each group or label that occurs, with its rows."""
     order = np.argsort(leaves, kind="stable")
     found, starts = np.unique(leaves[order], return_index=True)
     ends = [*starts[1:].tolist(), len(leaves)]
@@ -169,10 +169,10 @@ def _evened(u: Floats) -> Floats:
 
 
 def _axes_of(h: NDArray[Any], leaves: Whole, n_leaves: int) -> tuple[Floats, Floats, Floats]:
-    """Of each group its mean (L, d), first two principal axes (L, 2, d) and standard deviations along them (L, 2).
+    """The mean (L, d) of each group, its first two principal axes (L, 2, d) and standard deviations along them (L, 2).
 
-    Groups too small to have axes of their own have those of all examples about the means of their groups, or if there
-    is nothing but such groups, those of the means.
+    Groups too small for axes of their own get those of all examples about the means of their groups, or, if all groups
+    are that small, those of the means.
     """
     basis = _basis(h)
     means, n_wide = np.zeros((n_leaves, h.shape[1])), len(basis)
@@ -188,7 +188,7 @@ def _axes_of(h: NDArray[Any], leaves: Whole, n_leaves: int) -> tuple[Floats, Flo
             axes[leaf], spread[leaf] = _principal(own / len(rows))
     if (
         n_leaves > 1 and not scatter.any()
-    ):  # every group is one example: as if each was as wide as its part of the whole
+    ):  # every group is one example: treat each as if it was as wide as its part of the whole
         scatter = np.cov(means.T, bias=True).reshape(h.shape[1], -1) * len(h) / n_leaves
         scatter = basis @ scatter @ basis.T
     usual, typical = _principal(scatter / len(h))
@@ -203,7 +203,7 @@ def _basis(h: NDArray[Any]) -> Floats:
     if h.shape[1] <= _WIDE:
         return np.eye(h.shape[1])
     some = h[np.linspace(0, len(h) - 1, min(len(h), _SAMPLE)).astype(np.int64)].astype(np.float64)
-    _, vectors = np.linalg.eigh(np.cov(some.T, bias=True))  # a single example has a covariance, too: 0
+    _, vectors = np.linalg.eigh(np.cov(some.T, bias=True))  # a single example has covariance 0
     return np.asarray(vectors[:, -_WIDE:].T)
 
 
@@ -218,7 +218,7 @@ def _principal(covariance: Floats) -> tuple[Floats, Floats]:
 
 
 def _arranged(h: Floats) -> Floats:
-    """(L, 2): embeddings (L, d) arranged by t-SNE, equal ones at one place; few by their principal components.
+    """(L, 2): embeddings (L, d) arranged by t-SNE, equal ones at one place; a few by principal components.
 
     Early exaggeration, and scikit-learn's learning rate of at least 50, make the result chaotic: a change in the last
     digit of the embeddings gives another map. Without them maps change little and are as good: see decision 10.
@@ -248,7 +248,7 @@ def _apart(places: Floats, radii: Floats, *, covered: float | None = None) -> tu
     area = max(width.prod(), width.max() ** 2 / 4) or 1.0
     covered = _FILLED * area if covered is None else covered
     radii = radii * np.sqrt(covered / (np.pi * (radii**2).sum()))
-    angle = np.arange(len(places)) * np.pi * (3 - np.sqrt(5))  # equal places part in different directions
+    angle = np.arange(len(places)) * np.pi * (3 - np.sqrt(5))  # equal places move apart in different directions
     places = places + 1e-3 * radii.mean() * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     for sweep in range(_SWEEPS):
         grown = radii * min(1, (sweep + 1) / _GROWING)
@@ -268,7 +268,7 @@ def _apart(places: Floats, radii: Floats, *, covered: float | None = None) -> tu
 
 
 def _overlaps(places: Floats, radii: Floats) -> tuple[Whole, Whole, Floats, Floats]:
-    """Pairs of discs that overlap: both, by how much, and the direction from the first to the second."""
+    """Pairs of overlapping discs: first, second, overlap, and direction from the first to the second."""
     i, j = cKDTree(places).query_pairs(2 * radii.max(), output_type="ndarray").T
     towards = places[j] - places[i]
     distance = np.hypot(*towards.T)
@@ -279,7 +279,7 @@ def _overlaps(places: Floats, radii: Floats) -> tuple[Whole, Whole, Floats, Floa
 
 
 def _turns(axes: Floats, means: Floats, centres: Floats) -> Floats:
-    """(L, 2, 2): how each group is turned or mirrored so that its neighbours on the map are on their sides of its disc.
+    """(L, 2, 2): rotations or reflections that turn each group's members towards the neighbours they resemble.
 
     The orthogonal Q_g with the largest Σ_j ⟨p_j, Q_g A_g (m_j - m_g) / |m_j - m_g|⟩, over the nearest groups j, in the
     directions p_j on the map; A_g are the axes (2, d) and m_g the mean of the group.

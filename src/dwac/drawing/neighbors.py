@@ -1,4 +1,4 @@
-"""The picture of one explanation: the explained example next to those that voted on it, or the votes for a number."""
+"""The picture of one explanation: the explained example next to its voters, or the votes for a number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dwac.drawing.records import compared, image_of, kind_of
 from dwac.drawing.sheet import Sheet, placed
 from dwac.drawing.style import new, plain, tidy
 
-_ROWS, _BESIDE, _WORDS = 24, 5, 120  # at most so many columns and neighbours of a table, and words of a text
+_ROWS, _BESIDE, _WORDS = 24, 5, 120  # limits: columns and neighbours of a table, and words of a text
 
 
 class Voter(Protocol):
@@ -54,7 +54,7 @@ class Explained(Protocol):
 def draw_explanation(explained: Explained) -> Any:
     """Draw images side by side, a text with words shaded by attention, or a table row with differences marked.
 
-    Without a record, draw only the votes; if the explanation is private, those of each label together.
+    Without a record, draw only the votes; if the explanation is private, one bar per label.
     """
     kind = "" if explained.private else kind_of(explained.record)
     draw = {"image": _images, "text": _text, "table": _table, "": _votes}[kind]
@@ -67,7 +67,7 @@ def _title(explained: Explained) -> str:
 
 
 def _name(voter: Voter) -> str:
-    """Its label and share, and how many it stands for; its id unless private."""
+    """Its label and share, and how many examples it represents; its id unless private."""
     vote = f"{plain(voter.label)}  {percent(voter.share)}" + (f", for {voter.size:,}" if voter.size > 1 else "")
     return vote if voter.id is None else f"{vote}\n{plain(voter.id, 16)}"
 
@@ -132,7 +132,7 @@ def _text(explained: Explained) -> Any:
 
 
 def _vote(sheet: Sheet, voter: Voter, explained: Explained) -> None:
-    """A line for one neighbour: a bar for its share, its label, and the beginning of its text."""
+    """Draw a line for one neighbour: a bar for its share, its label, and the beginning of its text."""
     other = voter.label != explained.label
     look = {"facecolor": "none", "hatch": "/////"} if other else {"facecolor": COLOURS[0]}
     longest = max(v.share for v in explained.shown) or 1
@@ -175,7 +175,7 @@ def _table(explained: Explained) -> Any:
 
 
 class ExplainedNumber(Protocol):
-    """The part of a `dwac.explain.NumberExplanation` that is drawn; tuples where several numbers are predicted."""
+    """The part of a `dwac.explain.NumberExplanation` that is drawn; tuples if several numbers are predicted."""
 
     @property
     def prediction(self) -> Any: ...  # noqa: D102
@@ -215,12 +215,12 @@ def draw_numbers(explained: ExplainedNumber) -> Any:
 
 
 def _thousands(value: float, _: Any = None) -> str:
-    """A number at an axis: as in the sentences, a comma from 10,000 on."""
+    """A number on an axis; as in sentences, with thousands separators from 10,000 on."""
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:g}"
 
 
 def _histogram(panel: Any, histogram: Any, voters: Sequence[tuple[float, float]]) -> None:
-    """The bars, and above them the voters, larger where their share is."""
+    """Draw the bars, and above them the voters, larger for larger shares."""
     if histogram is None:
         return
     edges, shares = histogram
@@ -236,7 +236,7 @@ def _histogram(panel: Any, histogram: Any, voters: Sequence[tuple[float, float]]
 
 
 def _interval(panel: Any, prediction: float, interval: Any, epsilon: float | None) -> None:
-    """A line at the prediction, and a bar with ends for the interval; an end that is infinite is left out."""
+    """Draw a line at the prediction, and a bar with caps for the interval; no bar if an end is infinite."""
     place = 1.08 * panel.get_ylim()[1] / 1.3
     panel.axvline(prediction, color=INK, linewidth=1.4, label="prediction")
     if interval is None or epsilon is None or not all(map(math.isfinite, interval)):

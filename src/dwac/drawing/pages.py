@@ -1,4 +1,4 @@
-"""Pages from the package's templates: every value is escaped, and a value that is missing is an error.
+"""Pages from the package's templates: every value is escaped, and a missing value is an error.
 
 render("report/templates/classes.html", title="Benign or malignant?", …)
 """
@@ -23,7 +23,7 @@ def render(template: str, **values: Any) -> str:
 
 @cache
 def templates() -> Environment:
-    """All templates of the package. Jinja2 is imported when the first page is made."""
+    """All templates of the package. Jinja2 is imported only when the first page is rendered."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     return Environment(
@@ -38,5 +38,5 @@ def templates() -> Environment:
 
 
 def _visible(value: Any) -> Any:
-    """A value of a template as text without the characters that HTML does not allow; markup stays as it is."""
+    """A value for a template as text, without characters that HTML does not allow; markup is unchanged."""
     return value if hasattr(value, "__html__") else UNSEEN.sub("\ufffd", str(value))

@@ -1,4 +1,4 @@
-"""A figure that needs no window. Only this module imports matplotlib at import time."""
+"""A figure without a window. Only this module imports matplotlib at import time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from dwac.drawing.colours import INK, PAPER
 
 _SETTINGS: Any = {"svg.fonttype": "none", "svg.hashsalt": "dwac", "font.family": "DejaVu Sans"}
-_lock = threading.Lock()  # matplotlib's settings belong to the process
+_lock = threading.Lock()  # matplotlib's settings are global to the process
 _THEME = (
     f"<style>:root{{--ink:{INK};--paper:#fff}}"
     "@media screen and (prefers-color-scheme:dark){:root{--ink:#e6e6e3;--paper:#1b1d21}}"

@@ -1,4 +1,4 @@
-"""Records as people see them: their kind, their values in short form, and where two of them differ.
+"""Records for display: their kind, their values in short form, and where two of them differ.
 
 A record is a picture ({"image": PNG bytes}), a text ({"text": …}), or a row of a table ({column: value}).
 """
@@ -63,7 +63,7 @@ def written(value: Any, most: int = 60) -> str:
 
 
 def titled(name: Any) -> str:
-    """The name of a column in a sentence, where a number alone would be taken for a value.
+    """The name of a column in a sentence: a number alone would look like a value.
 
     >>> titled("age"), titled(21)
     ('age', 'column 21')
@@ -81,7 +81,7 @@ class Column(NamedTuple):
 
 
 def compared(record: Mapping[Any, Any], others: Sequence[Any], most: int = 60) -> list[Column]:
-    """The columns of a row next to those of its neighbours, in short form; a neighbour may have no record.
+    """The values of a row next to those of its neighbours, by column, in short form; a neighbour may have no record.
 
     >>> compared({"age": 30}, [{"age": 30}, {"age": 41}, None])
     [Column(name='age', value='30', others=('30', '41', ''), differs=(False, True, False))]

@@ -51,7 +51,7 @@ def line(series: int) -> dict[str, Any]:
 def scatter(
     axes: Any, points: NDArray[Any], labels: NDArray[Any], names: Sequence[Any], places: NDArray[Any], **look: Any
 ) -> None:
-    """Points (n, 2) by label: each class has its own colour and marker, and its name at its place, (K, 2).
+    """Draw points (n, 2) by label: each class has its own colour and marker, and its name at its place, (K, 2).
 
     A class whose place is NaN gets no name.
     """
@@ -69,7 +69,7 @@ def scatter(
 
 
 def discs(axes: Any, centres: NDArray[Any], radii: NDArray[Any]) -> None:
-    """Outlines of discs at centres (L, 2), behind everything else; radii (L,) are in units of the axes."""
+    """Draw outlines of discs at centres (L, 2), behind everything else; radii (L,) are in units of the axes."""
     from matplotlib.collections import EllipseCollection
 
     wide, look = 2 * radii, {"facecolors": "none", "edgecolors": COLOURS[-1], "linewidths": 0.4, "zorder": 0}
@@ -114,7 +114,7 @@ def tidy(axes: Any, *, title: str = "", x: str = "", y: str = "") -> None:
 
 
 def plain(text: Any, most: int = _LONGEST) -> str:
-    """A text that matplotlib draws literally: $ starts no formula, _ hides no name, and it is not too long.
+    """A text that matplotlib draws literally: $ starts no formula, _ hides no name; cut if too long.
 
     >>> plain("_a $x$ b")
     ' _a \\\\$x\\\\$ b'

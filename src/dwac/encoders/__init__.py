@@ -1,4 +1,4 @@
-"""Raw x → tensors → features, one file per modality; `choose` finds the encoder for an X."""
+"""Raw x → tensors → features, one file per modality; `choose` returns the encoder for an X."""
 
 from __future__ import annotations
 
@@ -39,15 +39,14 @@ ENCODERS: dict[str, type[Encoder]] = {
 
 
 def choose(encoder: Any, X: Any) -> Encoder:
-    """The encoder that `encoder` means for this X.
+    """The encoder that the argument `encoder` selects for this X.
 
     "auto" looks at X: a DataFrame or 2-D array is a table; 3-D or 4-D arrays, image files and PIL images are images;
     strings are texts. "tabular", "image" and "text" name an encoder; "tabular:paper" or "image:resnet18" also one of
-    its networks; "image:FOLDER" or "huggingface:NAME" a pretrained model. An nn.Module or an `Encoder` object is used
-    as it is.
+    its networks; "image:FOLDER" or "huggingface:NAME" a pretrained model. An nn.Module or `Encoder` is used directly.
     """
     if isinstance(encoder, ModuleEncoder):
-        return copy.copy(encoder)  # with its module, which is code and therefore not in its config
+        return copy.copy(encoder)  # a copy keeps the module, which is code and therefore not in the config
     if isinstance(encoder, Encoder):
         return type(encoder).from_config(encoder.config())
     if isinstance(encoder, nn.Module):
@@ -70,7 +69,7 @@ def choose(encoder: Any, X: Any) -> Encoder:
 
 
 def backbone(encoder: Encoder, ensemble_size: int) -> nn.Module:
-    """A new network of the encoder, or an ensemble of several."""
+    """A new network from the encoder, or an ensemble of several."""
     if ensemble_size == 1:
         return encoder.network()
     if isinstance(encoder, ModuleEncoder):

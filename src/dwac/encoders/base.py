@@ -20,25 +20,25 @@ from dwac.nn.batches import Inputs
 
 @dataclass(frozen=True)
 class Recipe:
-    """Training settings that suit an encoder; the estimator uses them where the user sets none."""
+    """Training settings that suit an encoder; the estimator uses those that the user does not set."""
 
     epochs: int = 50
     batch_size: int = 256
     learning_rate: float = 1e-3
     weight_decay: float = 1e-4
     patience: int = 10
-    beta2: float = 0.999  # of AdamW
+    beta2: float = 0.999  # AdamW's β₂
     embedding_size: int | None = None  # None: the number of classes, as in the paper
-    penalty: float = 1e-3  # of mean ‖h‖² in the loss
-    auxiliary_weight: float = 0.0  # of a softmax's cross-entropy in the loss
+    penalty: float = 1e-3  # weight of mean ‖h‖² in the loss
+    auxiliary_weight: float = 0.0  # weight of a softmax's cross-entropy in the loss
     ensemble_size: int = 1  # networks that vote together on a GPU; on a CPU only one, unless they are small
     small: bool = False
     mixed_precision: bool = False  # on a GPU
     compiled: bool = False  # on a GPU: steps are replayed as a CUDA graph
-    threads: int | None = None  # on a CPU: more than so many do not make training faster; None: all are of use
+    threads: int | None = None  # on a CPU: more threads than this do not speed up training; None: all help
 
     def networks_on(self, device: torch.device) -> int:
-        """How many networks to train, where nobody says."""
+        """How many networks to train by default."""
         return self.ensemble_size if self.small or device.type == "cuda" else 1
 
 
@@ -53,7 +53,7 @@ class Encoder(ABC):
 
     kind: ClassVar[str]
     recipe: Recipe = Recipe()
-    n_beside: int = 0  # networks that vote beside those of an ensemble
+    n_beside: int = 0  # networks that vote in addition to those of an ensemble
 
     @abstractmethod
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -68,7 +68,7 @@ class Encoder(ABC):
         """A new backbone that maps the tensors of `transform` to (n, features)."""
 
     def member(self) -> nn.Module:
-        """A network for an ensemble, whose members should not all start alike; by default the same as `network`."""
+        """A network for an ensemble, whose members should start differently; by default the same as `network`."""
         return self.network()
 
     def ensemble(self, size: int) -> Ensemble:
@@ -85,7 +85,7 @@ class Encoder(ABC):
         """Restore the encoder from its config."""
 
     def check(self) -> None:
-        """Raise an error if learned values, from a config of unknown origin, cannot be computed with."""
+        """Raise an error if learned values, from a config of unknown origin, are unusable."""
         return
 
     def augment(self, inputs: Inputs, generator: torch.Generator) -> Inputs:
@@ -94,7 +94,7 @@ class Encoder(ABC):
         return inputs
 
     def attention(self, network: nn.Module, X: Any) -> list[tuple[tuple[str, float], ...]] | None:
-        """The words of each example and the attention a trained network pays to each; None for data without words."""
+        """The words of each example, each with a trained network's attention to it; None for data without words."""
         del network, X
         return None
 
@@ -103,11 +103,11 @@ class Encoder(ABC):
         """The examples as a person would see them, one row each: for explanations and the model folder."""
 
     def input_distances(self, X_one: Any, X_many: Any) -> NDArray[np.float64]:
-        """(n,): how different each of n candidates is from the one example, in the input; smaller means more alike.
+        """(n,): how different each of n candidates is from the one example, in the input; smaller means more similar.
 
         The members of a group of voters are alike to the network, so explanations show those that look like the
         query: tables are compared by columns, texts by words, images by pixels; by default the tensors of `transform`
-        are compared. Distances are comparable within one call only. The cost grows with n: of a large group, give a
+        are compared. Distances are comparable only within one call. The cost grows with n: for a large group, pass a
         sample of at most a few thousand members.
 
         X_one: one example, as `transform` takes it. X_many: n of them, or the frame of their `records`.
@@ -118,7 +118,7 @@ class Encoder(ABC):
 
 
 def require_one(n: int) -> None:
-    """Raise an error unless n, the number of examples to be compared with others, is 1."""
+    """Raise an error unless n, the number of examples to compare with others, is 1."""
     if n != 1:
         raise ShapeError(f"X_one must hold exactly one example; got {n}; compare one at a time")
 

@@ -1,7 +1,7 @@
-"""A Hugging Face tokeniser of unknown origin: its JSON is checked before it is built, and tried before it is used.
+"""A Hugging Face tokeniser of unknown origin: its JSON is checked before it is built, and it is tried before use.
 
 The library behind it is not written in Python: it may panic, which is not an Exception, or end the process. So
-everything that a few characters of JSON could make large is compared with what the model needs.
+everything that a few characters of JSON could make huge is compared with what the model needs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PROBES = ("a", "The quick brown fox, aged 42, jumps: naïve café 日本語 �
 
 
 def required(package: str) -> Any:
-    """An optional package; if it is missing, an error explains how to install it."""
+    """Import an optional package; if it is missing, an error explains how to install it."""
     try:
         return import_module(package)
     except ImportError:
@@ -70,7 +70,7 @@ def tokens_of(tokenizer: Any, texts: list[str], n_words: int, source: str = "") 
 
 
 def encoded(tokenizer: Any, texts: list[str], source: str = "") -> list[Any]:
-    """The library's encoding of each text; an error carries all rows on which it fails or finds nothing."""
+    """The library's encoding of each text; an error carries all rows for which it fails or returns no tokens."""
     try:
         found = list(_guarded(lambda: tokenizer.encode_batch(texts)))
     except InputError:
@@ -194,7 +194,7 @@ def _growth(step: dict[str, Any]) -> float:
     """The factor by which a step may lengthen a text."""
     kind, content, pattern = step["type"], step.get("content", step.get("prepend")), step.get("pattern")
     if kind == "Precompiled":
-        return 8.0  # its table may hold anything; SentencePiece's rarely gives up to 18 characters for one
+        return 8.0  # its table may hold anything; SentencePiece's rarely maps one character to up to 18
     if not isinstance(content, str):
         return 2.0 if kind == "ByteLevel" else 1.0
     replaced = pattern.get("String") if isinstance(pattern, dict) else None
@@ -202,7 +202,7 @@ def _growth(step: dict[str, Any]) -> float:
 
 
 def _check_table(table: Any) -> None:
-    """Check that a compiled table's first part fits: memory of the size it states is reserved before reading."""
+    """Check that a compiled table states a valid size: that much memory is reserved before reading."""
     try:
         data = base64.b64decode(table, validate=True)
     except (TypeError, ValueError, binascii.Error):

@@ -2,7 +2,7 @@
 
 encoder = HuggingFaceEncoder("folder/with/model").fit(X)      # X: one text per example
 input_ids, attention_mask = encoder.transform(X)              # int64 (n, length) each
-features = encoder.network()(input_ids, attention_mask)       # (n, hidden size), or (n, 1, …) of a head over them
+features = encoder.network()(input_ids, attention_mask)       # (n, hidden size), or (n, 1, …) with a head
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ MODEL_TYPES = (
     "xlm-roberta", "xlm-roberta-xl", "xmod",
 )
 # fmt: on
-_NGRAMS: dict[str, Any] = {"max_length": 800, "max_ngrams": 1200, "max_features": 2**18}  # read beside it
+_NGRAMS: dict[str, Any] = {"max_length": 800, "max_ngrams": 1200, "max_features": 2**18}  # of the n-grams
 _POOLINGS = ("mean", "first")
-_TOGETHER = 4  # texts read together on a CPU: short ones take a third of the time
+_TOGETHER = 4  # texts per batch on a CPU: short ones take a third of the time
 _MOST = {
     "layers": 256,
     "groups": 256,
     "n_iter": 64,
     "window": MOST_TOKENS,
     "block_size": MOST_TOKENS,
-}  # limits of what is repeated
+}  # limits of repeated parts
 
 
 class HuggingFaceEncoder(Encoder):
-    """A pretrained encoder such as BERT, with its own tokeniser: fine-tuned, or fixed under a small network.
+    """A pretrained encoder such as BERT, with its own tokeniser: fine-tuned, or frozen under a small network.
 
-    Fixed, it reads each training text once, and the small network is trained in seconds, without a GPU. Fine-tuned, its
-    lower layers learn more slowly than the upper ones, and all more slowly than what is new.
+    A frozen encoder reads each training text once, and the small network is trained in seconds, without a GPU. In
+    fine-tuning, lower layers learn more slowly than upper ones, and all more slowly than new layers.
 
     Once fitted, its `config` holds the architecture and the whole tokeniser, so that a saved model needs neither the
     hub nor the folder. Weights are read only from safetensors files, and code that comes with a model is never run.
@@ -67,10 +67,10 @@ class HuggingFaceEncoder(Encoder):
             on the Hugging Face hub.
         pooling: "mean" of the tokens' last hidden states, or that of the "first" token; "auto": as
             sentence-transformers does, if the model has its files, else the mean.
-        max_length: only the first so many tokens of a text are read; None: as sentence-transformers does, else 256.
+        max_length: how many tokens of a text are read, from its start; None: as sentence-transformers does, else 256.
         trained_layers: how many of the upper layers are fine-tuned, or "all"; 0: none; "auto": all on a machine with a
             GPU if there are 2,000 texts or more, else none.
-        ngrams: whether networks over words and n-grams (`TextEncoder`) vote beside it: a pretrained model knows the
+        ngrams: whether networks over words and n-grams (`TextEncoder`) vote too: a pretrained model knows the
             language, n-grams know the names, codes and turns of phrase of these texts.
         local_files_only: False allows downloading the model.
     """
@@ -100,10 +100,10 @@ class HuggingFaceEncoder(Encoder):
             "local_files_only": bool(local_files_only),
         }
         self._model: dict[str, Any] | None = None  # the architecture, as transformers describes it
-        self._chosen: dict[str, Any] = {}  # how it is pooled, and how many layers are trained
+        self._chosen: dict[str, Any] = {}  # the pooling, and how many layers are trained
         self._tokenizer_json = ""
         self._tokenizer: Any = None
-        self._beside: TextEncoder | None = None  # what reads words and n-grams
+        self._beside: TextEncoder | None = None  # the encoder of words and n-grams
         self._pretrained = False  # whether networks start from the pretrained weights
 
     def __repr__(self) -> str:
@@ -156,7 +156,7 @@ class HuggingFaceEncoder(Encoder):
         return self
 
     def transform(self, X: Any) -> Inputs:
-        """input_ids and attention_mask, (n, length) int64 each; then what `TextEncoder` gives, if n-grams are read."""
+        """input_ids and attention_mask, (n, length) int64 each; then those of `TextEncoder`, if n-grams are used."""
         self._require_fit()
         if self._tokenizer is None:
             self._tokenizer = restored(self._tokenizer_json, self._n_words)
@@ -176,7 +176,7 @@ class HuggingFaceEncoder(Encoder):
 
     @property
     def recipe(self) -> Recipe:  # type: ignore[override]
-        """Settings for fine-tuning, or for small networks over fixed features; those of `TextEncoder` for n-grams."""
+        """Settings for fine-tuning, or for small networks over frozen features; those of `TextEncoder` for n-grams."""
         fixed = self._chosen.get("trained_layers", "all") == 0
         recipe = pretrained.FIXED if fixed else pretrained.FINE_TUNED
         if self._beside is None:
@@ -190,7 +190,7 @@ class HuggingFaceEncoder(Encoder):
         return self._pooled() if self._beside is None and not self._fixed else self.ensemble(1)
 
     def ensemble(self, size: int) -> Ensemble:
-        """Several small networks over one pretrained model, and beside it those over n-grams."""
+        """Several small networks over one pretrained model, and networks over n-grams."""
         pooled = self._pooled()
         heads = [FeatureHead(pooled.width) if self._fixed or size > 1 else nn.Identity() for _ in range(size)]
         if self._beside is None:
@@ -201,7 +201,7 @@ class HuggingFaceEncoder(Encoder):
 
     @property
     def n_beside(self) -> int:  # type: ignore[override]
-        """How many networks over n-grams vote beside it."""
+        """How many networks over n-grams vote too."""
         return int(self._chosen.get("ngram_networks", 0))
 
     @property
@@ -231,7 +231,7 @@ class HuggingFaceEncoder(Encoder):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Restore the encoder from its config; its networks start at random and then get the saved weights.
 
-        The config may come from anywhere: whatever would make transformers download something is refused or dropped.
+        The config may come from anywhere: entries that would make transformers download are refused or dropped.
         """
         encoder = cls(**config["settings"])
         if config["model"] is not None:
@@ -289,7 +289,7 @@ class PooledModel(nn.Module):
 
     @property
     def width(self) -> int:
-        """How many features it returns."""
+        """The number of features it returns."""
         config: Any = self.model.config
         return int(config.hidden_size)
 
@@ -300,7 +300,7 @@ class PooledModel(nn.Module):
         return self._by_length(input_ids, attention_mask)
 
     def _by_length(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """On a CPU, texts of one length together, without padding: always four, so that each rounds as if alone."""
+        """On a CPU, batches of texts of equal length, without padding: always four, so that each rounds as if alone."""
         texts, places = torch.unique(torch.stack([ids, mask], dim=1), dim=0, return_inverse=True)
         ids, mask = texts.unbind(dim=1)
         lengths = (mask * torch.arange(1, mask.shape[1] + 1)).amax(dim=1)
@@ -326,14 +326,14 @@ def _as_in_sentence_transformers(file: Callable[[str], Any]) -> tuple[str, int |
     length = length if isinstance(length, int) and length >= 3 else None
     places = [step["path"] for step in modules or () if str(step.get("type")).endswith(".Pooling")]
     pooling = (file(f"{places[0]}/config.json") if places else None) or {}
-    given = (name for name, asked in pooling.items() if asked is True)  # also others, such as include_prompt
+    given = (name for name, asked in pooling.items() if asked is True)  # other keys too, such as include_prompt
     modes = [name.removeprefix("pooling_mode_") for name in given if name.startswith("pooling_mode_")]
     mode = " and ".join(modes) or pooling.get("pooling_mode", "mean")
     return {"mean_tokens": "mean", "cls_token": "first", "cls": "first"}.get(mode, mode), length
 
 
 def _checked(chosen: Any) -> dict[str, Any]:
-    """What a stored encoder had chosen, if it can be built so."""
+    """The stored choices of an encoder; an error if they are invalid."""
     found = {"trained_layers": "all", **chosen} if chosen else {}
     layers = found.get("trained_layers", 0)
     whole = isinstance(layers, int) and not isinstance(layers, bool) and layers >= 0

@@ -40,8 +40,8 @@ from dwac.nn.batches import Inputs
 from dwac.nn.shared_backbone import SharedBackbone
 
 Array = NDArray[Any]
-MOST_PIXELS = 50_000_000  # of an image file, about 8,000 × 6,000; a file of a few kilobytes can claim any number
-MOST_NUMBERS = 2**26  # of an image as the network takes it, C × H × W: 256 MiB
+MOST_PIXELS = 50_000_000  # limit for an image file, about 8,000 × 6,000; a file of a few kilobytes can claim any number
+MOST_NUMBERS = 2**26  # limit for an image as the network takes it, C × H × W: 256 MiB
 _PNG = b"\x89PNG\r\n\x1a\n"  # the first bytes of a PNG file
 _DATA = 41  # where the pixels of a PNG written here begin: 33 bytes of header, and 8 that start the chunk of data
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's names, by number of channels
@@ -53,12 +53,12 @@ _ACCEPTED = "an array (n, H, W), (n, H, W, C) or (n, C, H, W), or a list of arra
 
 @dataclass(frozen=True)
 class ImageFormat:
-    """What `fit` learned; every later X is read accordingly."""
+    """The image format learned by `fit`; every later X is read accordingly."""
 
     layout: str  # the axes of one image: "HW", "HWC" or "CHW"
     numbers: str  # "uint8": whole numbers 0 … 255; "whole": other whole numbers; "float"
     shape: networks.Shape
-    mean: tuple[float, ...]  # by channel
+    mean: tuple[float, ...]  # per channel
     std: tuple[float, ...]
     low: float
     high: float
@@ -72,7 +72,7 @@ class ImageFormat:
 
     @property
     def bytes(self) -> bool:
-        """Whether 0 is black and 255 white. Whole numbers far below 255 (the 0 … 16 of digits) would all look black."""
+        """Whether 0 is black and 255 white. Whole numbers far below 255 (such as 0 … 16) would all look black."""
         return self.numbers == "uint8" and self.high >= 128
 
     def __str__(self) -> str:
@@ -82,16 +82,16 @@ class ImageFormat:
 class ImageEncoder(Encoder):
     """Images of one size, and a convolutional network for them.
 
-    Fit finds the channel axis: the last one if it has length 1, 3 or 4, else the one after n. If both are possible, as
+    Fit infers the channel axis: the last one if it has length 1, 3 or 4, else the one after n. If both are possible, as
     in (n, 3, 3, 3), it is the last one, unless `channels` says otherwise. All arrays must have the same size. Files and
     PIL images are turned upright, converted to one mode (grey if all are grey, RGBA if all have an alpha channel, else
     RGB) and resized to `size` without keeping their proportions.
 
-    A pretrained network is read from its own files, which say how large its images are and how they are normalised:
-    arrays of any size are resized on the device. Fixed, it reads each training image once, and small networks over its
-    features are trained in seconds, without a GPU. Fine-tuned, its lower layers learn more slowly than the upper ones,
-    and all more slowly than what is new. A saved model needs none of the files. Weights are read from safetensors files
-    only, and code that comes with a model is never run.
+    A pretrained network is read from its own files, which define the size and normalisation of its images: arrays of
+    any size are resized on the device. A frozen network reads each training image once, and small networks over its
+    features are trained in seconds, without a GPU. In fine-tuning, lower layers learn more slowly than upper ones, and
+    all more slowly than new layers. A saved model needs none of the files. Weights are read only from safetensors
+    files, and code that comes with a model is never run.
 
     Args:
         network: "default", a short residual network; "paper", the paper's for Fashion-MNIST; "resnet18";
@@ -102,7 +102,7 @@ class ImageEncoder(Encoder):
         shift: move each image by up to this many pixels; by default a twelfth of the shorter side.
         flip: also mirror half of them left to right, and predict from each image and its mirror image. Off by default,
             because a mirrored digit or letter means something else. Turn it on for photographs, clothes, animals.
-        average_moved: predict from copies of each image that are moved by a pixel, too: a little more accurate, and
+        average_moved: predict also from copies of each image that are moved by a pixel: a little more accurate, and
             three times the work. Not for images that are never moved (`augment=False`).
         cutout: also blank a square whose side is this share of the shorter side; by default 0.3 for images of at least
             16 pixels a side; 0 for none.
@@ -168,7 +168,7 @@ class ImageEncoder(Encoder):
             "local_files_only": _choice(local_files_only, "local_files_only", True, False),
         }
         self._seen: ImageFormat | None = None
-        self._model: dict[str, Any] | None = None  # of a pretrained network: what its files say, and how it is trained
+        self._model: dict[str, Any] | None = None  # of a pretrained network: its description, and how it is trained
         self.recipe = _recipe(network, 0)
         self._restored = False
 
@@ -257,7 +257,7 @@ class ImageEncoder(Encoder):
         )
 
     def ensemble(self, size: int) -> Ensemble:
-        """Several new networks; of a pretrained one, several small networks over it."""
+        """Several new networks; with a pretrained one, several small networks over it."""
         if self._model is None:
             return super().ensemble(size)
         shared = self._pretrained(self._model, self.seen, self._new_files)
@@ -269,7 +269,7 @@ class ImageEncoder(Encoder):
 
     @property
     def _views(self) -> dict[str, bool]:
-        """Which views of an image a prediction averages: only such as training has seen."""
+        """Which views of an image a prediction averages: only those used in training."""
         return {
             "flip": self.settings["flip"] and self._varies,
             "moved": self.settings["average_moved"] and self._varies,
@@ -281,12 +281,12 @@ class ImageEncoder(Encoder):
 
     @property
     def _new_files(self) -> Files | None:
-        """Where a new network has its weights from; a restored encoder's come from the saved model."""
+        """The files with a new network's weights; a restored encoder's come from the saved model."""
         return None if self._restored else self._files
 
     @property
     def _fixed(self) -> bool:
-        """Whether a pretrained network stays as it is."""
+        """Whether a pretrained network is frozen."""
         return self._model is not None and self._model["trained_layers"] == 0
 
     @property
@@ -297,7 +297,7 @@ class ImageEncoder(Encoder):
 
     def augment(self, inputs: Inputs, generator: torch.Generator) -> Inputs:
         """The batch with each image moved, perhaps mirrored and partly blanked; see the arguments of the class."""
-        if not self._varies or self._fixed:  # a fixed network reads the images once, and its features are the inputs
+        if not self._varies or self._fixed:  # a frozen network reads the images once, and its features are the inputs
             return inputs
         seen, shift = self.seen, self.settings["shift"]
         shift = max(1, round(min(seen.shape[1:]) / 12)) if shift is None else shift
@@ -350,7 +350,7 @@ class ImageEncoder(Encoder):
             raise InputError(f"images must hold uint8, whole or float numbers; got {seen.numbers!r:.40}")
 
     def check_records(self, records: pd.DataFrame) -> None:
-        """Raise an error for images that `records` cannot have written: those of another size, even in small files."""
+        """Raise an error for images that `records` cannot have written: images of another size, even in small files."""
         sides = struct.pack(">II", self.seen.shape[2], self.seen.shape[1])
         for name, png in records["image"].items() if "image" in records else ():
             if not isinstance(png, bytes) or png[:8] != _PNG or png[16:24] != sides:
@@ -371,7 +371,7 @@ class ImageEncoder(Encoder):
         return frame
 
     def _shown(self, images: Tensor) -> Tensor:
-        """(n, 1, 3 or 4, H, W) uint8: images as a person sees them; of other numbers of channels, their mean."""
+        """(n, 1, 3 or 4, H, W) uint8: images as a person sees them; other numbers of channels are averaged."""
         seen = self.seen
         if not seen.bytes:
             scale = 255 / ((seen.high - seen.low) or 1.0)
@@ -383,7 +383,7 @@ class ImageEncoder(Encoder):
     def input_distances(self, X_one: Any, X_many: Any) -> NDArray[np.float64]:
         """(n,): root mean squared difference of copies pooled to 8 × 8 pixels; see `Encoder.input_distances`.
 
-        The pixels are those of `records`, which a person sees, so images and their records give the same distances.
+        The pixels are those that `records` shows, so images and their records give the same distances.
         """
         one, many = self._pictures(X_one), self._pictures(X_many)
         require_one(len(one))
@@ -402,7 +402,7 @@ class ImageEncoder(Encoder):
 
 
 def _is_built_in(network: str) -> bool:
-    """Whether a network is one of ours or named by timm, not one with files of its own."""
+    """Whether a network is built into dwac or timm, not one with its own files."""
     return network in networks.NAMES or network.startswith("timm:")
 
 
@@ -542,7 +542,7 @@ def _numbers(array: Array) -> str:
 
 
 def _match_numbers(array: Array, seen: ImageFormat) -> None:
-    """Raise an error for another number type than in fit: 0 … 1 read as 0 … 255 would be wrong but look right."""
+    """Raise an error if the number type differs from fit: 0 … 1 read as 0 … 255 would be wrong but look right."""
     came = _numbers(array)
     if (came == "float") != (seen.numbers == "float"):
         raise InputError(f"X must be like the training images, {seen}; got {array.dtype}; prepare X in the same way")
@@ -623,7 +623,7 @@ def opened(row: int, item: Any) -> Iterator[Any]:
 
 
 def _check_picture(row: int, name: str, image: Any) -> None:
-    """Check the header only."""
+    """Raise an error if the header of a picture rules it out."""
     width, height = image.size
     if width * height > MOST_PIXELS:
         raise InputError(f"row {row}: the image {name} has {width}×{height} pixels; {_SMALLER}")
@@ -660,7 +660,7 @@ def _decoded(items: list[Any], mode: str, size: Any) -> Array:
         except InputError as error:
             faults[row] = _ADDRESS.sub("", str(error).removeprefix(f"row {row}: "))
 
-    # Pillow decodes files without Python's lock. Images that are open already might share a file: one at a time.
+    # Pillow decodes files without Python's lock. Images that are already open might share a file: one at a time.
     workers = None if all(_is_path(item) for item in items) else 1
     with ThreadPoolExecutor(workers) as pool:
         for _ in pool.map(fill, range(len(items))):

@@ -1,6 +1,6 @@
-"""What happens to a batch of images on its device: random variation, standardisation, and the networks f.
+"""Operations on batches of images, on their device: random variation, standardisation, and the networks f.
 
-Every network takes (n, C, H, W), uint8 or float, as `ImageEncoder.transform` gives it, and returns (n, features).
+Every network takes (n, C, H, W), uint8 or float, from `ImageEncoder.transform`, and returns (n, features).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dwac.errors import InputError
 
 Shape = tuple[int, int, int]  # C, H, W
 NAMES = ("default", "paper", "resnet18")
-LEAST_SIDE = {"paper": 6}  # pixels; fewer would vanish in two convolutions without padding and a pool
+LEAST_SIDE = {"paper": 6}  # pixels; less would vanish in two convolutions without padding and a pool
 
 
 def vary(
     images: Tensor, generator: torch.Generator, *, shift: int, flip: bool, cutout: float, fill: Sequence[float]
 ) -> Tensor:
-    """Move each image of a batch (n, C, H, W) by up to `shift` pixels; perhaps mirror it, perhaps cut a hole.
+    """Randomly move each image of a batch (n, C, H, W) by up to `shift` pixels; optionally mirror it and cut a hole.
 
     Uncovered pixels show the reflected image, so no new values appear. A hole is a square of `cutout` times the shorter
     side, filled with `fill`, one value per channel.
@@ -91,13 +91,13 @@ class Averaged(nn.Module):
     Args:
         network: (n, C, H, W) → (n, features).
         flip: also its mirror image.
-        moved: also copies moved by a pixel, up to the left and down to the right. The two weigh as much as the image.
+        moved: also copies moved by a pixel, up and left, down and right. Together they weigh as much as the image.
     """
 
     def __init__(self, network: nn.Module, *, flip: bool, moved: bool) -> None:
         super().__init__()
         self.network, self.flip, self.moved = network, flip, moved
-        self.quick = False  # between epochs of training: without the moved copies (`dwac.nn.batches.quick`)
+        self.quick = False  # True between training epochs: no moved copies (`dwac.nn.batches.quick`)
 
     def forward(self, images: Tensor) -> Tensor:
         """(n, C, H, W) → (n, features)."""
@@ -139,7 +139,7 @@ class _Pool(nn.Module):
 class _FeatureNorm(nn.BatchNorm1d):
     """Normalises features (n, c): otherwise the first embeddings nearly coincide and gradients are tiny.
 
-    A batch of fewer than 16 is too small to estimate a scale: it uses the running one.
+    A batch of fewer than 16 is too small to estimate a scale, so it uses the running one.
     """
 
     fewest = 16
@@ -173,7 +173,7 @@ class ResidualBlock(nn.Module):
 
 
 def default(shape: Shape, width: int) -> nn.Sequential:
-    """A short residual network: stem and block, stages of convolution, max pool and block, and a mean over the rest.
+    """A short residual network: stem and block, stages of convolution, max pool and block, and a mean over the pixels.
 
     Each stage halves the image and doubles the channels, up to 8·width, while at least 4 pixels per side remain:
     8×8 has one stage, 28×28 two, 32×32 three. From 64 pixels per side, the stem has a stride of 2; from 128, of 4.
@@ -191,7 +191,7 @@ def default(shape: Shape, width: int) -> nn.Sequential:
     c_in = width
     while side // 2 >= 4:
         side, c_out = side // 2, min(2 * c_in, 8 * width)
-        # The pool comes before the norm, which then has a quarter of the values to normalise.
+        # The pool comes before the norm, which then normalises only a quarter of the values.
         layers += [_conv(c_in, c_out), nn.MaxPool2d(2), nn.BatchNorm2d(c_out), nn.ReLU(), ResidualBlock(c_out, c_out)]
         c_in = c_out
     return nn.Sequential(*layers, _Pool(), _FeatureNorm(c_in))
@@ -222,7 +222,7 @@ def paper(shape: Shape) -> nn.Sequential:
 def resnet18(shape: Shape) -> nn.Sequential:
     """ResNet-18 with 512 normalised features. Up to 64 pixels per side in CIFAR style: a 3×3 stem and no pool.
 
-    A stage that would leave fewer than 4 pixels per side does not halve, so that small images keep pixels to pool.
+    A stage that would leave fewer than 4 pixels per side does not halve, so that small images keep some to pool.
     """
     channels, side = shape[0], min(shape[1:])
     if side <= 64:
@@ -285,6 +285,6 @@ def build(
         body = default(shape, width)
     else:
         body = {"paper": paper, "resnet18": resnet18}[name](shape)
-    if name in ("default", "resnet18"):  # weights in the layout of the images, or they would be converted in each step
+    if name in ("default", "resnet18"):  # weights in the layout of the images; otherwise each step would convert them
         body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return nn.Sequential(Standardise(mean, std), averaged(body, flip=flip, moved=moved))

@@ -1,4 +1,4 @@
-"""Pretrained networks for images, of transformers or timm, from their own files: weights, input size, normalisation.
+"""Pretrained image networks of transformers or timm, from their own files: weights, input size, normalisation.
 
 model = described(Files("folder/with/model", local_only=True))     # plain values, which a saved model keeps
 network = PretrainedImages(model, shape, low, high, files=files)   # (n, C, H, W) → (n, features)
@@ -30,21 +30,21 @@ MODEL_TYPES = (
     "poolformer", "pvt_v2", "regnet", "resnet", "segformer", "swin", "swinv2", "vit", "vit_msn",
 )
 # fmt: on
-_MEAN, _STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]  # of ImageNet, if a model's files do not say
+_MEAN, _STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]  # ImageNet's, if a model's files have none
 _SIDE = 224
 _MOST_SIDE = 2048  # pixels
-_MOST = {"layers": 256, "depths": 256, "depth": 256, "blocks": 256, "stages": 16}  # limits of what is repeated
+_MOST = {"layers": 256, "depths": 256, "depth": 256, "blocks": 256, "stages": 16}  # limits of repeated parts
 _PICKLED = (".pth", ".pt", ".bin", ".ckpt")
 _NOT_PASSED = ("pretrained", "checkpoint", "cache", "scriptable", "exportable", "no_jit", "num_classes", "in_chans")
 
 
 def is_place(name: str) -> bool:
-    """Whether a name may be that of a model: a folder, a file, an installed package, or a name on the hub."""
+    """Whether a name may refer to a model: a folder, a file, an installed package, or a name on the hub."""
     return "/" in name or Path(name).exists() or name.endswith(_PICKLED) or bool(Files(name, local_only=True).packages)
 
 
 def described(files: Files, size: Sequence[int] | None = None) -> dict[str, Any]:
-    """Library, architecture and input of a model, by its files, as plain values.
+    """Library, architecture and input of a model, read from its files, as plain values.
 
     size: (height, width) at which it reads images; by default that of its training.
     """
@@ -92,7 +92,7 @@ def _of_transformers(files: Files) -> dict[str, Any]:
 
 
 def _sides(told: Mapping[str, Any], usual: Any) -> list[int]:
-    """(height, width) of what a model of transformers reads: after cropping, else resizing, else as configured."""
+    """(height, width) of the input of a transformers model: after cropping, else resizing, else as configured."""
     for size in (told.get("crop_size") if told.get("do_center_crop", True) else None, told.get("size"), usual):
         if isinstance(size, Mapping):
             size = [size["height"], size["width"]] if "height" in size else size.get("shortest_edge")
@@ -123,19 +123,19 @@ def check(model: Any) -> None:
 
 
 class PretrainedImages(nn.Module):
-    """Images (n, C, H, W) of any size → (n, features) of a pretrained network, which reads them as it was trained to.
+    """Images (n, C, H, W) of any size → (n, features) of a pretrained network, preprocessed as in its training.
 
     Pixels are stretched from low … high to 0 … 1, resized and normalised on the device. One channel is repeated, a
     fourth one (alpha) left out.
 
     Args:
-        model: what `described` returned, with "trained_layers".
+        model: the result of `described`, with "trained_layers".
         low, high: the range of the pixels.
         flip, moved: average several views of each image in evaluation; see `image_networks.Averaged`.
-        files: where the weights are; without it they are random, for a saved model's.
+        files: where the weights are; without it they start at random, to be replaced by those of a saved model.
     """
 
-    rows_at_once: ClassVar = {"cpu": 1, "cuda": 64}  # on a CPU, several at once take as long
+    rows_at_once: ClassVar = {"cpu": 1, "cuda": 64}  # on a CPU, larger batches are not faster
 
     def __init__(
         self, model: Mapping[str, Any], *, low: float, high: float, flip: bool, moved: bool, files: Files | None = None
@@ -156,7 +156,7 @@ class PretrainedImages(nn.Module):
 
 
 class _Fitted(nn.Module):
-    """Images with the channels and of the size that a network takes, as float32."""
+    """Converts images to the channels and the size that a network takes, as float32."""
 
     def __init__(self, wanted: Sequence[int], mode: str, low: float, high: float) -> None:
         super().__init__()
@@ -170,13 +170,13 @@ class _Fitted(nn.Module):
         if images.shape[2:] == self.size:
             return images
         images = F.interpolate(images, self.size, mode=self.mode, antialias=True, align_corners=False)
-        return images.clamp(self.low, self.high) if self.mode == "bicubic" else images  # it overshoots at edges
+        return images.clamp(self.low, self.high) if self.mode == "bicubic" else images  # bicubic overshoots at edges
 
 
 class _Pooled(nn.Module):
-    """A network of transformers and one vector per image: pooled as it does itself, or else the first token.
+    """A network of transformers with one vector per image: from its own pooler, or else the first token.
 
-    A pooler with a linear layer, such as ViT's, belongs to the task of its pretraining: the first token is used.
+    A pooler with a linear layer, such as ViT's, belongs to the pretraining task: then the first token is used.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -197,7 +197,7 @@ class _Pooled(nn.Module):
 
 
 def _loaded(model: Mapping[str, Any], files: Files | None) -> nn.Module:
-    """The network, with the weights of its files if they are given."""
+    """The network, with the weights from its files if given."""
     if model["library"] == "transformers":
         if files is not None:
             return _Pooled(files.load("AutoModel", use_safetensors=True).float())
@@ -209,7 +209,7 @@ def _loaded(model: Mapping[str, Any], files: Files | None) -> nn.Module:
             raise InputError(f"{files.name} must have weights in model.safetensors; there are none{files.hint}")
         try:
             weights = load_file(path)
-            missing = network.load_state_dict(weights, strict=False).missing_keys  # the classifier's are left over
+            missing = network.load_state_dict(weights, strict=False).missing_keys  # the classifier's are not used
         except Exception as error:  # a damaged file, or other shapes
             raise InputError(f"{path} does not hold the weights of {model['model']['architecture']}: {error}") from None
         if missing:
@@ -234,7 +234,7 @@ def _timm(model: Mapping[str, Any]) -> nn.Module:
 
 
 def features_of(network: PretrainedImages, shape: networks.Shape) -> int:
-    """How many features a network returns for images of this shape; an error if it does not take them."""
+    """The number of features a network returns for images of this shape; an error if it does not accept them."""
     channels = network.fitted.channels
     if shape[0] not in (1, channels, channels + 1):
         raise InputError(f"the network takes images with {channels} channels; got {shape[0]}; give images with 1 or 3")

@@ -1,7 +1,7 @@
-"""How different inputs are, as a person would see it: columns of a table, words of texts, pixels, any tensors.
+"""Differences of inputs as a person sees them: columns of a table, words of texts, pixels, any tensors.
 
-Every function compares one example with n others and returns (n,) float64; smaller means more alike. Nothing here
-depends on a network: the members of a group of voters are alike to the network, and differ in the input.
+Every function compares one example with n others and returns (n,) float64; smaller means more similar. Nothing here
+depends on a network: the members of a group of voters are alike to the network, but differ in the input.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from dwac.nn.batches import Inputs
 
 Floats = NDArray[np.float64]
 
-_CHARACTERS = 600_000  # of all texts together that are read: some 0.1 s
-_BEGINNING = 300  # characters of each text that are read, however many there are
-_SIDE = 8  # pixels a side of the pooled copies of images
-_AT_ONCE = 2**24  # numbers of a tensor that are converted to floats at the same time
+_CHARACTERS = 600_000  # characters read of all texts together: some 0.1 s
+_BEGINNING = 300  # characters read of each text, however many texts there are
+_SIDE = 8  # pixels per side of the pooled copies of images
+_AT_ONCE = 2**24  # numbers of a tensor converted to floats at once
 
 
 # Tables: Gower's distance is the mean over columns of these differences, each in [0, 1].
@@ -45,7 +45,7 @@ def number_differences(one: float, many: Floats, span: float) -> Floats:
 def category_differences(one: Any, many: pd.Series[Any]) -> Floats:
     """0 where the category is the same or both are missing, else 1. Values are compared as text.
 
-    A column of several types is text after it has been stored: 1 and "1" are the same category there.
+    A column of mixed types becomes text when it is stored: there 1 and "1" are the same category.
     """
     codes, values = pd.factorize(many)  # -1, the last position, where missing
     wanted = _category(one)
@@ -68,21 +68,21 @@ def _category(value: Any) -> str | None:
 def word_distances(one: str, many: Sequence[str]) -> Floats:
     """1 - cosine of the sets of words, each word weighted by its inverse document frequency among the candidates.
 
-    idf(word) = log((n + 1) / number of candidates with it): words that all of them share hardly count. Where there
-    are many long texts only their beginnings are read, of at least 300 characters.
+    idf(word) = log((n + 1) / number of candidates with it): words that all of them share hardly count. Of many
+    long texts, only the beginnings are read, of at least 300 characters.
     """
     length = max(_BEGINNING, _CHARACTERS // max(len(many), 1))
     wanted, sets = words(one[:length]), [words(text[:length]) for text in many]
     counts = Counter(word for found in sets for word in found)
     weight = {word: math.log((len(sets) + 1) / count) ** 2 for word, count in counts.items()}
-    rarest = math.log(len(sets) + 1) ** 2  # of a word that only the query has
+    rarest = math.log(len(sets) + 1) ** 2  # the squared weight of a word that only the query has
     norm = sum(weight.get(word, rarest) for word in wanted)
     distances = np.ones(len(sets))
     for i, found in enumerate(sets):
         shared = sum([weight[word] for word in found & wanted])
         if shared > 0:
             distances[i] = 1 - shared / math.sqrt(norm * sum([weight[word] for word in found]))
-        elif not found and not wanted:  # nothing but punctuation in both
+        elif not found and not wanted:  # only punctuation in both
             distances[i] = 0.0
     return np.maximum(distances, 0.0)
 

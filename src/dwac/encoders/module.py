@@ -25,7 +25,7 @@ from dwac.nn.batches import Inputs
 
 
 class ModuleEncoder(Encoder):
-    """X as it is: a tensor or array (n, …), or a tuple of them, one per argument of the network.
+    """X unchanged: a tensor or array (n, …), or a tuple of them, one per argument of the network.
 
     Fit starts from a copy of the module with its current weights: a pretrained module is fine-tuned, and yours is not
     changed. float64 becomes float32; other types stay. A saved model holds the weights but no code: `dwac.load` needs
@@ -99,13 +99,13 @@ class ModuleEncoder(Encoder):
                 raise InputError(f"an input's shape must be whole numbers; got {part['shape']!r:.100}")
 
     def records(self, X: Any) -> pd.DataFrame:
-        """No columns: tensors of unknown meaning have nothing to show except their ids."""
+        """A frame without columns: tensors of unknown meaning have nothing to show except their ids."""
         return pd.DataFrame(index=range(len(tensors_of(X)[0])))
 
     def input_distances(self, X_one: Any, X_many: Any) -> NDArray[np.float64]:
         """(n,): Euclidean distance of flattened, standardised inputs, the mean over several inputs.
 
-        Records of tensors are empty: compared with those, all are equally far, at 0.
+        Records of tensors are empty: all distances from these are 0.
         """
         if isinstance(X_many, pd.DataFrame) and X_many.shape[1] == 0:
             return np.zeros(len(X_many))

@@ -1,4 +1,4 @@
-"""What pretrained networks for texts and for images have in common: where their files are, and how they are trained."""
+"""The common part of pretrained networks for texts and for images: their files, and how they are trained."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ FIXED = Recipe(
     ensemble_size=4,
     small=True,
 )
-FEW = 2000  # examples: fewer are better served by fixed features
-_TOP, _DECAY = 0.1, 0.9  # learning rates: of the uppermost layer as a share of what is new, and from layer to layer
+FEW = 2000  # examples: with fewer, frozen features work better
+_TOP, _DECAY = 0.1, 0.9  # learning rates: of the uppermost layer relative to new layers, and from layer to layer
 _LAYER = re.compile(r"\b(?:layers?|blocks?|stages?)\.?(\d+)(?:\.(?:layers?|blocks?))?(?:\.(\d+))?\.")
 # Dropped from a configuration: a user's path, foreign code, parts fetched from the hub, and labels.
 _DROPPED = re.compile(
@@ -43,14 +43,14 @@ _LARGEST = 2**24  # limit of any number in a configuration
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a model: in a folder, in an installed package, or of the Hugging Face hub."""
+    """The files of a model: in a folder, in an installed package, or on the Hugging Face hub."""
 
     name: str
     local_only: bool  # whether nothing may be downloaded
 
     @property
     def source(self) -> str:
-        """A folder, also one in an installed package of that name, or else the name for the hub."""
+        """A folder, possibly in an installed package of that name, or else the name on the hub."""
         for place in () if Path(self.name).is_dir() else self.packages:
             for config in sorted(place.rglob("config.json")):
                 if any(config.parent.glob("*.safetensors")):
@@ -65,7 +65,7 @@ class Files:
         return [Path(place) for place in (found and found.submodule_search_locations) or ()]
 
     def path(self, file: str) -> Path | None:
-        """Where a file is; None if there is none."""
+        """The path of a file; None if there is none."""
         source = self.source
         if Path(source).is_dir():
             return Path(source, file) if Path(source, file).is_file() else None
@@ -76,7 +76,7 @@ class Files:
             return None
 
     def json(self, file: str) -> Any:
-        """What a JSON file holds; None if there is none."""
+        """The content of a JSON file; None if there is none."""
         path = self.path(file)
         try:
             return None if path is None else json.loads(path.read_text(encoding="utf-8"))
@@ -84,7 +84,7 @@ class Files:
             return None
 
     def load(self, what: str, **options: Any) -> Any:
-        """A part of the model, as a class of transformers reads it; code that comes with the model is never run."""
+        """A part of the model, loaded by a class of transformers; code that comes with the model is never run."""
         transformers = required("transformers")
         try:
             with _quiet(transformers):
@@ -101,12 +101,12 @@ class Files:
 
 
 def new_model(described: dict[str, Any]) -> nn.Module:
-    """A network of transformers with random weights, by its plain configuration; nothing is downloaded."""
+    """A network of transformers with random weights, from its plain configuration; nothing is downloaded."""
     transformers = required("transformers")
     options = {name: value for name, value in described.items() if name != "model_type"}
     config = transformers.AutoConfig.for_model(described["model_type"], **options)
     kind = transformers.MODEL_MAPPING[type(config)]
-    attention = "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"  # others may be downloaded
+    attention = "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"  # other kinds may be downloaded
     model: nn.Module = transformers.AutoModel.from_config(
         config, trust_remote_code=False, attn_implementation=attention
     )
@@ -125,7 +125,7 @@ def plain(described: Any) -> Any:
 def check_numbers(described: Any, limits: dict[str, int]) -> None:
     """Raise an error for a stored configuration whose numbers ask for far more time or memory than its weights.
 
-    limits: of numbers whose name ends so; the others have a common limit.
+    limits: suffixes of names, and the limit of such numbers; all others share one limit.
     """
     for name, value in numbers_of(described):
         most = next((most for ending, most in limits.items() if name.endswith(ending)), _LARGEST)
@@ -134,7 +134,7 @@ def check_numbers(described: Any, limits: dict[str, int]) -> None:
 
 
 def check_layers(trained_layers: Any, *, chosen: bool = False) -> Any:
-    """The argument `trained_layers`, or what was chosen for it: a whole number or "all"."""
+    """The argument `trained_layers`, or the value chosen for it, checked: a whole number or "all"."""
     if trained_layers not in (("all",) if chosen else ("auto", "all")):
         checks.positive_int(trained_layers, "trained_layers", minimum=0)
     return trained_layers
@@ -148,7 +148,7 @@ def chosen_layers(trained_layers: int | str, rows: int) -> int | str:
 
 
 def fine_tuned(module: nn.Module, trained_layers: int | str) -> dict[str, float]:
-    """Let only so many of the upper layers learn; the learning rates of all, as shares of what is new."""
+    """Freeze all but the upper `trained_layers`; returns learning rates of parameters, relative to new layers."""
     depths = _depths([name for name, _ in module.named_parameters()])
     for name, part in module.named_parameters():
         if trained_layers != "all" and depths[name] >= int(trained_layers):
@@ -173,7 +173,7 @@ def _depths(names: list[str]) -> dict[str, int]:
 class FeatureHead(nn.Module):
     """(n, width) → (n, width + hidden): standardised features of a pretrained network, and a layer over them.
 
-    In training, a fifth of the features is dropped: several such heads then differ, and vote better together.
+    In training, a fifth of the features is dropped: several heads then differ, and vote better together.
     """
 
     def __init__(self, width: int, hidden: int = 256) -> None:
@@ -182,14 +182,14 @@ class FeatureHead(nn.Module):
         self.layer = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Dropout(0.3))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Both, side by side."""
+        """The standardised features and the layer's, side by side."""
         features = self.standardise(features)
         return torch.cat([features, self.layer(features)], dim=1)
 
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """Without a progress bar for what takes a moment."""
+    """Hide progress bars of quick operations."""
     log = transformers.utils.logging
     shown = log.is_progress_bar_enabled()
     log.disable_progress_bar()

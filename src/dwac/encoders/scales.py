@@ -1,4 +1,4 @@
-"""How numbers of a table are scaled: one column, or all at once.
+"""Scales for numbers of a table: one column, or all at once.
 
 >>> scale = Scale.fit(np.array([1.0, 2.0, 3.0, 4.0]), form="standard")
 >>> scale.apply(np.array([2.5]))
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-BINS = 16  # of one number; a multiple of 4, so that the quartiles are edges
+BINS = 16  # bins of one number; a multiple of 4, so that the quartiles are edges
 _FARTHEST = 1e3  # scaled numbers are clipped to ± this: finite in float32, and still far from everything
 _EDGE = 5.2  # the largest z = Φ⁻¹(rank)
 _ROBUST, _QUARTERS = 3.0, 1.35  # the limit of robust z; the interquartile range of a normal distribution
@@ -26,11 +26,11 @@ _EDGE_OF_SIXTEENTH = 1.534  # z of the quantile 15/16
 
 @dataclass(frozen=True)
 class Scale:
-    """How one number is scaled, x → z; missing values are filled with the training median `fill`.
+    """The scale of one number, x → z; missing values are filled with the training median `fill`.
 
     "quantile": z = Φ⁻¹(rank of x among the training quantiles `values`); outside the training range it is ±5.2.
     "binary": z = (x - low) / (high - low). "standard": z = (x - mean) / deviation. "robust": z = r / √(1 + r²/9), where
-    r = (x - median) / (interquartile range / 1.35): linear in the middle, never above 3, whatever an outlier does;
+    r = (x - median) / (interquartile range / 1.35): linear in the middle, never above 3, even for outliers;
     `values` are 17 quantiles, from the smallest to the largest.
     """
 
@@ -72,7 +72,7 @@ class Scale:
         out, span = np.maximum(low - x, x - high), high - low
         with np.errstate(over="ignore"):
             far = 2 * _EDGE * out / np.where(span > 0, span, 1.0)
-        return np.where(span > 0, np.clip(far, 0, _FARTHEST), 0.0)  # others that do not vary have no range
+        return np.where(span > 0, np.clip(far, 0, _FARTHEST), 0.0)  # if the others do not vary, they have no range
 
     @property
     def span(self) -> float:
@@ -85,7 +85,7 @@ class Scale:
 
     @property
     def step(self) -> float:
-        """Of a robust scale, what counts as one: the deviation of a normal distribution with such quartiles."""
+        """The unit of a robust scale: the standard deviation of a normal distribution with these quartiles."""
         for inner, width in ((BINS // 4, _QUARTERS), (1, 2 * _EDGE_OF_SIXTEENTH), (0, 2 * _ROBUST)):
             step = (self.values[-1 - inner] - self.values[inner]) / width
             if step > 0:
@@ -93,7 +93,7 @@ class Scale:
         return step
 
     def edges(self, most: int) -> list[float]:
-        """Of a robust scale, z of at most so many + 1 training quantiles, each above the one before."""
+        """z of at most `most` + 1 training quantiles of a robust scale, strictly ascending."""
         if most == 0:
             return []
         edges: list[float] = np.unique(self.apply(np.asarray(self.values[:: BINS // most])).astype(np.float32)).tolist()
@@ -101,7 +101,7 @@ class Scale:
 
 
 class Scales:
-    """The scales of p numbers, as arrays: a row takes as many operations for a hundred columns as for one."""
+    """The scales of p numbers, as arrays: a hundred columns take as many operations per row as one."""
 
     def __init__(self, scales: Sequence[Scale]) -> None:
         self.fill = np.array([scale.fill for scale in scales])
@@ -115,7 +115,7 @@ class Scales:
         self._starts = np.array([scale.values[0] for scale in linear])
         lengths = [scale.values[1] - scale.values[0] * (scale.form == "binary") for scale in linear]
         self._lengths = np.array([length or 1.0 for length in lengths])
-        # Of a linear scale z itself keeps growing: no number is beyond an infinite range.
+        # On a linear scale z itself keeps growing: nothing is beyond an infinite range.
         ranges = [s.values if s.form in ("quantile", "robust") else [-np.inf, np.inf] for s in scales]
         self._low, self._high = (np.array([values[end] for values in ranges]) for end in (0, -1))
 
@@ -146,8 +146,8 @@ class Scales:
 class _Ranks:
     """The rank of a number among the quantiles of its column, for q columns at once.
 
-    As in scikit-learn: equal quantiles get the middle of the ranks that they share, which is the mean of interpolating
-    from below and from above.
+    As in scikit-learn: equal quantiles get the middle of the ranks they share, which is the mean of interpolating from
+    below and from above.
     """
 
     def __init__(self, quantiles: Sequence[Sequence[float]]) -> None:
@@ -169,7 +169,7 @@ class _Ranks:
         return np.asarray(((ranks[0] + ranks[1]) / 2).T)
 
     def _between(self, x: Floats, place: NDArray[np.int64], last: bool) -> Floats:
-        """The level of x (q, n) between the quantiles around `place`; of equal ones, the last or first."""
+        """The level of x (q, n) between the quantiles around `place`; for equal quantiles, the last or the first."""
         upper = np.clip(place, 1, self._last[:, None])
         low, high = self._values[self._columns, upper - 1], self._values[self._columns, upper]
         start, end = self._levels[self._columns, upper - 1], self._levels[self._columns, upper]
@@ -179,5 +179,5 @@ class _Ranks:
 
 
 def _least(x: Floats) -> Floats:
-    """The smallest value, and the next."""
+    """The two smallest values, in order."""
     return np.partition(x, 1)[:2]

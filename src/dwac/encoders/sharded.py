@@ -1,7 +1,7 @@
-"""One encoder for each part of the rows, as one encoder: nothing that it learned from one part reaches another.
+"""One encoder per part of the rows, combined into one: nothing learned from one part reaches another.
 
-A sharded encoder learns, as any, what people see and what columns there are, from all training rows. The tensors that
-the networks take come from its parts, each of which was fitted on its own rows alone.
+A sharded encoder learns the columns, and what people see, from all training rows, like any encoder. The tensors for
+the networks come from its parts, each fitted only on its own rows.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from dwac.nn.shards import Member, ShardedNetwork
 
 
 class Sharded(Encoder):
-    """What sharded encoders of all kinds have in common; the class after it says which kind."""
+    """The common base of sharded encoders; the second base class defines the kind of data."""
 
     parts: list[Encoder]
-    sizes: list[tuple[int, int]]  # of each member: the width of its features, and of its embedding
+    sizes: list[tuple[int, int]]  # per member: the width of its features, and of its embedding
     shared = False  # whether all members take the same tensors
 
     def transform(self, X: Any) -> Inputs:
@@ -32,12 +32,12 @@ class Sharded(Encoder):
         return tuple(tensor for part in self.parts for tensor in part.transform(X))
 
     def network(self) -> Any:
-        """New members, in the sizes of those that were trained."""
+        """New members, with the sizes of the trained ones."""
         pairs = zip(self.parts, self.sizes, strict=True)
         return ShardedNetwork([Member(part.network(), nn.Linear(*size)) for part, size in pairs], shared=self.shared)
 
     def config(self) -> dict[str, Any]:
-        """That of the encoder, and of its parts."""
+        """The config of the encoder, and of its parts."""
         parts = [part.config() for part in self.parts]
         return {**super().config(), "shards": parts, "member_sizes": [list(size) for size in self.sizes]}  # type: ignore[safe-super]
 
@@ -69,7 +69,7 @@ class ShardedText(Sharded, TextEncoder):
     """Texts."""
 
     def attention(self, network: nn.Module, X: Any) -> list[tuple[tuple[str, float], ...]] | None:
-        """The words of each text, each with the members' mean attention to it; a member may read fewer words."""
+        """The words of each text, each with the members' mean attention; a member may read fewer words."""
         members = cast(ShardedNetwork, network).members
         found = [
             part.attention(cast(Member, member).network, X) or []
@@ -79,7 +79,7 @@ class ShardedText(Sharded, TextEncoder):
 
 
 class ShardedImage(Sharded, ImageEncoder):
-    """Images: pixels need no encoder of a part, whose network standardises them."""
+    """Images: parts need no encoder, since each network standardises the pixels."""
 
     shared = True
 
@@ -93,12 +93,12 @@ SHARDED: dict[str, type[Any]] = {each.kind: each for each in (ShardedTable, Shar
 
 
 def fresh(encoder: Encoder) -> Any:
-    """A new encoder with the settings of this one, which has learned nothing."""
+    """A new, unfitted encoder with the settings of this one."""
     return PLAIN[encoder.kind](**cast(Any, encoder).settings)
 
 
 def joined(encoder: Encoder, X: Any, y: Any, parts: list[Any], members: list[Member]) -> Any:
-    """The parts as one encoder; X and y: all training rows, from which it learns what people see."""
+    """One encoder made of the parts; X and y: all training rows, from which it learns what people see."""
     found = SHARDED[encoder.kind](**cast(Any, encoder).settings).fit(X, y)
     found.parts = parts
     found.sizes = [(member.embedding.in_features, member.embedding.out_features) for member in members]
@@ -106,7 +106,7 @@ def joined(encoder: Encoder, X: Any, y: Any, parts: list[Any], members: list[Mem
 
 
 def plain_rows(encoder: Encoder, X: Any) -> Any:
-    """The rows of X as a table, also of texts, or as the array of their pixels."""
+    """The rows of X as a table, for texts too, or as an array of pixels."""
     if encoder.kind == "tabular":
         return frame_of(X)
     if encoder.kind == "text":

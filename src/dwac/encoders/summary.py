@@ -1,14 +1,14 @@
-"""What an encoder of tables learns from more rows than memory holds: one pass over batches, and a sample of rows.
+"""Fit a table encoder on more rows than fit in memory: one pass over batches, and a sample of rows.
 
 summary = TableSummary()
 for frame in batches:
     summary.update(frame)
 encoder = summary.fit(TabularEncoder(), sample)      # sample: a frame of rows drawn at random
 
-Exact: numbers of rows and gaps, smallest and largest values, means, values that recur and how often. From the sample:
-medians and quantiles. Values of a column with more than 131,072 different ones are counted by a sketch (Misra and
-Gries), and at most the 32,768 most frequent become categories. If the sample holds every row, the encoder is that of
-`TabularEncoder.fit`.
+Exact: numbers of rows and gaps, smallest and largest values, means, recurring values and their counts. From the
+sample: medians and quantiles. Values of a column with more than 131,072 distinct ones are counted by a sketch (Misra
+and Gries), and at most the 32,768 most frequent become categories. If the sample holds every row, the encoder is the
+same as from `TabularEncoder.fit`.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from dwac.encoders.tabular import (
 )
 from dwac.errors import InputError, KindError, ShapeError
 
-COUNTED = 2**17  # different values of a column that are counted one by one
-CATEGORIES = 2**15  # the most of one column that get an index of their own
+COUNTED = 2**17  # distinct values of a column that are counted exactly
+CATEGORIES = 2**15  # the most categories of one column with an index of their own
 
 
 class Counts:
-    """How often values occur: exactly up to `most` different ones, beyond that by the sketch of Misra and Gries.
+    """Counts of values: exact up to `most` distinct ones, beyond that by the sketch of Misra and Gries.
 
-    The sketch never counts too much, and too little by at most `short`: a value that occurs more often is always there.
+    The sketch never overcounts, and undercounts by at most `short`: a value that occurs more often is always present.
 
     >>> counts = Counts(most=2)
     >>> counts.add({"a": 5, "b": 2, "c": 1})
@@ -68,7 +68,7 @@ class Counts:
             self.found = {value: count - less for value, count in self.found.items() if count > less}
 
     def most_frequent(self, most: int) -> dict[Value, int]:
-        """At most so many, the most frequent ones."""
+        """The most frequent values, at most `most`."""
         if len(self.found) <= most:
             return dict(self.found)
         ordered = sorted(self.found.items(), key=lambda item: (-item[1], type(item[0]).__name__, str(item[0])))
@@ -76,20 +76,20 @@ class Counts:
 
 
 class NumberSummary:
-    """Of numbers that come in parts: how many, their range, mean and deviation; their values while these are few."""
+    """A summary of numbers that arrive in parts: count, range, mean and deviation; their values while these are few."""
 
     def __init__(self) -> None:
         self.n, self.low, self.high = 0, math.inf, -math.inf
         self.mean, self.squares = 0.0, 0.0
-        self.recurring: dict[Value, int] | None = {}  # None: more than 256 different ones
+        self.recurring: dict[Value, int] | None = {}  # None: more than 256 distinct values
 
     def update(self, x: Floats) -> None:
-        """Take more numbers (n,), NaN where missing."""
+        """Add numbers (n,), NaN where missing."""
         x = x[~np.isnan(x)]
         if len(x) == 0:
             return
         self.low, self.high = min(self.low, float(x.min())), max(self.high, float(x.max()))
-        # Chan's update of a mean and a sum of squares by those of another part.
+        # Chan's update of a mean and a sum of squares with those of another part.
         n, mean = self.n + len(x), float(x.mean())
         gap = mean - self.mean
         self.squares += float(np.square(x - mean).sum()) + gap * gap * self.n * len(x) / n
@@ -102,7 +102,7 @@ class NumberSummary:
                     break
 
     def scale(self, sample: Floats, form: str) -> Scale | None:
-        """How these numbers are scaled; sample: some of them (m,), for quantiles."""
+        """The scale of these numbers; sample: some of them (m,), for quantiles."""
         if self.n == 0 or self.low == self.high:
             return None
         found = Scale.fit(np.concatenate([sample, [self.low, self.high]]), form=form)
@@ -113,7 +113,7 @@ class NumberSummary:
 
 
 class ColumnSummary:
-    """Of a column that comes in parts: its kind, its gaps, and its numbers or categories."""
+    """A summary of a column that arrives in parts: its kind, its gaps, and its numbers or categories."""
 
     def __init__(self, name: Name) -> None:
         self.name, self.kind = name, "empty"
@@ -122,7 +122,7 @@ class ColumnSummary:
         self.categories = Counts()
 
     def update(self, series: pd.Series[Any]) -> None:
-        """Take more values."""
+        """Add values."""
         kind = kind_of(series)
         self.rows += len(series)
         if kind == "empty":
@@ -146,7 +146,7 @@ class ColumnSummary:
         self.missing += int(np.isnan(parts[0]).sum())
 
     def column(self, sample: pd.Series[Any], network: str) -> Column:
-        """What `Column.fit` would learn from all rows, with quantiles from a sample of them."""
+        """The column that `Column.fit` would learn from all rows, with quantiles from a sample of them."""
         if self.kind == "empty":
             return Column(self.name, self.kind)
         gaps: dict[Value, int] = {None: self.missing} if self.missing else {}
@@ -166,19 +166,19 @@ class ColumnSummary:
 
     @property
     def sketched(self) -> bool:
-        """Whether categories were too many to be counted exactly."""
+        """Whether there were too many categories to count exactly."""
         return self.categories.short > 0
 
 
 class TableSummary:
-    """Of a table that comes in parts, all with the same columns."""
+    """A summary of a table that arrives in parts, all with the same columns."""
 
     def __init__(self) -> None:
         self.columns: list[ColumnSummary] = []
         self.rows = 0
 
     def update(self, frame: pd.DataFrame) -> None:
-        """Take more rows."""
+        """Add rows."""
         names = list(frame.columns)
         self.columns = self.columns or [ColumnSummary(name) for name in names]
         known = [column.name for column in self.columns]
@@ -189,7 +189,7 @@ class TableSummary:
         self.rows += len(frame)
 
     def fit(self, encoder: TabularEncoder, sample: pd.DataFrame) -> TabularEncoder:
-        """The encoder, as far as possible as if it had been fitted on all rows; sample: rows drawn at random."""
+        """The encoder, fitted as if on all rows as far as possible; sample: rows drawn at random."""
         if self.rows == 0 or not self.columns:
             raise ShapeError(f"0 sample(s) (shape={(self.rows, len(self.columns))}) while a minimum of 1 is required.")
         if len(sample) == self.rows:
@@ -200,7 +200,7 @@ class TableSummary:
         return encoder.adopt(found, self.rows, unique, sample)
 
     def said(self, sampled: int) -> list[str]:
-        """What is exact and what is not, in sentences; sampled: how many rows the sample has."""
+        """Sentences on what is exact and what is not; sampled: the number of rows in the sample."""
         if sampled == self.rows:
             return [f"all statistics are of all {self.rows:,} training rows"]
         said = [
@@ -211,7 +211,7 @@ class TableSummary:
 
 
 def _cut(column: ColumnSummary) -> str | None:
-    """What is said of a column with very many categories."""
+    """A sentence on a column with very many categories; None for other columns."""
     n = len(column.categories.found)
     if not column.sketched and n <= CATEGORIES:
         return None

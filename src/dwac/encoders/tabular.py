@@ -42,11 +42,11 @@ Value = str | int | float | bool | None
 
 FEW = 256  # a number with at most this many distinct values may be a category too
 _WIDE, _WIDE_DROPOUT = 64, 0.3  # the hidden layer of the wide network
-_MOST_BINS = 1024  # of all numbers
+_MOST_BINS = 1024  # bins of all numbers together
 _DEEPEST = 1000  # most layers
 _LARGEST = 1e100  # numbers are clipped to ± this, so that no square or difference overflows
-FORMS = {"paper": "standard", "wide": "robust"}  # of scales, by network; otherwise "quantile"
-_FEWEST_IDS = 20  # fewer whole numbers may differ by chance
+FORMS = {"paper": "standard", "wide": "robust"}  # the form of scales, by network; otherwise "quantile"
+_FEWEST_IDS = 20  # fewer whole numbers may all differ by chance
 _ID = re.compile(
     r"^(?i:ids?|u?uid|guid|pk|key|index|idx|row|nr|no|num|number|record|case|serial|unnamed.*)$"
     r"|(?i:[ _.-](id|nr|no|key|index|number))$|^(?i:id|row)[ _.-]|[a-z](Id|ID|Nr|No)$"
@@ -58,12 +58,12 @@ _DATES = {"datetime", "datetime64", "date", "period"}  # pandas' names for the c
 
 @dataclass(frozen=True)
 class Column:
-    """What fit learned about a column, and how it becomes features.
+    """The facts that fit learned about a column, which define its features.
 
     A number has one scale; a date has four, for its time, month, weekday and hour; None means that nothing varies.
     `gaps`: training had missing numbers, so an indicator marks them. `categories`: the values with an index of their
-    own, starting at 1; numbers with few distinct values have them too. `nameless`: places among the indices whose
-    category was forgotten, and which no value has any more. An "empty" column had only missing values: it is ignored.
+    own, starting at 1; numbers with few distinct values have them too. `nameless`: places of indices whose category was
+    forgotten, so that no value has them any more. An "empty" column had only missing values: it is ignored.
     """
 
     name: Name
@@ -84,7 +84,7 @@ class Column:
         return {value: place + UNKNOWN + 1 for value, place in zip(self.categories, places, strict=True)}
 
     def without_names(self, gone: pd.Series[Any], left: pd.Series[Any]) -> Column:
-        """The same without the names of categories that are in `gone` and not in `left`; their indices stay unused."""
+        """The column without the names of categories that only `gone` has, not `left`; their indices stay unused."""
         if self.kind != "categorical":
             return self
         names = {*_codes(gone, self.name)[1]} - {*_codes(left, self.name)[1]}
@@ -100,7 +100,7 @@ class Column:
         if kind == "empty":
             return cls(name, kind)
         if kind == "categorical":
-            # Categories that occur once get no index: they train the index of unseen ones.
+            # Categories that occur once get no index: they train the index of unseen categories.
             frequent = _frequent(series, name, least=1 if paper else 2)
             return cls(name, kind, categories=frequent)
         parts = parts_of(series, name, kind)
@@ -132,13 +132,13 @@ class Column:
         return bool(self.n_indices or self.gaps or any(self.scales))
 
     def _compared(self, series: pd.Series[Any]) -> Floats:
-        """Numbers (n,) by which values are compared, NaN where missing; a date's is its time."""
+        """Numbers (n,) that represent values in comparisons, NaN where missing; a date is its time."""
         if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf":  # most columns: nothing to check
             return np.clip(series.to_numpy().astype(np.float64), -_LARGEST, _LARGEST)
         return parts_of(_read(series, self.kind), self.name, self.kind)[0]
 
     def differences(self, one: pd.Series[Any], many: pd.Series[Any]) -> Floats:
-        """(n,) in [0, 1]: how much n values differ from the one; numbers and dates in units of their usual range."""
+        """(n,) in [0, 1]: how much n values differ from `one`; numbers and dates in units of their usual range."""
         if not self.scales:
             return category_differences(one.iloc[0], many)
         scale = self.scales[0]
@@ -149,25 +149,25 @@ class Column:
 class TabularEncoder(Encoder):
     """Tables as tensors: a DataFrame, a 2-D array or a list of rows; any column may have missing values.
 
-    Columns of a DataFrame are matched by name; those of an array or list by position. Fit finds whether each is
-    numeric, boolean, datetime (UTC if it has no time zone) or categorical; of booleans, rows with other numbers than 0
-    and 1 cannot be read. Missing numbers are filled with the
-    training median, and flagged if training had some too; missing categories are a category of their own.
-    Categories that were rare or absent in training share one index. Columns that do not vary are ignored, and so are
-    names and whole numbers that differ in every row and look like ids (`is_id`); as floats, these are kept.
+    Columns of a DataFrame are matched by name; those of an array or list by position. Fit infers whether each is
+    numeric, boolean, datetime (UTC if it has no time zone) or categorical; a boolean column cannot be read in rows
+    with numbers other than 0 and 1. Missing numbers are filled with the training median, and flagged if training had
+    some too; missing categories are a category of their own. Categories that were rare or absent in training share one
+    index. Columns that do not vary are ignored, and so are names and whole numbers that differ in every row and look
+    like ids (`is_id`); the same numbers as floats are kept.
 
     Args:
         network: "default": periodic embeddings of numbers, then a multi-layer perceptron. "numbers": the same for
-            predicting numbers: finer steps, the numbers as they are beside them, none of them a category too. It is
-            what `DWACRegressor` takes. "paper": standardised numbers
-            and one-hot categories → 32 → 8, with ReLU and dropout 0.2; its shape is fixed. "wide": one hidden layer of
-            64 beside a linear path, for tables of few rows (`DWACClassifier(cross_fit=True)`); its shape is fixed.
+            predicting numbers, with finer steps, the plain numbers as extra inputs, and no number as a category; it is
+            the default of `DWACRegressor`. "paper": standardised numbers and one-hot categories → 32 → 8, with ReLU
+            and dropout 0.2; its shape is fixed. "wide": one hidden layer of 64 beside a linear path, for tables of few
+            rows (`DWACClassifier(cross_fit=True)`); its shape is fixed.
         width: size of the hidden layers; by default 512, or 128 for fewer than 2,000 training rows.
         depth: number of hidden layers.
         dropout: dropout rate after each hidden layer.
         frequencies: number of frequencies in the periodic embedding of each number.
         sigma: the initial standard deviation of these frequencies: a higher one resolves finer steps of x, but needs
-            more rows; by default 0.1 below 2,000 rows, 0.5 from 100,000 rows, else 0.25; of "numbers" 0.25 below 2,000
+            more rows; by default 0.1 below 2,000 rows, 0.5 from 100,000 rows, else 0.25; for "numbers" 0.25 below 2,000
             rows, else 1.
 
     >>> X = pd.DataFrame({"age": [31, 45, None, 28], "job": ["nurse", "clerk", "nurse", "clerk"]})
@@ -207,7 +207,7 @@ class TabularEncoder(Encoder):
         self._learned(rows=0)
 
     def _learned(self, rows: int, widths: list[int] | None = None, sigma: float | None = None) -> None:
-        """Choose what depends on the number of training rows; a stored encoder keeps its choices."""
+        """Choose the settings that depend on the number of training rows; a stored encoder keeps its choices."""
         self.rows, small, large = rows, rows < 2000, rows >= 100_000
         self.widths = widths or [self.settings["width"] or (128 if small else 512)] * self.settings["depth"]
         numbers = self.settings["network"] == "numbers"
@@ -219,7 +219,7 @@ class TabularEncoder(Encoder):
             return
         if self.settings["network"] == "wide":
             self.widths = [_WIDE]
-            # The number of steps is what counts, and cross-fitting knows it; these are for a single split.
+            # What counts is the number of steps, which cross-fitting knows; these are for a single split.
             self.recipe = Recipe(40, batch_size=128, learning_rate=5e-3, weight_decay=1e-2, embedding_size=8, threads=2)
             return
         if numbers:
@@ -262,9 +262,9 @@ class TabularEncoder(Encoder):
         return self.adopt(columns, len(frame), unique, frame)
 
     def adopt(self, columns: list[Column], rows: int, unique: Sequence[Name], sample: pd.DataFrame) -> Self:
-        """Take what was learned about the columns of so many training rows.
+        """Take over columns that were learned from `rows` training rows.
 
-        unique: columns of different values. sample: some of the rows, or all.
+        unique: columns without repeated values. sample: some of the rows, or all.
         """
         pairs = zip(columns, (sample.iloc[:, place] for place in range(len(columns))), strict=True)
         ids = {c.name for c, values in pairs if c.kind == "numeric" and is_id(values, rows)}
@@ -295,11 +295,11 @@ class TabularEncoder(Encoder):
         return torch.from_numpy(plan.numeric(parts)), _joined(indices, len(parts))
 
     def transform_left_out(self, X: Any, groups: NDArray[np.int64] | None = None) -> Inputs:
-        """`transform` of the training rows, where each is as far outside the training data as if it had been left out.
+        """`transform` of the training rows, each as far outside the training data as if it had been left out.
 
-        The rows that hold the extremes of a column set its range, so that none of them is outside it, while new rows
-        are: in one of p columns with a probability of up to 2p / (n + 1). Rows that calibrate must not have that
-        advantage. groups: (n,) the group of each, 0 … G-1; it is then left out with its group.
+        The rows that hold the extremes of a column define its range, so they are never outside it, while new rows can
+        be: in one of p columns with a probability of up to 2p / (n + 1). Calibration rows must not have that advantage.
+        groups: (n,) the group of each row, 0 … G-1; each row is then left out with its group.
         """
         numeric, categorical = self.transform(X)
         if numeric.shape[1] and self.settings["network"] != "paper":
@@ -312,7 +312,7 @@ class TabularEncoder(Encoder):
 
     @property
     def _plan(self) -> _Plan:
-        """How the columns become tensors; made once for the columns there are."""
+        """The plan that turns columns into tensors; made once per set of columns."""
         self._require_fit()
         if self._planned is None or self._planned.columns is not self.columns:
             self._planned = _Plan(self.columns, beyond=self.settings["network"] != "paper")
@@ -321,7 +321,7 @@ class TabularEncoder(Encoder):
     def _read_columns(self, frame: pd.DataFrame) -> tuple[Floats, list[NDArray[np.int64]]]:
         """The parts (n, p) of all numbers and the indices (n,) of categories.
 
-        An error carries all rows that do not fit, of any column.
+        An error carries all invalid rows, of any column.
         """
         parts: list[Floats] = []
         indices, errors = [], []
@@ -375,7 +375,7 @@ class TabularEncoder(Encoder):
         return np.mean(apart, axis=0) if apart else np.zeros(len(many))
 
     def ensemble(self, size: int) -> Ensemble:
-        """Several new networks; wide ones are computed at once."""
+        """Several new networks; wide ones are computed together."""
         network = self.network()
         return WideEnsemble(size, network) if isinstance(network, WideNetwork) else super().ensemble(size)
 
@@ -394,7 +394,7 @@ class TabularEncoder(Encoder):
         sizes = [column.n_indices for column in self.columns if column.n_indices]
         if self.settings["network"] == "paper":
             return TabularNetwork(0, n_continuous + n_plain, sizes, self.widths, dropout=0.2, unknown=0.0)
-        # New dates are later than all in training, which does not make a row unfamiliar.
+        # New dates are later than all training dates, which does not make a row unfamiliar.
         places = [place for place, dated in enumerate(continuous + plain) if not dated]
         if self.settings["network"] == "wide":
             return WideNetwork(self._edges(), n_plain, sizes, _WIDE, dropout=_WIDE_DROPOUT, coordinates=places)
@@ -404,16 +404,16 @@ class TabularEncoder(Encoder):
         return TabularNetwork(n_continuous, n_plain, sizes, self.widths, **rest)
 
     def _edges(self) -> list[list[float]]:
-        """Of each continuous number, the edges of its bins: 16, or fewer where there are many numbers."""
+        """The edges of the bins of each continuous number: 16 bins, or fewer if there are many numbers."""
         scales = [scale for column in self.columns for scale in column.scales if scale is not None]
         scales = [scale for scale in scales if scale.form == "robust"]
         most = next(bins for bins in (BINS, 8, 4, 0) if bins * len(scales) <= _MOST_BINS)
         return [scale.edges(most) for scale in scales]
 
     def without_names(self, gone: Any, left: Any) -> Self:
-        """The same without the names of categories that only the rows of `gone` had, not those of `left`.
+        """The same encoder without the names of categories that only rows of `gone` have, not those of `left`.
 
-        Networks and the tensors of all rows that are left stay as they were; a value of such a name counts as unknown.
+        Networks and the tensors of all remaining rows do not change; a value with such a name counts as unknown.
         """
         frames, other = [self.records(rows) for rows in (gone, left)], copy(self)
         other.columns = [
@@ -530,10 +530,10 @@ def frame_of(X: Any) -> pd.DataFrame:
 
 
 def is_id(series: pd.Series[Any], rows: int | None = None) -> bool:
-    """Whether whole numbers, different in every row, name the rows: the column is called an id, or counts the rows.
+    """Whether distinct whole numbers are ids of rows: the column's name says so, or the numbers count the rows.
 
-    Such numbers tell nothing of new rows. Amounts and years that happen to differ are no ids, nor are floats. rows: how
-    many there are, if the series holds some of them.
+    Ids say nothing about new rows. Amounts and years that happen to differ are not ids, nor are floats. rows: how many
+    there are, if the series holds only some of them.
 
     >>> n = pd.Series(range(1, 930))
     >>> is_id(n.rename("id")), is_id((n * 977).rename("customerId")), is_id(n.rename("x")), is_id(n.rename("day"))
@@ -576,7 +576,7 @@ def parts_of(series: pd.Series[Any], name: Name, kind: str) -> list[Floats]:
 
 
 def _read(series: pd.Series[Any], kind: str) -> pd.Series[Any]:
-    """A column of records: numbers of several types (Decimal beside float) were stored as text, and are read again."""
+    """A column of records, with numbers restored: mixed types (Decimal and float) were stored as text."""
     if kind == "datetime" or pd.api.types.infer_dtype(series, skipna=True) != "string":
         return series
     truth = {"True": 1.0, "False": 0.0}
@@ -604,7 +604,7 @@ def _numbers(series: pd.Series[Any], name: Name) -> Floats:
 
 
 def _readable(series: pd.Series[Any], name: Name) -> pd.Series[Any]:
-    """A column that pandas can turn into numbers; an error names the first value that is none."""
+    """A column that pandas can turn into numbers; an error names the first value that is not a number."""
     if pd.api.types.is_complex_dtype(series.dtype):
         raise InputError(f"Complex data not supported: column {name!r} must hold real numbers")
     if pd.api.types.infer_dtype(series, skipna=True) in ("timedelta", "timedelta64"):
@@ -691,7 +691,7 @@ def frequent_of(counts: dict[Value, int], least: int) -> list[Value]:
 
 
 def scattered(values: Floats, n: int) -> bool:
-    """Whether the different values of n numbers, sorted, are few, widely spaced and recur: amounts or codes.
+    """Whether the sorted distinct values of n numbers are few, widely spaced and recurring: amounts or codes.
 
     Then the exact value matters, and no smooth function of the number separates one value from the next (Adult's
     capital gains as categories too: +1 point). For values that fill their range, this would only overfit (Covertype).
@@ -702,7 +702,7 @@ def scattered(values: Floats, n: int) -> bool:
 
 
 class _Plan:
-    """How the parts of all columns become a tensor: which are scaled, and what stands where.
+    """The plan that turns the parts of all columns into a tensor: which are scaled, and where each goes.
 
     `parts` of a column with scales are its number, or the time, month, weekday and hour of a date.
     """

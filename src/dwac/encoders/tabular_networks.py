@@ -13,11 +13,11 @@ from torch.nn import functional as F
 from dwac.nn import Ensemble
 
 UNKNOWN = 0  # the index of rare and unseen categories
-MOST_PLACES = 128  # of all categories together, where rows are compared
+MOST_PLACES = 128  # places for all categories together, in comparisons of rows
 
 
 def unlike_training(code: int) -> int:
-    """The index of a value that the network reads as another, and that differs from all where rows are compared."""
+    """The index of a value that the network reads as `code`, but that differs from all in comparisons of rows."""
     return -1 - code
 
 
@@ -27,10 +27,10 @@ def _read_as(categorical: Tensor) -> Tensor:
 
 
 class _Table(nn.Module):
-    """What every network of a table knows of its columns: by what rows are compared, whatever it makes of them.
+    """The common base of networks for tables: it knows the columns, and which of them compare rows.
 
     numeric (n, p) holds continuous numbers, then plain 0/1 numbers, then a column that the network does not read: how
-    far a row is beyond training. categorical (n, q) holds indices, or `unlike_training` of one.
+    far a row is outside the training data. categorical (n, q) holds indices, or `unlike_training` of one.
     `coordinates`: positions of the numbers that are raw features of a row. `compared`: rows are compared by these, by
     the last column and by their categories.
     """
@@ -49,15 +49,15 @@ class _Table(nn.Module):
         self.register_buffer("places", torch.tensor(coordinates, dtype=torch.int64), persistent=False)
 
     def raw_features(self, numeric: Tensor, categorical: Tensor) -> Tensor:
-        """(n, n_raw_features): scaled numbers as they are; voters can be required to be near in these too."""
+        """(n, n_raw_features): the scaled numbers; voters can be required to be close in these too."""
         del categorical
         return numeric[:, self.places]
 
     def compared_features(self, numeric: Tensor, categorical: Tensor) -> Tensor:
-        """(n, n_compared_features): scaled numbers, how far the row is beyond training, and categories.
+        """(n, n_compared_features): scaled numbers, how far the row is outside the training data, and categories.
 
-        A category is one-hot, divided by √2: where two rows differ, that adds 1 to their squared distance. Frequent
-        categories have a place of their own, as far as there is room; unseen ones always have.
+        A category is one-hot, divided by √2: a difference adds 1 to the squared distance of two rows. Frequent
+        categories have their own place as far as there is room; unseen ones always do.
         """
         parts = [numeric[:, self.places]]
         if len(self.places):
@@ -72,11 +72,11 @@ class _Table(nn.Module):
 class TabularNetwork(_Table):
     """numeric (n, p), categorical (n, q) → (n, widths[-1]): embeddings, then layers with ReLU and dropout.
 
-    Continuous numbers get periodic embeddings; plain ones stay as they are. Categories are one-hot: each selects a row
+    Continuous numbers get periodic embeddings; plain ones are unchanged. Categories are one-hot: each selects a row
     of `table`, which holds weights of the first layer. In training, a share `unknown` of the categories is hidden, so
     that the index of unseen ones is trained too. `coordinates`: positions of the numbers that are raw features of a
     row. `compared`: rows are compared by these, by the column after the plain numbers, which the network does not read,
-    and by their categories. `linear`: the first layer sees continuous numbers as they are, too.
+    and by their categories. `linear`: the first layer also sees the continuous numbers themselves.
     """
 
     starts: Tensor
@@ -161,7 +161,7 @@ class WideNetwork(_Table):
         coordinates: Sequence[int] = (),
     ) -> None:
         super().__init__(len(edges), n_plain, sizes, coordinates, compared=True)
-        self.n_raw_features = 0  # rows are compared by their numbers, but these do not vote
+        self.n_raw_features = 0  # rows are compared by their numbers, but these do not enter the votes
         self.dropout, self.n_codes = dropout, sum(sizes)
         starts = torch.tensor([0, *sizes], dtype=torch.int64).cumsum(0)
         self.register_buffer("starts", starts[:-1], persistent=False)
@@ -194,10 +194,10 @@ class WideNetwork(_Table):
 
 
 class WideEnsemble(Ensemble):
-    """M networks like `WideNetwork`, computed at once: one product of matrices with a leading dimension of members.
+    """M networks like `WideNetwork`, computed together: one matrix product with a leading dimension of members.
 
     The first half of the members does not see the bins: for some tables lines are enough, others need curves, and
-    out-of-fold votes tell (`dwac.training.cross_fit`).
+    out-of-fold votes decide (`dwac.training.cross_fit`).
     """
 
     seen: Tensor
@@ -213,18 +213,18 @@ class WideEnsemble(Ensemble):
         weight[size // 2 :].div_(math.sqrt(max(network.fan_in, 1)))
         self.weight = nn.Parameter(weight)
         self.bias = nn.Parameter(torch.randn(size, 1, len(network.bias)) / 2)
-        del network.weight, network.bias  # it only knows the columns
+        del network.weight, network.bias  # it is only used for the columns
 
     def __len__(self) -> int:
         return len(self.weight)
 
     @property
     def first(self) -> WideNetwork:
-        """What all members have in common: the columns."""
+        """The common part of all members: the columns."""
         return self.shape
 
     def apart(self, x: Tensor) -> Tensor:
-        """Features (M, n, n_features) of x (M, n, fan_in): rows of its own for each member."""
+        """Features (M, n, n_features) of x (M, n, fan_in): each member has its own rows."""
         x = x * self.seen
         hidden = F.dropout(F.relu(torch.baddbmm(self.bias, x, self.weight)), self.dropout, self.training)
         return torch.cat([x, hidden], dim=2)
@@ -256,7 +256,7 @@ class PeriodicEmbedding(nn.Module):
 
 
 def _buckets(sizes: Sequence[int]) -> list[int]:
-    """How many places the categories of each column share, one of them for unseen ones: all, or as there is room."""
+    """How many places the categories of each column share, including one for unseen ones: limited by the room."""
     most = max(sizes, default=0) + 1
     while most > 3 and sum(min(size + 1, most) for size in sizes) > MOST_PLACES:
         most -= 1
@@ -264,6 +264,6 @@ def _buckets(sizes: Sequence[int]) -> list[int]:
 
 
 def _uniform(*shape: int, fan_in: int) -> nn.Parameter:
-    """Initialised like nn.Linear, but without a warning for a table without numbers."""
+    """A parameter initialised like nn.Linear, but without a warning for a table without numbers."""
     bound = 1 / math.sqrt(max(fan_in, 1))
     return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))

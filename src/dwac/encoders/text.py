@@ -31,11 +31,11 @@ from dwac.nn.ensemble import Ensemble
 Ints = NDArray[np.int64]
 Hashes = NDArray[np.uint32]
 
-CHUNK = 4096  # texts whose n-grams are in memory at the same time
-_SIZES = range(3, 6)  # of character n-grams
+CHUNK = 4096  # texts whose n-grams are in memory at once
+_SIZES = range(3, 6)  # lengths of character n-grams
 _LONGEST_WORD = 40  # characters of a word that become n-grams
 _FARTHEST = 2**15 - 1  # the largest position of a word that fits into an int16
-_HIGH = 0.999  # texts are cut at this quantile of the lengths in training
+_HIGH = 0.999  # texts are cut at this quantile of training lengths
 
 # Accents and vowel signs belong to their word, though \w excludes many; each ideograph or kana is a word.
 _MARKS = "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0df3\u0e31-\u0e4e"
@@ -79,9 +79,9 @@ def pair_hashes(first: Hashes, second: Hashes) -> Hashes:
 class TextEncoder(Encoder):
     """Texts as tensors: a list, tuple, array or Series of strings, or a DataFrame with one column of strings.
 
-    Fit learns a vocabulary, which n-grams recur, and how long texts are. N-grams are words, pairs of neighbouring
-    words, and the runs of 3 to 5 characters in each word. Character runs are left out if texts are so long that those
-    of a typical text would not fit: words are enough there.
+    Fit learns a vocabulary, the recurring n-grams, and the lengths of texts. N-grams are words, pairs of neighbouring
+    words, and the runs of 3 to 5 characters in each word. Character runs are left out if those of a typical text would
+    not fit: for long texts words are enough.
 
     Args:
         network: "default": a bag of n-grams next to a CNN with attention. "paper": only that CNN, as in the paper.
@@ -89,7 +89,7 @@ class TextEncoder(Encoder):
             enter the vocabulary even if they are not in the training texts.
         min_count: words and n-grams in fewer training texts than this are ignored.
         max_words: size limit of the vocabulary.
-        max_length: only the first so many words of a text are read.
+        max_length: how many words of a text are read, from its start.
         max_features: size limit of the table of n-grams.
         max_ngrams: limit of the n-grams read per text, words and pairs first.
         dropout: "default": share of words hidden in training. "paper": dropout rate of the word vectors.
@@ -174,7 +174,7 @@ class TextEncoder(Encoder):
         if settings["vectors"] is not None:
             self._vectors = read_vectors(settings["vectors"], set(corpus.words), settings["max_words"])
         self.vocabulary = self._frequent_words(corpus)
-        known = set(self.vocabulary)  # words that are not in training are known by their vectors
+        known = set(self.vocabulary)  # words that are not in training have vectors
         self.vocabulary += [word for word in self._vectors if word not in known]
         del self.vocabulary[settings["max_words"] :]
         self._sizes = {"rows": corpus.n, "length": length, "ngrams": 0, "vector": 0}
@@ -219,7 +219,7 @@ class TextEncoder(Encoder):
         for text, hashes, _ in corpus.ngrams(self._characters):
             np.add.at(counts, (self._lookup(hashes), codes[text]), 1)
         evidence: NDArray[np.float32] = np.log(counts) - np.log(np.bincount(codes) + 2).astype(np.float32)
-        evidence[0] = 0  # n-grams outside the table are no evidence
+        evidence[0] = 0  # n-grams outside the table are not evidence
         evidence -= evidence.mean(axis=1, keepdims=True)
         return evidence
 
@@ -279,8 +279,8 @@ class TextEncoder(Encoder):
     def network(self) -> nn.Module:
         """A new network, with (n, 200) features for the paper's and (n, 128) for the default.
 
-        Only after `fit` does it start from the vectors of a file and the evidence of n-grams: a restored encoder's
-        network gets its weights from the saved model.
+        After `fit`, it starts from the vectors of a file and the evidence of n-grams; a restored encoder's network gets
+        its weights from the saved model instead.
         """
         network = self.member()
         if self._evidence is not None:
@@ -289,7 +289,7 @@ class TextEncoder(Encoder):
         return network
 
     def member(self) -> nn.Module:
-        """The same without evidence: networks with a common start agree more, and gain less as an ensemble."""
+        """A new network without evidence: networks with a common start agree more, and gain less as an ensemble."""
         self._require_fit()
         n_words, size = len(self.vocabulary) + UNKNOWN + 1, self._sizes["vector"]
         if self.settings["network"] == "paper":
@@ -303,7 +303,7 @@ class TextEncoder(Encoder):
         if places:
             vectors = np.stack([self._vectors[self.vocabulary[i]] for i in places])
             with torch.no_grad():
-                if self.settings["network"] == "paper":  # words without a vector start as widely, as in its code
+                if self.settings["network"] == "paper":  # other words start with the same spread, as in its code
                     cnn.words.weight[UNKNOWN:].normal_(float(vectors.mean()), float(vectors.std()))
                 cnn.words.weight[torch.tensor(places) + UNKNOWN + 1] = torch.from_numpy(vectors).to(cnn.words.weight)
         return network
@@ -409,7 +409,7 @@ class _Corpus(NamedTuple):
 
 
 def text_distances(X_one: Any, X_many: Any) -> NDArray[np.float64]:
-    """(n,): how few words each of n texts shares with the one, for every encoder of texts."""
+    """(n,): distances of n texts from one by the words they share, for every text encoder."""
     one = texts_of(X_one)
     require_one(len(one))
     return word_distances(one[0], texts_of(X_many))

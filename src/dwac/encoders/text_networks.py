@@ -112,7 +112,7 @@ class SubwordNetwork(nn.Module):
         self.hidden = hidden
         self.cnn = AttentionCNN(n_words, word_size, filters, window=3, dropout=0.2)
         self.ngrams = nn.EmbeddingBag(n_ngrams, size, mode="sum", padding_idx=PADDING)
-        nn.init.zeros_(self.ngrams.weight)  # n-grams that are not in training are no evidence
+        nn.init.zeros_(self.ngrams.weight)  # n-grams that are not in training are not evidence
         self.mix = nn.Linear(size, size)
 
     def forward(self, words: Tensor, ngrams: Tensor, owners: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ class SubwordNetwork(nn.Module):
         return self.cnn.attention(words)
 
     def visible(self, words: Tensor) -> Tensor:
-        """Which words are read: all except padding; in training a random part of them."""
+        """Which words are read: all except padding; in training, a random part of them."""
         there = words != PADDING
         if not self.training or self.hidden == 0:
             return there

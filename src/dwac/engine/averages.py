@@ -1,4 +1,4 @@
-"""Averages of targets by the votes: Σ w y / Σ w, the variance, and whose removal moves the mean most.
+"""Vote-weighted averages of targets: Σ w y / Σ w, the variance, and the references that move the mean most.
 
     voters = WeightedReferences(embeddings, get_kernel("gaussian"))
     log_total, means = weighted_means(voters, queries, targets)     # (n,), (n, T)
@@ -26,11 +26,11 @@ class WeightedMeans(NamedTuple):
 
 
 class RowInfluence(NamedTuple):
-    """For n queries and T targets the k references whose removal moves the mean most, each field (n, T, k)."""
+    """For n queries and T targets, the k references whose removal moves the mean most; each field is (n, T, k)."""
 
     rows: Tensor  # int64
-    shares: Tensor  # of all votes
-    moves: Tensor  # of the mean: mean without the reference - mean
+    shares: Tensor  # their shares of all votes
+    moves: Tensor  # mean without the reference - mean
 
 
 @torch.no_grad()
@@ -58,7 +58,7 @@ def influence(voters: WeightedReferences, queries: Tensor, targets: Tensor, k: i
 
 
 class _Sums(NamedTuple):
-    """Sums over all votes on n queries, in units of the largest, whose log is `top` (n, 1)."""
+    """Sums over all votes on n queries, in units of the largest vote, whose log is `top` (n, 1)."""
 
     top: Tensor
     log_total: Tensor  # (n, 1)
@@ -69,7 +69,7 @@ class _Sums(NamedTuple):
         return (self.top + self.log_total)[:, 0] + votes.shift
 
     def shares(self, log_votes: Tensor) -> Tensor:
-        """Votes as shares of all, in place."""
+        """Turn votes into shares of all votes, in place."""
         return exp_(log_votes.sub_(self.top).sub_(self.log_total))
 
 
@@ -79,9 +79,9 @@ def _means(votes: LogVotes, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _summed(votes: LogVotes, targets: Tensor, without: Tensor | None = None) -> _Sums:
-    """One pass over all votes, but those of one reference for each query, `without` (n,).
+    """Sum all votes in one pass, except those of one reference for each query, `without` (n,).
 
-    Targets are centred on their median: an offset that all share costs no precision, and neither does an outlier.
+    Targets are centred on their median: a common offset costs no precision, and neither does an outlier.
     """
     centre = targets.median(dim=0).values
     top = votes.norms.new_full((len(votes), 1), -torch.inf)
@@ -134,7 +134,7 @@ def _heaviest(votes: LogVotes) -> Tensor:
 
 
 def _move_of_heaviest(votes: LogVotes, targets: Tensor, sums: _Sums, heaviest: Tensor) -> Tensor:
-    """(n, T), from the mean of the others: p (mean of the others - y), for where 1 - p would lose its digits."""
+    """(n, T): p (mean of the others - y), from the mean of the others, for use where 1 - p would lose digits."""
     if len(votes.voters) == 1:
         return torch.zeros_like(sums.means)
     others = _summed(votes, targets, without=heaviest).means
@@ -142,7 +142,7 @@ def _move_of_heaviest(votes: LogVotes, targets: Tensor, sums: _Sums, heaviest: T
 
 
 def _leading(known: RowInfluence, more: RowInfluence, k: int) -> RowInfluence:
-    """The k largest moves of both (n, ·), largest first; equal ones in the order of the references."""
+    """The k largest moves of both (n, ·), largest first; ties in the order of the references."""
     rows, shares, moves = (torch.cat([a, b], dim=1) for a, b in zip(known, more, strict=True))
     chosen = smallest(-moves.abs(), min(k, moves.shape[1]))
     return RowInfluence(*(field.gather(1, chosen) for field in (rows, shares, moves)))

@@ -44,7 +44,7 @@ class Backend(Protocol):
     """The interface of a backend. Every backend passes the same test suite."""
 
     name: str
-    rounding: float  # units of error that its float32 products may have, if more than IEEE products have
+    rounding: float  # units of error in its float32 products, if more than in IEEE products
 
     def sweep(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
         """One pass over all references; `queries` are centred and in the precision to compute in.
@@ -87,7 +87,7 @@ class TorchBackend:
         return in_parts(self._by_class if by_class else self._by_block, index, queries, n_blocks, step)
 
     def _by_class(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
-        """Gaussian weights; those of a class are in units of the largest in its first block.
+        """Gaussian weights, in units of the largest weight in the first block of the class.
 
         This avoids one maximum per block. Later weights may be larger: if one is more than e⁸⁸ times as large, too
         large for float32, the query is computed again block by block.
@@ -118,12 +118,12 @@ class TorchBackend:
         return Sweep(log_class_weights, norms, *nearest_blocks(best, norms, n_blocks))
 
     def _by_block(self, index: Index, queries: Tensor, n_blocks: int) -> Sweep:
-        """Weights of any kernel; those of a block are in units of its largest."""
+        """Weights of any kernel, in units of the largest weight of the block."""
         norms = squared_norms(queries)
         gaussian = index.kernel.name == "gaussian"
         best = queries.new_empty(len(queries), len(index.block_labels))
         units = torch.empty_like(best)  # Σ w of each block, in units of its largest
-        largest = best if gaussian else torch.empty_like(best)  # the log of that
+        largest = best if gaussian else torch.empty_like(best)  # the log of that unit
         tiles = _Tiles(index, queries)
         for here in tiles.between(0, len(index.block_labels)):
             tile = tiles.products(here)
@@ -186,7 +186,7 @@ class _Tiles:
 def in_parts(
     chunk: Callable[[Index, Tensor, int], Sweep], index: Index, queries: Tensor, n_blocks: int, step: int
 ) -> Sweep:
-    """A sweep made of sweeps of at most `step` queries each."""
+    """Sweep in parts of at most `step` queries each."""
     n, n_blocks = len(queries), min(n_blocks, len(index.block_labels))
     if n <= step:
         return chunk(index, queries, n_blocks)
@@ -223,7 +223,7 @@ def without_neighbours(log_class_weights: Tensor, norms: Tensor, index: Index) -
 
 
 def _chosen(index: Index, ones: Tensor, blocks: Tensor) -> Tensor:
-    """Products with all references, of which those with the requested blocks (n, b) are kept: (n, b · block_size)."""
+    """Products with the requested blocks (n, b), taken from those with all references: (n, b · block_size)."""
     answer = ones.new_empty(*blocks.shape, index.block_size)
     step, n_blocks = max(1, _LARGEST_TILE.get(ones.device.type, 2**22) // len(index.rows)), len(index.block_labels)
     for start in range(0, len(ones), step):
@@ -250,12 +250,12 @@ def _log_weights(kernel: Kernel, tile: Tensor, best: Tensor, norms: Tensor) -> t
 
 def merge(log_sums: Tensor, labels: Tensor, index: Index) -> Tensor:
     """Log-sum-exp over the columns (n, c) of each class, given their labels (c,): (n, K) float64."""
-    # No weight exceeds 1 (d² ≥ 0), so no class sum exceeds its count; nor may rounding make it do so.
+    # No weight exceeds 1 (d² ≥ 0), so no class sum may exceed its count, not even by rounding.
     return torch.minimum(sum_by_label(log_sums, labels, index.n_classes), index.log_counts)
 
 
 def sum_by_label(log_w: Tensor, labels: Tensor, n_labels: int) -> Tensor:
-    """Log-sum-exp over the columns (n, c) of each label (c,): (n, n_labels) float64; -inf where a label has none."""
+    """Log-sum-exp over the columns (n, c) of each label (c,): (n, n_labels) float64; -inf for a label without any."""
     where = labels.expand(len(log_w), -1)
     empty = torch.full((len(log_w), n_labels), -torch.inf, dtype=torch.float64, device=log_w.device)
     largest = empty.scatter_reduce(1, where, log_w.detach(), "amax")
@@ -266,6 +266,6 @@ def sum_by_label(log_w: Tensor, labels: Tensor, n_labels: int) -> Tensor:
 def exp_(log_share: Tensor) -> Tensor:
     """exp in place, of logs whose maximum is about 0 or more. A share too small for a float becomes the smallest float.
 
-    Added to a 1 the two make no difference, but underflow makes exp about 20 times slower on a CPU (measured with MKL).
+    The difference vanishes when added to 1, but underflow makes exp about 20 times slower on a CPU (measured with MKL).
     """
     return log_share.clamp_min_(math.log(torch.finfo(log_share.dtype).tiny) + 1).exp_()

@@ -32,14 +32,14 @@ def _chunk(index: Index, queries: Tensor, k: int) -> tuple[Tensor, Tensor, Tenso
         for h, ref_h in zip(queries.T, index.embeddings[part].T, strict=True):  # one dimension at a time
             squared.add_((h[:, None] - ref_h).square_())
         sums = merge(index.kernel.log_weights(squared), index.labels[part], index)
-        sums = sums.masked_fill_(sums.isnan(), -torch.inf)  # a class that is infinitely far away in this part
+        sums = sums.masked_fill_(sums.isnan(), -torch.inf)  # a class is infinitely far away in this part
         log_class_weights = torch.logaddexp(log_class_weights, sums)
         places = smallest(squared, min(k, squared.shape[1]))
         rows = torch.cat([rows, places + start], dim=1)
         nearest = torch.cat([nearest, squared.gather(1, places)], dim=1)
         best = smallest(nearest, min(k, nearest.shape[1]))  # ties stay in the order of their rows
         rows, nearest = rows.gather(1, best), nearest.gather(1, best)
-    return torch.minimum(log_class_weights, index.log_counts), rows, nearest  # rounding may not exceed the count
+    return torch.minimum(log_class_weights, index.log_counts), rows, nearest  # not above the count by rounding
 
 
 def smallest(squared: Tensor, k: int) -> Tensor:

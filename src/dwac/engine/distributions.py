@@ -3,9 +3,9 @@
     ordered = in_order(targets)                                       # once for each target (m,)
     below, above = log_tails(voters, queries, ordered, values)        # logs of the shares of votes ≤ and ≥ each value
 
-References are sorted by their target and summed in blocks of 64. What is asked for lies in one block of each query,
-whose votes are then looked at singly. Both the sums from below and those from above are kept as logs, so that a tail of
-e⁻¹⁰⁰⁰ is as exact as one of a half. No (n, m) array is held; see `dwac.engine.votes` for the precision policy.
+References are sorted by their target and summed in blocks of 64. Each answer lies in one block per query, whose votes
+are then examined one by one. Sums from below and from above are both kept as logs, so that a tail of e⁻¹⁰⁰⁰ is as exact
+as one of ½. No (n, m) array is held; see `dwac.engine.votes` for the precision policy.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dwac.engine.backends import exp_
 from dwac.engine.votes import LogVotes, WeightedReferences, answered
 
 BLOCK = 64
-_SLACK = 1e-12  # a share that reaches a level up to rounding reaches it
+_SLACK = 1e-12  # a share reaches a level if it does so up to rounding
 
 
 class Ordered(NamedTuple):
     """References sorted by a target, padded to whole blocks."""
 
-    rows: Tensor  # (blocks · 64,) int64: the reference in each place, by ascending target; -1 for padding
+    rows: Tensor  # (blocks · 64,) int64: the reference at each position, by ascending target; -1 for padding
     values: Tensor  # (blocks · 64,) float64: its target; padding repeats the largest
     size: int  # m
 
@@ -36,7 +36,7 @@ class Ordered(NamedTuple):
 
 
 def in_order(targets: Tensor) -> Ordered:
-    """References sorted by a target (m,); equal ones stay in their order."""
+    """References sorted by a target (m,); ties stay in their order."""
     values, rows = targets.double().sort(stable=True)
     missing = -len(rows) % BLOCK
     padded = torch.cat([rows, rows.new_full((missing,), -1)])
@@ -58,7 +58,7 @@ def log_tails(voters: WeightedReferences, queries: Tensor, ordered: Ordered, val
 
 @torch.no_grad()
 def log_shares(voters: WeightedReferences, queries: Tensor, ordered: Ordered, counts: Tensor) -> Tensor:
-    """Logs of the shares of votes of the first references in order, so many as `counts` (n, C) says: (n, C)."""
+    """(n, C): logs of the shares of votes of the first `counts` (n, C) references in order."""
 
     def answer(votes: LogVotes, counts: Tensor) -> tuple[Tensor, ...]:
         sums = _Cumulated(votes, ordered)
@@ -108,7 +108,7 @@ def weighted_crps(voters: WeightedReferences, queries: Tensor, ordered: Ordered,
 
 
 class _Cumulated:
-    """Votes on n queries in the order of a target, cumulated over blocks from both ends; logs, in units of `_top`."""
+    """Votes on n queries, sorted by a target and cumulated over blocks from both ends; logs, in units of `_top`."""
 
     def __init__(self, votes: LogVotes, ordered: Ordered) -> None:
         self.votes, self.ordered = votes, ordered
@@ -126,16 +126,16 @@ class _Cumulated:
 
     @cached_property
     def _down(self) -> Tensor:
-        """The same from the last block backwards."""
+        """(n, blocks + 1): the log of all votes in the last blocks, for every number of them."""
         return self._cumulated(self._logs.flip(1))
 
     def _cumulated(self, logs: Tensor) -> Tensor:
-        # Rounding may not make a sum smaller than one that it contains.
+        # Rounding must not make a sum smaller than one that it contains.
         sums = logs.logcumsumexp(dim=1).cummax(dim=1).values
         return torch.cat([torch.full_like(self._top, -torch.inf), sums], dim=1)
 
     def _blocks(self) -> tuple[Tensor, Tensor]:
-        """For each block the log of its votes in units of the largest, and the log of that: both (n, blocks)."""
+        """For each block, the log of its votes in units of the largest, and the log of that unit: both (n, blocks)."""
         logs = self.votes.norms.new_empty(len(self.votes), len(self.rows))
         largest = torch.empty_like(logs)
         for here in self._tiles():
@@ -150,12 +150,12 @@ class _Cumulated:
 
     @cached_property
     def _each_up(self) -> Tensor:
-        """(n, m + 1): the log of the first votes in order, for every number of them."""
+        """(n, m + 1): the log of the sum of the first votes in order, for every number of them."""
         return self._cumulated(self.votes.of(self.ordered.rows[: self.ordered.size]).sub_(self._top))
 
     @cached_property
     def _each_down(self) -> Tensor:
-        """The same from the last vote backwards."""
+        """(n, m + 1): the same for the last votes."""
         rows = self.ordered.rows[: self.ordered.size].flip(0)
         return self._cumulated(self.votes.of(rows).sub_(self._top))
 
@@ -164,8 +164,8 @@ class _Cumulated:
         return self.votes.of(self.rows[blocks]).sub_(self._top)
 
     def log_share(self, counts: Tensor, *, above: bool = False) -> Tensor:
-        """The log of the share of the first votes in order, so many as `counts` (n, C); or of all others if above."""
-        if BLOCK * counts.shape[1] > self.rows.numel():  # more would be looked at than there are
+        """The log of the share of the first `counts` (n, C) votes in order; or of all others if above."""
+        if BLOCK * counts.shape[1] > self.rows.numel():  # blocks would cover more votes than there are
             sums, places = (self._each_down, self.ordered.size - counts) if above else (self._each_up, counts)
             return sums.gather(1, places).sub_(self._total).clamp_max_(0)
         blocks = (counts // BLOCK).clamp_max(len(self.rows) - 1)
@@ -178,14 +178,14 @@ class _Cumulated:
         return torch.logaddexp(rest, here).sub_(self._total).clamp_max_(0)
 
     def quantiles(self, log_levels: Tensor, *, above: bool = False) -> Tensor:
-        """The first target in order at which the votes reach each level (n, C); the last from above."""
+        """The first target in order at which the votes reach each level (n, C); with `above`, the last, from above."""
         goals = log_levels + self._total - _SLACK
-        if BLOCK * goals.shape[1] > self.rows.numel():  # more would be looked at than there are
+        if BLOCK * goals.shape[1] > self.rows.numel():  # blocks would cover more votes than there are
             sums, last = self._each_down if above else self._each_up, self.ordered.size - 1
             places = torch.searchsorted(sums[:, 1:].contiguous(), goals).clamp_max_(last)
             return self.ordered.values[last - places if above else places]
         sums = self._down if above else self._up
-        # The blocks in which they reach it, in the direction of the sums.
+        # The blocks in which the votes reach each level, in the direction of the sums.
         blocks = torch.searchsorted(sums[:, 1:].contiguous(), goals).clamp_max_(len(self.rows) - 1)
         before = sums.gather(1, blocks)
         answer = torch.empty_like(goals)
@@ -211,14 +211,14 @@ class _Cumulated:
         before = (self._up[:, :-1] - self._total).exp_()
         after = (self._down[:, :-1].flip(1) - self._total).exp_()
         for here in self._tiles():
-            # Values that ascend lie below the targets of a tile, then among them, then above.
+            # Ascending values lie below the targets of a tile, then among them, then above.
             first = int(torch.searchsorted(values, starts[here][0, 0], right=True))
             last = max(first, int(torch.searchsorted(values, stops[here][-1, -1])))
             shares = exp_(self.votes.of(self.rows[here].flatten()).sub_(self._top).sub_(self._total))
             shares = shares.view(len(found), len(self.rows[here]), BLOCK)
             split = values[first:last, None, None].clamp(starts[here], stops[here])
             below = shares[first:].cumsum(dim=2).add_(before[first:, here, None]).square_().flatten(1)
-            after_each = shares[:last, :, 1:].flip(2).cumsum(dim=2).flip(2)  # a difference to all would lose digits
+            after_each = shares[:last, :, 1:].flip(2).cumsum(dim=2).flip(2)  # subtraction would lose digits
             above = torch.nn.functional.pad(after_each, (0, 1)).add_(after[:last, here, None]).square_().flatten(1)
             gaps = (stops[here] - starts[here]).flatten()
             found[last:] += below[last - first :] @ gaps

@@ -5,8 +5,8 @@ query q to a point at distance d then has a rounding error of at most about r ·
 r u = `_unit`, and the log of a sum a few units more. A query is swept again in float64 if that bound exceeds
 `precision.TOLERANCE`, if its two leading classes are closer than twice the bound (so a label never depends on
 rounding), or if the bound does not separate its k nearest from the next. Queries far away, which need it most, are
-always included. What even float64 leaves in doubt (ties across the k-th place; norms about 1e5 times the distances) is
-computed by direct differences.
+always included. Queries that even float64 leaves in doubt (ties at the k-th neighbour; norms about 1e5 times the
+distances) are computed by direct differences.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from dwac.engine.precision import PLAIN, TOLERANCE, Policy
 from dwac.errors import InputError, ShapeError
 
 _SPARE = 8  # candidates kept beyond k, so that rounding rarely hides a neighbour
-_CANDIDATES = {"cpu": 2**20, "cuda": 2**24}  # ranked at once, and also the limit on bytes of those that are kept
+_CANDIDATES = {"cpu": 2**20, "cuda": 2**24}  # ranked at once, and also the limit in bytes of those kept
 COTANGENTS = 2**22  # log class weights differentiated at once
 
 
 class QueryResult(NamedTuple):
     """For n queries: `log_class_weights` (n, K), and rows and squared distances (n, k) of the nearest.
 
-    All are float64 (rows int64). Neighbours are ordered nearest first; equal distances in the order of their rows.
+    All are float64 (rows int64). Neighbours are ordered nearest first, ties in the order of their rows.
     """
 
     log_class_weights: Tensor
@@ -79,12 +79,12 @@ def _centred(index: Index, queries: Tensor) -> Tensor:
 def _query(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: int) -> QueryResult:
     if len(queries) == 0:
         return _empty(index, k)
-    if centred.dtype == torch.float64 or centred.device.type != "cpu":  # a GPU would wait longer than it sweeps
+    if centred.dtype == torch.float64 or centred.device.type != "cpu":  # a GPU would wait longer than a sweep takes
         return _sweep(index, queries, centred, backend, k)
     lost = squared_norms(centred).mul_(4).add_(16).mul_(_unit(centred.shape[1], centred.dtype, backend)) > TOLERANCE
     if not lost.any():
         return _sweep(index, queries, centred, backend, k)
-    # Their norms alone say that float32 is not enough, wherever the references are.
+    # Their norms alone show that float32 is not enough, wherever the references are.
     precise = _sweep(index, queries[lost], queries[lost] - index.centre, backend, k)
     if lost.all():
         return precise
@@ -96,7 +96,7 @@ def _query(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: 
 
 
 def _sweep(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: int) -> QueryResult:
-    """The answer in the precision of `centred`, and in more where that leaves doubt."""
+    """The answer in the precision of `centred`, and in higher precision where that leaves doubt."""
     result, unsure = _pass(index, queries, centred, backend, k)
     if not unsure.any():
         return result
@@ -112,7 +112,7 @@ def _sweep(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: 
 
 
 def _replace(result: QueryResult, where: Tensor, better: QueryResult, unsure: Tensor) -> None:
-    """Replace what was in doubt. Where only neighbours were, votes stay, so they do not depend on k."""
+    """Replace doubtful results. If only neighbours were in doubt, votes stay, so that they do not depend on k."""
     votes, neighbours = unsure[:, 0], unsure[:, -1]
     result.log_class_weights[where[votes]] = better.log_class_weights[votes]
     for field, values in zip(result[1:], better[1:], strict=True):
@@ -125,9 +125,9 @@ def _unit(d: int, dtype: torch.dtype, backend: Backend) -> float:
 
 
 def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: int) -> tuple[QueryResult, Tensor]:
-    """One sweep in the precision of `centred`, and where its rounding leaves doubt: (n, 2), of votes and neighbours.
+    """One sweep in the precision of `centred`, and where rounding leaves doubt, (n, 2): of votes and neighbours.
 
-    Without neighbours it is (n, 1).
+    Without neighbours, the doubt is (n, 1).
     """
     n_blocks = k + _SPARE if k else 0
     sweep = backend.sweep(index, centred, n_blocks)
@@ -144,7 +144,7 @@ def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: i
 
 
 def _policy(backend: Backend) -> Policy:
-    """The backend's own, or the one in plain operations."""
+    """The backend's own policy, or the one in plain operations."""
     policy: Policy = getattr(backend, "policy", PLAIN)
     return policy
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from dwac.engine.index import Index
 from dwac.kernels import Kernel, full_precision
 
-_TILE = {"cpu": 2**19, "cuda": 2**22}  # size of an array held at once, of which there are about three
+_TILE = {"cpu": 2**19, "cuda": 2**22}  # size of an array; about three are held at once
 _QUERIES = {"cpu": 256, "cuda": 4096}
 
 

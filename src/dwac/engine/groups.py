@@ -1,10 +1,10 @@
-"""Groups of references within a class: k-means of the embeddings, and above it a tree of ever larger groups.
+"""Groups of references within a class: k-means of the embeddings, and a tree that merges them into larger groups.
 
     tree = divide(embeddings, labels, n_classes, n_leaves=200)
     tree.leaves        # (m,): the leaf of each reference; a leaf never mixes classes
     tree.cut(12)       # (n_leaves,): the group of each leaf when leaves are merged until 12 groups are left
 
-A group's share of a vote is the sum of its members' weights, so it is exact however the groups were found.
+A group's share of a vote is the sum of its members' weights, so it is exact for any choice of groups.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dwac.kernels import full_precision
 
 Ints = NDArray[np.int64]
 
-SAMPLED = 128  # members per group from which the centres are learned; then all members join the nearest centre
+SAMPLED = 128  # members per group used to learn the centres; then all members join the nearest centre
 FEWEST_SAMPLED = 8192
 _ROUNDS = 10
 TILE = {"cpu": 2**21, "cuda": 2**27}  # distances held at once
@@ -37,12 +37,12 @@ class EmbeddingRows(Protocol):
         """(m, d)."""
 
     def split(self, size: int, /) -> Iterable[Tensor]:
-        """All in order, so many at a time."""
+        """All rows in order, `size` at a time."""
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Leaves, and the order in which they merge: the pair whose union spreads least comes first (Ward)."""
+    """Leaves, and the order in which they merge: the pair with the smallest spread comes first (Ward)."""
 
     leaves: Ints  # (m,)
     labels: Ints  # (L,): the class of each leaf
@@ -51,7 +51,7 @@ class Tree:
     def cut(self, n_groups: int | Ints) -> Ints:
         """(L,): the group of each leaf after merging down to `n_groups`, or to one per class if that is more.
 
-        n_groups: in all, or (K,) for each class.
+        n_groups: in total, or (K,) for each class.
         """
         merges = self.merges
         if isinstance(n_groups, np.ndarray):
@@ -76,8 +76,8 @@ def divide(embeddings: Tensor, labels: Tensor, n_classes: int, n_leaves: int) ->
     """Divide references (m, d) into `n_leaves` leaves within their classes (m,); the same result every time.
 
     Each class gets leaves in proportion to the root of its size, and at least one: a rare class needs more of them than
-    its share (docs/notes/few-voters.md). There are fewer leaves where fewer references
-    are distinct: identical ones are never divided.
+    its share (docs/notes/few-voters.md). There are fewer leaves if fewer references are distinct: identical ones are
+    never divided.
     """
     leaves = torch.zeros_like(labels)
     generator, first = torch.Generator().manual_seed(0), 0
@@ -113,7 +113,7 @@ def tree_of(embeddings: EmbeddingRows, labels: Tensor, leaves: Tensor) -> Tree:
 def central(embeddings: EmbeddingRows, codes: Tensor, n_groups: int, weights: Tensor | None = None) -> Tensor:
     """(n_groups,): the row of each group's most central member: the one nearest to the mean of the group.
 
-    Groups must not be empty. weights: (m,) how much each member counts in the mean. The first of equals is chosen.
+    Groups must not be empty. weights: (m,) how much each member counts in the mean. Ties go to the first.
     """
     w = torch.ones_like(codes, dtype=torch.float64) if weights is None else weights.double().to(codes.device)
     totals = torch.zeros(n_groups, dtype=torch.float64, device=codes.device).index_add_(0, codes, w)
@@ -123,7 +123,7 @@ def central(embeddings: EmbeddingRows, codes: Tensor, n_groups: int, weights: Te
     means /= totals[:, None]
     squared = torch.cat([(points - means[of]).square_().sum(dim=1) for points, of in _in_parts(embeddings, codes)])
     least = squared.new_full((n_groups,), torch.inf).scatter_reduce_(0, codes, squared, "amin")
-    # The mean of two points is as far from both, up to rounding: then the first is chosen.
+    # The mean of two points is equally far from both, up to rounding: the first is chosen.
     rows = torch.arange(len(codes), device=codes.device)
     rows = torch.where(squared <= least[codes] * (1 + 1e-9), rows, len(codes))
     return torch.full_like(totals, len(codes), dtype=torch.int64).scatter_reduce_(0, codes, rows, "amin")
@@ -136,7 +136,7 @@ def apportioned(total: int, counts: Ints) -> Ints:
     """
     total = max(min(total, int(counts.sum())), int(np.count_nonzero(counts)))
     shares, sizes = np.sqrt(counts), np.minimum(counts, 1)
-    while (short := total - int(sizes.sum())) > 0:  # what full classes cannot take goes to the others
+    while (short := total - int(sizes.sum())) > 0:  # leaves that full classes cannot take go to the others
         room = shares * (sizes < counts)
         more = np.floor(np.minimum(short * room / room.sum(), counts - sizes)).astype(np.int64)
         if not more.any():
@@ -162,14 +162,14 @@ def _centres(points: Tensor, size: int, generator: torch.Generator) -> Tensor:
 
 
 def _spread_out(points: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    """Up to `size` distinct points (k-means++): each drawn with a probability that grows with its squared distance."""
+    """Up to `size` distinct points (k-means++), each drawn with a probability that grows with its squared distance."""
     draws = torch.rand(size, generator=generator, dtype=torch.float64).to(points.device)
     chosen = [int(draws[0] * len(points))]
     squared = (points - points[chosen[0]]).square().sum(dim=1)
     for draw in draws[1:]:
         reach = squared.double().cumsum(0)
         if float(reach[-1]) == 0:
-            break  # every other point is a copy of one that was chosen
+            break  # all other points are copies of chosen ones
         chosen.append(min(int(torch.searchsorted(reach, draw * reach[-1], right=True)), len(points) - 1))
         squared = torch.minimum(squared, (points - points[chosen[-1]]).square().sum(dim=1))
     return points[chosen]
@@ -197,7 +197,7 @@ def _means(points: EmbeddingRows, codes: Tensor, n_groups: int) -> Tensor:
 
 
 def _in_parts(points: EmbeddingRows, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Points in float64, so many at a time, and what goes with them: no copy of all is made."""
+    """Points in float64 and the matching rows of `others`, in parts: no copy of all points is made."""
     for part, *rest in zip(points.split(_PART), *(other.split(_PART) for other in others), strict=True):
         yield part.double(), *rest
 
@@ -205,7 +205,7 @@ def _in_parts(points: EmbeddingRows, *others: Tensor) -> Iterator[tuple[Tensor, 
 def ward(means: NDArray[np.float64], sizes: Ints) -> tuple[Ints, NDArray[np.float64]]:
     """Merge groups with these means (n, d) and sizes (n,) pairwise, by chains of nearest neighbours.
 
-    Returns the pairs (n - 1, 2), each by one leaf of either side, and how much each merge adds to the sum of squares.
+    Returns the pairs (n - 1, 2), one leaf from each side, and how much each merge adds to the sum of squares.
     """
     n = len(means)
     size = sizes.astype(np.float64)
@@ -229,7 +229,7 @@ def ward(means: NDArray[np.float64], sizes: Ints) -> tuple[Ints, NDArray[np.floa
         del chain[-2:]
         a, b = min(here, there), max(here, there)
         pairs[merge], costs[merge] = (a, b), cost[a, b]
-        # Ward's cost of a further merge, from the three costs before (Lance and Williams).
+        # Ward's cost of the next merge, from the three previous costs (Lance and Williams).
         total = size[a] + size[b] + size
         with np.errstate(invalid="ignore"):
             joined = ((size[a] + size) * cost[a] + (size[b] + size) * cost[b] - size * cost[a, b]) / total

@@ -12,7 +12,7 @@ from torch import Tensor
 from dwac.kernels import Kernel
 
 _LARGEST_BLOCK, _SMALLEST_BLOCK = 128, 16
-DOUBLED = 2**22  # the most numbers kept in float64 too: 32 MiB
+DOUBLED = 2**22  # the most numbers also kept in float64: 32 MiB
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Index:
     centre: Tensor  # (d,) float64
     block_size: int
     block_labels: Tensor  # (n_blocks,) int64, ascending
-    rows: Tensor  # (n_blocks · block_size,) int64: the reference in each place; -1 for padding
+    rows: Tensor  # (n_blocks · block_size,) int64: the reference at each position; -1 for padding
     folded: Tensor  # (n_blocks · block_size, d + 1), the dtype of `embeddings`
 
     @cached_property
@@ -76,7 +76,7 @@ class Index:
 
         Both parts are (rows, D) in half precision, D a power of two. For a gaussian, each norm is stored as the sum of
         three numbers in three more columns of the leading part, if D has room and every norm is within half of the
-        range of half precision. Padding has the lowest number in all three, so far below that it has no weight.
+        range of half precision. Padding has the lowest number in all three, which is low enough to have no weight.
         Otherwise the norms are a third tensor, (rows,) float32.
         """
         d, width = self.folded.shape[1] - 1, padded_width(self.folded.shape[1] - 1)
@@ -96,7 +96,7 @@ class Index:
 
     @property
     def doubled(self) -> Index:
-        """The same with the folded layout in float64, kept if that takes little memory; else this one."""
+        """This index with the folded layout in float64, cached if it is small; otherwise this index itself."""
         small = self.folded.dtype != torch.float64 and self.folded.numel() <= DOUBLED
         return self._doubled if small else self
 

@@ -1,7 +1,7 @@
-"""Which queries float32 cannot answer: the decisions of `dwac.engine.exact`, as a few operations per query and class.
+"""Decides which queries float32 cannot answer, for `dwac.engine.exact`, in a few operations per query and class.
 
-A backend may offer the same decisions in fewer kernels as its `policy`: on a GPU, starting forty operations took longer
-than the sums themselves.
+A backend may offer the same decisions in fewer kernels as its `policy`: on a GPU, launching forty operations took
+longer than the sums themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Scaled(NamedTuple):
 
     cotangent: Tensor  # (n, K): c divided by its largest; 0 for classes without references
     largest: Tensor  # (n, 1): the largest |c|
-    strained: Tensor | None  # (n,): whose gradient float32 cannot compute; None if that was not asked
+    strained: Tensor | None  # (n,): queries whose gradient float32 cannot compute; None if not requested
 
 
 class Policy:
@@ -33,7 +33,7 @@ class Policy:
     def unsure(
         self, index: Index, log_class_weights: Tensor, norms: Tensor, nearest: Tensor | None, unit: float, single: bool
     ) -> Tensor:
-        """Whose votes (n,) a sweep's rounding leaves in doubt.
+        """Which queries (n,) have votes that a sweep's rounding leaves in doubt.
 
         norms: (n,) ‖q‖². nearest: (n,) squared distance of the nearest reference; by default the votes bound it. unit:
         r u. single: whether the sweep was in float32.
@@ -45,16 +45,16 @@ class Policy:
             bound = bound / (nearest + bound).sqrt()
         sure = bound <= TOLERANCE  # False for NaN, where float32 overflows
         if single:
-            close = log_class_weights.amax(dim=1).sub_(bound, alpha=2)  # the lead must be more than rounding
+            close = log_class_weights.amax(dim=1).sub_(bound, alpha=2)  # the lead must exceed rounding
             sure &= (log_class_weights >= close[:, None]).sum(dim=1) == 1
-        else:  # differences are more precise only where much of the norms cancels
+        else:  # differences are more precise only if much of the norms cancels
             sure |= 16 * nearest >= norms
         return ~sure
 
     def scale(
         self, index: Index, centred: Tensor, log_class_weights: Tensor, cotangent: Tensor, unit: float | None
     ) -> Scaled:
-        """Cotangents so scaled that no loss is too small for float32; with a unit, also who needs float64."""
+        """Cotangents scaled so that no loss is too small for float32; with a unit, also which queries need float64."""
         if index.has_empty:
             cotangent = cotangent.masked_fill(index.empty, 0.0)  # a class without votes has no gradient
         largest: Tensor = torch.linalg.vector_norm(cotangent, math.inf, dim=1, keepdim=True)
@@ -73,7 +73,7 @@ def nearest_bound(index: Index, log_class_weights: Tensor) -> Tensor:
 
 
 def _squared(log_w: Tensor, kernel: str) -> Tensor:
-    """The squared distance at which a kernel gives a log-weight, which is at most 0."""
+    """The squared distance at which a kernel has a given log-weight ≤ 0."""
     return {"gaussian": torch.neg, "laplace": torch.square}.get(kernel, lambda x: torch.expm1(-x))(log_w)
 
 

@@ -1,11 +1,11 @@
-"""Votes in float64, one tile at a time: what averages and distributions of targets are made of.
+"""Votes in float64, one tile at a time, for averages and distributions of targets.
 
-Precision policy. Every vote counts in a mean, and a quantile jumps to another target where a share crosses a level. So
+Precision policy. Every vote counts in a mean, and a quantile jumps to another target when a share crosses a level. So
 votes are always computed in float64, which on a CPU takes about twice as long as float32. Gaussian votes are
 
     log w = 2q·g - ‖g‖² - ‖q‖²,   q and g the query and the reference, centred,
 
-and ‖q‖² is left out of every comparison of votes: a query may be far away at no cost. Where rounding of the product
+and ‖q‖² is left out of every comparison of votes, so distant queries lose no precision. If rounding of the product
 could exceed `_TOLERANCE`, because norms are many times the distances, distances are computed by difference.
 """
 
@@ -24,8 +24,8 @@ from dwac.kernels import Kernel, full_precision
 
 QUERIES = {"cpu": 512, "cuda": 4096}
 TILE = {"cpu": 2**19, "cuda": 2**25}  # votes held at once
-_GATHERED = {"cpu": 2**12, "cuda": 2**18}  # references copied at once where each query has its own
-_TOLERANCE = 1e-10  # of the log of a vote
+_GATHERED = {"cpu": 2**12, "cuda": 2**18}  # references copied at once if each query has its own
+_TOLERANCE = 1e-10  # error in the log of a vote
 _CENTRED_ON = 10_000  # references whose median is the centre
 _NEGLIGIBLE = 40.0  # a vote this far below the largest, in logs, is lost in rounding
 
@@ -61,7 +61,7 @@ class WeightedReferences:
 
     @cached_property
     def centre(self) -> Tensor:
-        """(d,) float64: a median, which no outlier moves away from the others."""
+        """(d,) float64: a median, which is robust to outliers."""
         some = self.embeddings[:: -(-len(self) // _CENTRED_ON)]
         return some.double().T.contiguous().median(dim=1).values
 
@@ -90,7 +90,7 @@ class LogVotes:
         self.norms = centred.square().sum(dim=1)
         self._ones = torch.cat([centred, torch.ones_like(centred[:, :1])], dim=1)  # [q, 1]: see `Index`
         self._gaussian = voters.kernel.name == "gaussian"
-        # What has to be subtracted from products to get -‖q - g‖².
+        # Subtract this from products to get -‖q - g‖².
         self._level = torch.zeros_like(self.norms) if self.by_difference else self.norms
         self.shift = -self._level if self._gaussian else torch.zeros_like(self.norms)
 
@@ -100,15 +100,15 @@ class LogVotes:
 
     @property
     def width(self) -> int:
-        """How many votes on every query make a tile."""
+        """The number of votes per query in a tile."""
         return max(64, TILE.get(self.queries.device.type, 2**19) // max(self._ones.shape))
 
     def tiles(self) -> Iterator[Tensor]:
-        """All references, so many at a time."""
+        """All references, `width` at a time."""
         yield from torch.arange(len(self.voters), device=self.queries.device).split(self.width)
 
     def of(self, rows: Tensor) -> Tensor:
-        """Logs of the votes of references `rows` (c,) on all queries, or (n, c) on each of its own: (n, c) float64.
+        """Logs of the votes of references `rows` (c,) on all queries, or of (n, c) per query: (n, c) float64.
 
         Row -1 is padding and has no vote, -inf.
         """
@@ -143,7 +143,7 @@ class LogVotes:
     def _log_weights(self, products: Tensor) -> Tensor:
         """log w without the factor of each reference, less `shift`."""
         second, level = self.voters.second, self._level[:, None]
-        if self._gaussian:  # stays shifted: what all votes have in common costs them no precision
+        if self._gaussian:  # stays shifted: a common term costs no precision
             if second is None:
                 return products
             return torch.logaddexp(
@@ -158,8 +158,8 @@ class LogVotes:
     def doubtful(self, log_total: Tensor) -> Tensor:
         """Which queries (n,) need votes by difference, given the logs of all their votes.
 
-        The references that matter are at most so far away as the votes allow, so no further from the centre than the
-        query and that together. Differences are more precise only where much of the norms cancels.
+        The votes bound the distance of the references that matter, and so their distance from the centre: at most that
+        bound plus the query's own. Differences are more precise only if much of the norms cancels.
         """
         if self.by_difference:
             return torch.zeros_like(self.norms, dtype=torch.bool)
@@ -167,7 +167,7 @@ class LogVotes:
         unit = (2 + math.sqrt(d) / 2) * torch.finfo(torch.float64).eps / 2
         if not self._gaussian:
             return unit * (2 * norms + 1).square() > _TOLERANCE
-        nearest = (self.voters.log_most - log_total).clamp_min(0)  # at most: somebody has the average vote
+        nearest = (self.voters.log_most - log_total).clamp_min(0)  # upper bound: the nearest has at least the mean vote
         reach = (norms + (nearest + _NEGLIGIBLE).sqrt()).clamp_max(self.voters.radius)
         return (unit * (2 * norms + reach) * reach > _TOLERANCE) & (16 * nearest < self.norms)
 
@@ -175,9 +175,9 @@ class LogVotes:
 def answered(
     voters: WeightedReferences, queries: Tensor, answer: Callable[..., tuple[Tensor, ...]], *own: Tensor
 ) -> tuple[Tensor, ...]:
-    """answer(votes, *own) of any number of queries (n, d), in chunks; `own` have a row for each query.
+    """answer(votes, *own) for any number of queries (n, d), in chunks; `own` have a row for each query.
 
-    The first of an answer is the log of all votes (n,), from which it is decided whether the chunk was precise enough.
+    The first part of an answer is the log of all votes (n,), which shows whether the chunk was precise enough.
     """
     voters.check(queries)
     answers, step = [], QUERIES.get(queries.device.type, 512)
@@ -195,7 +195,7 @@ def answered(
 
 @torch.no_grad()
 def every_vote(voters: WeightedReferences, queries: Tensor) -> Tensor:
-    """(n, m) float64: the log of every vote on each of the queries (n, d), all held at once: ask for few at a time."""
+    """(n, m) float64: the log of every vote on each of the queries (n, d), all held at once: pass few at a time."""
 
     def answer(votes: LogVotes) -> tuple[Tensor, ...]:
         log_w = torch.cat([votes.of(rows) for rows in votes.tiles()], dim=1).add_(votes.shift[:, None])

@@ -1,4 +1,4 @@
-"""What `DWACClassifier` and `DWACRegressor` have in common: a thin face over a `Fitted` model."""
+"""The common base of `DWACClassifier` and `DWACRegressor`: a thin interface to a `Fitted` model."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def set_params(self, **given: Any) -> Self:
         """Change parameters as in scikit-learn; `training__learning_rate=…` changes one setting of `training`.
 
-        Other estimators that were given the same `Training` keep theirs.
+        Other estimators with the same `Training` object do not change.
         """
         refuse_moved(given)
         changed = {name.removeprefix(_NESTED): given.pop(name) for name in list(given) if name.startswith(_NESTED)}
@@ -70,20 +70,20 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return self
 
     def _fit(self, X: Any, y: Any, *given: Any) -> Self:
-        """Take what was trained; a fit that fails or is interrupted leaves the estimator as it was."""
+        """Fit and keep the result; a fit that fails or is interrupted leaves the estimator as it was."""
         self.fitted_ = fit(self._settings(), X, y, *given)
         return self
 
     @property
     def partial_fit(self) -> Never:
-        """There is none, on purpose: hasattr is False, and asking says what to do instead (decision 0024)."""
+        """Deliberately missing: hasattr is False, and the error says what to do instead (decision 0024)."""
         raise AttributeError(
             f"{type(self).__name__} has no partial_fit: trained batch by batch, a network forgets what it read first, "
             "and calibration rows must be drawn from all rows. Use fit(batches) for more rows than memory holds, and "
             "add_references(X, y) to let more examples vote without training; see docs/decisions/0024-python-habits.md"
         )
 
-    # What was fitted
+    # The fitted model
 
     @property
     def _fitted(self) -> Fitted:
@@ -103,7 +103,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     @property
     def target_(self) -> Any:
-        """What is predicted: a `dwac.tasks.Target`."""
+        """The target: a `dwac.tasks.Target`."""
         return self.fitted_.target
 
     @property
@@ -133,7 +133,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     @property
     def stream_(self) -> StreamReport:
-        """What was measured on all rows of a stream, and what on a sample; no attribute of other models."""
+        """What was measured on all rows of a stream, and what on a sample; only models fitted on a stream have it."""
         if self.fitted_.stream is None:
             raise AttributeError(f"{type(self).__name__} was not fitted on rows that are read in batches")
         return self.fitted_.stream
@@ -147,7 +147,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     @property
     def feature_names_in_(self) -> NDArray[Any]:
-        """The names of the columns, if these are texts."""
+        """The names of the columns, if these are strings."""
         if self.fitted_.features.names is None:
             raise AttributeError(f"{type(self).__name__} was fitted on columns without names")
         return self.fitted_.features.names
@@ -159,7 +159,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     @property
     def validation_y_(self) -> Ints:
-        """The labels of the validation rows, as codes; none of a model that was saved with representatives alone."""
+        """The labels of the validation rows, as codes; empty if the model was saved with representatives alone."""
         return self.fitted_.validation.y
 
     @property
@@ -169,12 +169,12 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     @property
     def calibration_y_(self) -> Ints:
-        """Their labels, as codes into `classes_`; -1 for a label that training did not have."""
+        """The labels of the calibration rows, as codes into `classes_`; -1 for a label that was not in training."""
         return self.fitted_.calibration.y
 
     @property
     def calibration_h_(self) -> torch.Tensor:
-        """Their embeddings."""
+        """The embeddings of the calibration rows."""
         return self.fitted_.calibration.h
 
     @property
@@ -184,21 +184,21 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     @property
     def cross_fitted_(self) -> bool:
-        """Whether every voter calibrates, judged by networks that left it out."""
+        """Whether every voter is also a calibration row, judged by networks that left it out."""
         return self._fitted.folds is not None
 
     @property
     def out_of_fold_(self) -> Floats | None:
         """(m, K): log class weights of each voter by the networks and voters that left it out; None if there are none.
 
-        In the order of `references_`. A cross-fitted model has them, and they judge the labels of the training rows.
+        In the order of `references_`. Only a cross-fitted model has them; they help to find wrong training labels.
         """
         folds, references = self._fitted.folds, self.references_
         return None if folds is None or references.voters.weighted else folds.out_of_fold(references)
 
     @property
     def agreement_(self) -> Agreement | None:
-        """How often few voters predict what all would, on the calibration rows; None where all vote.
+        """How often the representatives predict what all voters would, on the calibration rows; None if all vote.
 
         A number counts as the same within a tenth of the standard deviation of its votes.
         """
@@ -229,14 +229,14 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return {row: why for row, why in enumerate(self.observe(X).reasons) if why is not None}
 
     def embed(self, X: Any) -> NDArray[np.float32]:
-        """(n, d): the embeddings that vote: of all networks of the ensemble, with raw features where these count."""
+        """(n, d): the embeddings used in the vote: of all networks of the ensemble, with raw features if they count."""
         return batches.embed(self._fitted.model, self._read(X)[1]).cpu().numpy()
 
     def transform(self, X: Any) -> NDArray[np.float32]:
-        """(n, d): the embeddings, as `embed` gives them: an estimator is a step of a pipeline, too.
+        """(n, d): the embeddings, as `embed` gives them, so that an estimator can be a pipeline step.
 
-        Follows `set_output`: a DataFrame of pandas or polars if asked. The embeddings of training rows were learned
-        with their labels: whoever trains on top of them should hold rows out.
+        Follows `set_output`: a pandas or polars DataFrame on request. The embeddings of training rows were learned
+        with their labels: hold rows out to train another model on top of them.
         """
         return self.embed(X)
 
@@ -261,13 +261,13 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return observed.votes, observed.reasons
 
     def evidence(self, X: Any) -> Evidence:
-        """The same, and what p-values and typicality are computed from; an unreadable row has novelty inf."""
+        """The same, with everything that p-values and typicality need; an unreadable row has novelty inf."""
         return self.observe(X).evidence()
 
     def fold_votes(self, h: Any, ids: pd.Index[Any] | None = None, references: ReferenceSet | None = None) -> Any:
-        """(n, F, K): votes on embeddings (n, d) by the models of the folds; None where the model is not cross-fitted.
+        """(n, F, K): votes on embeddings (n, d) by the models of the folds; None if the model is not cross-fitted.
 
-        ids: of rows that vote, who are judged by the model that left them out.
+        ids: the ids of rows that vote; these are judged by the model that left them out.
         """
         return self._fitted.fold_votes(h, ids, references)
 
@@ -278,26 +278,26 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     # Edits, without training
 
     def condense(self, size: int | None = None) -> Self:
-        """The same model with few voters: real examples, each with the votes of those like it.
+        """Keep few voters: real examples, each with the votes of the examples similar to it.
 
-        They explain a prediction in few lines, and predict in a fraction of the time. Calibration follows, so
-        prediction sets, intervals and typicality keep their promises: calibration rows take no part in the choice. (In
-        a cross-fitted model, where every row calibrates, each fold has representatives found without its rows.)
-        `agreement_` says how often the prediction stays the same. Saved, the model holds the representatives' records
-        alone; until then `forget` and `add_references` act on everybody: when a representative is forgotten, another
-        takes its place.
+        They explain a prediction in few lines, and predict in a fraction of the time. Calibration is updated, so
+        prediction sets, intervals and typicality keep their guarantees: calibration rows take no part in the choice.
+        (In a cross-fitted model, where every row calibrates, each fold has representatives chosen without its rows.)
+        `agreement_` says how often the prediction stays the same. A saved model holds the records of the
+        representatives alone; until then `forget` and `add_references` act on all examples: when a representative is
+        forgotten, another takes its place.
 
-        size: how many vote, and at least one for each class, label set or bin of numbers; by default as few as
-        validation rows allow: 99.5 % keep their label, or their number within a tenth of the spread of its votes, and
-        the loss grows by at most 0.5 %. Where no number up to a quarter of all does so, the fewest of which 99 %, 98 %,
-        95 % or 90 % keep it, with a warning.
+        size: how many vote, at least one for each class, label set or bin of numbers; by default as few as validation
+        rows allow: 99.5 % keep their label, or their number within a tenth of the spread of its votes, and the loss
+        grows by at most 0.5 %. If no size up to a quarter of all voters achieves this, dwac warns and takes the
+        smallest size with which 99 %, 98 %, 95 % or 90 % keep it.
         """
         other = copy(self)
         other.fitted_ = editing.condense(self._fitted, size)
         return other
 
     def add_references(self, X: Any, y: Any, *, ids: Iterable[Hashable] | None = None) -> Self:
-        """Let more examples vote, without training. Calibration follows.
+        """Let more examples vote, without training. Calibration is updated.
 
         ids: names that are new to the model; by default the index of a DataFrame or Series, else new numbers.
         """
@@ -305,21 +305,21 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return self
 
     def forget(self, ids: Iterable[Hashable], *, exact: bool = False) -> Self:
-        """Delete examples by id because somebody asked for it: from votes, calibration, validation and records.
+        """Delete examples by id, for deletion requests: from votes, calibration, validation and records.
 
-        The network is not trained again: its weights hold no example, but all of them shaped it. What was counted over
-        all rows stays as well, and may hold values of these: quantiles of each column of numbers with its smallest and
-        largest value, words of texts, labels, and names of categories. A category that no other voter has loses its
-        name, if the model holds the records of all voters and has no shards. `exact` leaves nothing.
+        The network is not retrained: its weights hold no example, but all examples shaped it. Statistics over all rows
+        stay as well, and may contain values of the deleted ones: quantiles of each numeric column with its smallest
+        and largest value, words of texts, labels, and names of categories. A category that no other voter has loses
+        its name, if the model holds the records of all voters and has no shards. `exact` leaves nothing.
 
-        Prediction sets, intervals and typicality then promise what they promise for rows like those that are left. So
-        do not choose by outcome whom to forget: without its wrong or difficult rows, calibration promises too much.
-        To clean the votes, use `silence` or `relabel`.
+        Afterwards the guarantees of prediction sets, intervals and typicality hold for rows like the remaining ones. So
+        do not choose by outcome what to forget: without its wrong or difficult rows, calibration is too optimistic. To
+        clean the votes, use `silence` or `relabel`.
 
-        exact: train again the networks that saw these rows, of a model with `shards`, and those that saw rows forgotten
-        before without it: forget([], exact=True) makes up for them. The model is then, bit for bit, the one that `fit`
-        gives without the rows: on the same machine and device, with the same versions. `deletions_` gets a certificate.
-        If it is interrupted, the model stays as it was.
+        exact: for a model with `shards`, retrain the networks that saw these rows, or rows that were forgotten earlier
+        without `exact`: forget([], exact=True) retrains for those alone. The model is then, bit for bit, the one that
+        `fit` gives without the rows: on the same machine and device, with the same versions. `deletions_` gets a
+        certificate. If it is interrupted, the model stays as it was.
         """
         if exact:
             self.fitted_ = forget_exactly(self._fitted, ids, self.device, self.verbose)
@@ -328,12 +328,12 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return self
 
     def silence(self, ids: Iterable[Hashable]) -> Self:
-        """Let examples vote no more, however they were chosen, and keep what prediction sets promise.
+        """Stop examples from voting, however they were chosen, and keep the guarantee of prediction sets.
 
-        For cleaning: wrong labels, harmful examples. The rows of a cross-fitted model still calibrate, with the labels
-        that they came with and judged by the models that left them out; so new rows may be wrong as often as they are.
-        Their records are no longer shown. To undo it, give the rows to `add_references` with the same ids. To delete
-        somebody's data, use `forget`.
+        For cleaning: wrong labels, harmful examples. The rows of a cross-fitted model still calibrate, with their
+        original labels and judged by the models that left them out; so the guarantee allows for new rows with errors
+        as frequent as theirs. Their records are no longer shown. To undo it, give the rows to `add_references` with
+        the same ids. To delete a person's data, use `forget`.
         """
         self.fitted_ = editing.silence(self._fitted, ids)
         return self
@@ -341,16 +341,16 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def relabel(self, ids: Iterable[Hashable], y: Any) -> Self:
         """Let examples vote for other labels or numbers, one per id, without training.
 
-        The rows of a cross-fitted model calibrate with the labels that they came with, as new rows are labelled: so
-        prediction sets keep what they promise, whichever labels are corrected.
+        The rows of a cross-fitted model calibrate with their original labels, since new rows are labelled like them: so
+        prediction sets keep their guarantee, whichever labels are corrected.
         """
         self.fitted_ = editing.relabel(self._fitted, ids, y)
         return self
 
     def recalibrate(self, X: Any, y: Any, *, ids: Iterable[Hashable] | None = None) -> Self:
-        """Calibrate with these rows instead of those that `fit` set aside. They must not be training rows.
+        """Calibrate with these rows instead of those held out by `fit`. They must not be training rows.
 
-        Do not drop rows whose labels training did not have: they count as misses here, as they will among new rows.
+        Do not drop rows whose labels were not in training: they count as misses here, as they will among new rows.
 
         ids: as for `add_references`.
         """
@@ -361,7 +361,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def explore(self, X: Any = None, y: Any = None, **options: Any) -> Any:
         """Open a local page to see and question every prediction: `dwac.explore(self, X, y, …)`."""
-        from dwac import explore  # late: the explorer knows the classifier, not the other way round
+        from dwac import explore  # late: the explorer imports the classifier, not the other way round
 
         return explore(self, X, y, **options)
 
@@ -380,10 +380,10 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         (Where raw features vote, the embeddings of a table hold its numbers.) Typicality is then measured by embeddings
         alone, and may differ; nothing else does.
 
-        include_members: of a condensed model, save also those who are represented, so that each can still be forgotten.
+        include_members: for a condensed model, also save the represented examples, so that each can still be forgotten.
         By default the folder holds the representatives alone.
 
-        overwrite: replace the model that the folder holds; otherwise that is an error, also if it is this model's own.
+        overwrite: replace a model in the folder; otherwise that is an error, even if the folder is this model's own.
         """
         fitted = self._fitted
         config, tensors, examples = persistence.pack(
@@ -393,7 +393,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return storage.write_model(path, config, tensors, examples, rows, overwrite=overwrite)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        """The settings; of a condensed model also how many vote for how many, and how often as all would."""
+        """The settings; for a condensed model also how many vote for how many, and how often they agree with all."""
         settings: str = super().__repr__(N_CHAR_MAX)
         if not hasattr(self, "fitted_") or not self.references_.voters.weighted:
             return settings

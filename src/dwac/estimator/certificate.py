@@ -1,4 +1,4 @@
-"""What an exact deletion leaves behind for the file: which networks were trained again, from which rows, to which bits.
+"""The certificate of an exact deletion: which networks were retrained, from which rows, and the resulting hashes.
 
 certificate = clf.forget(["customer-7"], exact=True).deletions_[-1]
 certificate.save("customer-7.json")
@@ -32,7 +32,7 @@ _PACKAGES = ("dwac", "torch", "numpy", "pandas", "scikit-learn")
 
 @dataclass(frozen=True)
 class Retrained:
-    """A network that was trained again: its seed, its remaining rows, and the SHA-256 of its weights."""
+    """A retrained network: its seed, its remaining rows, and the SHA-256 of its weights."""
 
     shard: int
     seed: int
@@ -44,13 +44,13 @@ class Retrained:
 
 @dataclass(frozen=True)
 class Certificate:
-    """That rows were deleted exactly: the model is, bit for bit, the one that `fit` gives without them.
+    """Certifies that rows were deleted exactly: the model is, bit for bit, the one that `fit` gives without them.
 
-    Ids are not in it: `covers` says whether an id is among the deleted ones. (Whoever can guess an id can ask, too.)
+    It does not contain ids: `covers` says whether an id was deleted. (Anyone who can guess an id can check it, too.)
     The bits repeat on the same machine and device, with the same versions and number of threads.
 
     Attributes:
-        made: when, in UTC. ids: of each deleted row a salt, and the SHA-256 of its id with it.
+        made: when, in UTC. ids: for each deleted row a salt, and the SHA-256 of its id with the salt.
         shards: how many networks there are. retrained: those that saw the rows; every other one is as it was.
         before, after: SHA-256 of the model: all weights, the voters, and the calibration rows.
         rows: how many rows the model holds now. seconds: how long it took.
@@ -82,21 +82,21 @@ class Certificate:
         )
 
     def covers(self, name: Any) -> bool:
-        """Whether the row with this id is among those that were deleted."""
+        """Whether the row with this id was deleted."""
         return any(hashed(name, each.partition(":")[0]) == each for each in self.ids)
 
     def verify(self, clf: Any) -> bool:
-        """Whether a model has the bits of this certificate: this one after deletion, or one fitted without the rows."""
+        """Whether a model matches this certificate bit for bit: after the deletion, or fitted without the rows."""
         return fingerprint(clf.fitted_) == self.after
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The certificate as JSON values."""
         found = asdict(self)
         return found | {"ids": list(self.ids), "retrained": [asdict(each) for each in self.retrained]}
 
     @classmethod
     def from_dict(cls, found: Any) -> Self:
-        """From the values of `to_dict`."""
+        """The certificate from the values of `to_dict`."""
         try:
             known = {field.name: found[field.name] for field in fields(cls)}
             retrained = tuple(Retrained(**each) for each in found["retrained"])
@@ -119,7 +119,7 @@ class Certificate:
 
 
 def fingerprint(fitted: Any) -> str:
-    """SHA-256 of a fitted model: all weights, the voters, and the calibration rows as they are embedded."""
+    """SHA-256 of a fitted model: all weights, the voters, and the embedded calibration rows."""
     model, references, held = fitted.model, fitted.references, fitted.calibration
     chosen = [model.raw_feature_weight, references.voters.look_alikes, references.class_weights.tolist()]
     text = json.dumps([_encoded(references.ids), _encoded(held.ids), *chosen])
@@ -137,29 +137,29 @@ def weights_sha256(network: nn.Module) -> str:
 
 
 def sha256(text: str, tensors: Iterable[tuple[str, Tensor]]) -> str:
-    """Of a text and named tensors."""
+    """SHA-256 of a text and named tensors."""
     found = hashlib.sha256(text.encode())
     for name, tensor in tensors:
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        if tensor.numel():  # one without values has no bytes to view
+        if tensor.numel():  # an empty tensor has no bytes to view
             found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return found.hexdigest()
 
 
 def _encoded(ids: Any) -> list[Any]:
-    """Ids as JSON values; texts and numbers, which most are, need no encoding."""
+    """Ids as JSON values; strings and numbers, the usual ids, need no encoding."""
     names = ids.tolist()
     return names if {*map(type, names)} <= {int, str} else [encode_value(name) for name in names]
 
 
 def hashed(name: Any, salt: str | None = None) -> str:
-    """A salt, and the SHA-256 of an id with it; by default a new salt."""
+    """A salt, and the SHA-256 of an id with that salt; by default a new salt."""
     salt = secrets.token_hex(16) if salt is None else salt
     return f"{salt}:{hashlib.sha256(f'{salt} {id_text(name)}'.encode()).hexdigest()}"
 
 
 def id_text(name: Any) -> str:
-    """An id as JSON; NumPy's numbers as Python's, which they equal."""
+    """An id as JSON; NumPy numbers are written as the equal Python numbers."""
     plain = name.item() if isinstance(name, np.generic) else name
     return json.dumps(encode_value(plain), ensure_ascii=False, sort_keys=True)
 

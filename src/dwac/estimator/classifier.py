@@ -56,14 +56,14 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
     trains, votes and calibrates (see `cross_fit`). Settings left at None follow the encoder's recipe.
 
     Args:
-        encoder: "auto" looks at X: a DataFrame or 2-D array is a table, 3-D or 4-D arrays and image files are images,
+        encoder: "auto" infers it from X: a DataFrame or 2-D array is a table, 3-D or 4-D arrays and image files images,
             strings are texts. Or name it: "tabular", "image", "text"; with a network: "tabular:paper",
             "image:resnet18"; a pretrained one: "image:FOLDER", "huggingface:FOLDER". Or give an `Encoder` with its own
             settings, or any nn.Module.
         kernel: how votes fall with distance: "gaussian", "laplace" or "inverse_quadratic".
-        shards: train so many networks, each alone and on its own part of the rows; all rows vote. Then
-            `forget(ids, exact=True)` trains again just those that saw a row. What a row is for follows from its id:
-            give rows ids that last. `validation_size` and `calibration_size` are then shares, by default a tenth each.
+        shards: train this many networks, each alone and on its own part of the rows; all rows vote. Then
+            `forget(ids, exact=True)` retrains only those that saw a row. The role of a row follows from its id: give
+            rows permanent ids. `validation_size` and `calibration_size` are then shares, by default a tenth each.
         epochs: the maximum number of passes over the training rows.
         training: how to train in detail; see `dwac.Training`.
         validation_size: share or number of rows for early stopping; 0 for none. By default 10 % of the rows up to 1,000
@@ -72,24 +72,24 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
             at least 100 if that is at most 20 % of the rows. With 0 the validation rows serve for both, as in the
             paper; the guarantee of prediction sets is then slightly too optimistic.
         cross_fit: for tables of few rows. Ten small networks train together, each without one of five folds of the
-            rows; those that left a row out choose scales, calibrate and judge its label. Every row trains and votes.
-            Prediction sets are then measured to miss about a share ε; `expected_sets(epsilon).guarantee` is what the
-            theory of cross-conformal prediction gives, for models that know nothing of the rows that they left out.
+            rows; the networks that left a row out choose scales, calibrate and judge its label. Every row trains and
+            votes. In measurements, prediction sets then miss about a share ε; `expected_sets(epsilon).guarantee` is the
+            bound of cross-conformal theory, for models that know nothing of the rows that they left out.
             "auto": with fewer than 4,000 rows, unless a setting says how to train, such as `epochs`.
         nonconformity: what makes a label fit badly: a low "probability", which gives the smallest prediction sets, or
-            low "weights", as in the paper, where credibility also falls on rows unlike any other. "auto": probability.
-            `typicality` says how unlike, whatever the nonconformity.
-        ordered: whether the labels have an order: True for that in which they sort, "auto" for an ordered pandas
+            low "weights", as in the paper, where credibility is also low for unusual rows. "auto": probability.
+            `typicality` measures how unusual a row is, whatever the nonconformity.
+        ordered: whether the labels have an order: True for their sorted order, "auto" for that of an ordered pandas
             Categorical. Prediction sets are then intervals, and the loss counts how far off a prediction is (ranked
             probability score).
         class_conditional: calibrate each class separately, so that sets miss a share ε within each class.
         class_weight: a dict of weights by label, or "balanced". An example of a class with weight 2 counts twice, in
             the loss and in the vote.
-        unknown: how a category that training never had is read: "atypical": as missing, and the row is less typical;
+        unknown: how to read a category that was not in training: "atypical": as missing, and the row is less typical;
             "missing": as missing; "refuse": the row cannot be read. Answers name it in every case.
-        voters: who votes after training: "all" training examples, so many representatives, each with the votes of the
-            examples like it, or "auto": all up to 20,000, beyond that as few as validation rows allow. See `condense`.
-            By default all; of rows that are read in batches, "auto".
+        voters: the voters after training: "all" training examples; a number of representatives, each with the votes of
+            the examples similar to it; or "auto": all up to 20,000, beyond that as few as validation rows allow. See
+            `condense`. By default all; for rows that are read in batches, "auto".
         checkpoint: a file that training writes after every epoch, and from which an interrupted fit resumes.
         device: "auto" (a GPU if available), "cpu", "cuda", …
         random_state: an integer makes fits on a CPU repeat exactly, unless other threads use torch's generator.
@@ -172,8 +172,8 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
                 labels for each row. Not needed for a Dataset of (x, y) items, or batches of them.
             sample_weight: (n,) weights of the rows in the loss. Votes, validation and calibration ignore them.
             groups: (n,) hashable names of what rows belong to, such as a patient with several visits. Rows of a group
-                stay together in folds, validation and calibration, as in scikit-learn's GroupKFold, so that what is
-                measured and promised is for new groups. At least 5; not for rows that are read in batches.
+                stay together in folds, validation and calibration, as in scikit-learn's GroupKFold, so that
+                measurements and guarantees hold for new groups. At least 5; not for rows that are read in batches.
             ids: unique names of the rows; by default the index of a DataFrame or Series, else 0 … n-1.
         """
         return self._fit(X, y, sample_weight, ids, None, groups)
@@ -200,25 +200,25 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         return votes
 
     def predict_proba(self, X: Any) -> Floats:
-        """P(y=k given x), (n, K), in the order of `classes_`; of several labels, the probability of each, (n, L).
+        """P(y=k given x), (n, K), in the order of `classes_`; for several labels, the probability of each, (n, L).
 
         Rows that cannot be read have NaN, with a warning.
         """
         return self._probabilities(self.log_class_weights(X))
 
     def _probabilities(self, votes: Floats) -> Floats:
-        """(n, K) or (n, L), from votes; NaN where these are."""
+        """(n, K) or (n, L): probabilities from votes; NaN where the votes are NaN."""
         rows, votes = answered(votes), unmasked(votes)
         return masked(self.target_.probabilities(votes), rows)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The label with the most votes, (n,).
 
-        Of several labels all that have at least half of the votes: (n, L) of 0 and 1, in the order of `classes_`; or,
-        if `fit` was given lists of labels, an array of tuples.
+        For several labels, all labels with at least half of the votes: (n, L) of 0 and 1, in the order of `classes_`;
+        or, if `fit` was given lists of labels, an array of tuples.
 
-        A row that cannot be read has no label, and a warning says so: None in an array of objects, or a row of NaN in a
-        table of 0 and 1. The labels of the other rows are what they are without it.
+        A row that cannot be read has no label, with a warning: None in an array of objects, or a row of NaN in a table
+        of 0 and 1. It does not affect the labels of the other rows.
         """
         votes = self.log_class_weights(X)
         rows = answered(votes)
@@ -231,7 +231,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         return without(found, rows)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The accuracy. Labels that training did not have count as wrong; of several labels, all must be right.
+        """The accuracy. Labels that were not in training count as wrong; of several labels, all must be right.
 
         Rows that cannot be read are left out, with a warning.
         """
@@ -246,10 +246,10 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         return float(np.average(right[rows], weights=row_weights(sample_weight, len(right))[rows]))
 
     def decision_function(self, X: Any) -> Floats:
-        """How far the votes speak for a class: log-odds (n,) of the second of two classes, else log P (n, K).
+        """How strongly the votes support a class: log-odds (n,) of the second of two classes, else log P (n, K).
 
-        As scikit-learn has it: the largest is what `predict` gives; of two classes, above 0 is the second. Of several
-        labels the log-odds of each, (n, L). A class without votes gets the least number of float32.
+        As in scikit-learn: `predict` gives the class with the largest value or, of two classes, the second if the value
+        is above 0. For several labels, the log-odds of each, (n, L). A class without votes gets the least float32.
         """
         votes = self.log_class_weights(X)
         if self.target_.kind == LABELS:
@@ -263,8 +263,8 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
     def conformal(self, X: Any) -> Any:
         """p-values, prediction sets, confidence, credibility and typicality. Rows that cannot be read are flagged.
 
-        A `dwac.conformal.ConformalPrediction`. Of several labels a `LabelPrediction`: a decision on each, with a
-        guarantee of its own: `.decisions(epsilon)`.
+        A `dwac.conformal.ConformalPrediction`. For several labels a `LabelPrediction`: a decision on each label, with
+        its own guarantee: `.decisions(epsilon)`.
         """
         found = self.evidence(X)
         return self.labels_of(*found) if self.target_.kind == LABELS else self.conformal_of(*found)
@@ -337,14 +337,14 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         """(n, K): prediction sets, which miss the true label with probability at most `epsilon`.
 
         This holds on average over draws of the data, for new rows like those of fit, if calibration has its own rows.
-        (Of a cross-fitted model it is measured, not proved; theory has `expected_sets(epsilon).guarantee`.) A row
-        whose label `fit` never saw is a miss; if such rows are more frequent than ε, no sets can do better.
+        (For a cross-fitted model it is measured, not proved; the proved bound is `expected_sets(epsilon).guarantee`.) A
+        row whose label `fit` never saw is a miss; if these rows are more frequent than ε, no sets can do better.
         `expected_sets` says what to expect.
 
-        Of several labels, (n, L): sets that miss at most a share `epsilon` of a row's labels, on average. (Those of a
-        cross-fitted model did so on its own rows, each judged by networks that left it out; nothing is proved there.)
+        For several labels, (n, L): sets that miss at most a share `epsilon` of a row's labels, on average. (Those of a
+        cross-fitted model did so on its own rows, each judged by networks that left it out; that is no proof.)
 
-        as_labels: a list of the labels in each row's set instead, most often just one. as_frame: a DataFrame with a
+        as_labels: return a list of the labels in each row's set, most often just one. as_frame: a DataFrame with a
         column for each class and the index of X; with as_labels, a Series of lists.
         """
         sets = self._sets(X, checks.epsilon(epsilon))
@@ -366,13 +366,13 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         return self.conformal_of(observed.votes, observed.reasons, None, observed.fold_votes).label_sets(epsilon)
 
     def _label_sets(self, probabilities: Floats, epsilon: float, *, private: bool) -> NDArray[np.bool_]:
-        """(n, L): sets of several labels; private: from rounded probabilities, whose rounding adds labels only."""
+        """(n, L): sets of several labels; private: from probabilities rounded so that this only adds labels."""
         if private:
             probabilities = np.minimum((np.round(probabilities * privacy.STEPS) + 0.5) / privacy.STEPS, 1)
         return np.asarray(probabilities >= self._label_calibration().misses.expected(epsilon).threshold)
 
     def expected_sets(self, epsilon: float = EPSILON) -> Any:
-        """What prediction sets at `epsilon` will be like: their size, and how far coverage may be from 1 - ε by chance.
+        """What to expect of prediction sets at `epsilon`: their size, and how far coverage may be from 1 - ε by chance.
 
         With few calibration rows, sets are large and coverage is uncertain.
         """
@@ -399,8 +399,8 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
 
     @property
     def _score(self) -> str:
-        # Differs from the paper, whose sets are by weights: which labels fit is one question, whether anything like the
-        # row is known is another (typicality).
+        # Differs from the paper, whose sets use weights: which labels fit is one question, whether anything similar to
+        # the row is known is another (typicality).
         usual = self.target_.nonconformity
         return usual if self.nonconformity == "auto" else self.nonconformity
 
@@ -418,36 +418,35 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         groups: Any = None,
         ids: Iterable[Hashable] | None = None,
     ) -> pd.DataFrame:
-        """What every voter is worth for the labels y of rows X: who helps, who harms, and how much.
+        """The worth of each voter for the labels y of rows X: which voters help or harm, and how much.
 
-        The Shapley values of the vote itself, exactly: by how much a voter raises the probability of the true label,
+        These are exact Shapley values of the vote itself: how much a voter raises the probability of the true label,
         averaged over all orders in which voters may come, and over the rows. They sum to what all voters together add
-        to the prior, the shares that classes have if all voters are equally near. Voters who are alike share their
-        worth: each of many duplicates is worth little, and so is each of very many voters.
+        to the prior, the shares of the classes if all voters are equally near. Similar voters share their worth: each
+        of many duplicates is worth little, and so is each of very many voters.
 
-        This is the worth of a vote given the embeddings. The network was trained on these examples, too, and what it
-        learned from one of them is not in its worth: retraining without it may change more, or less.
+        This is the worth of a vote given the embeddings. The network was trained on these examples, too, and the worth
+        leaves out what it learned from them: retraining without an example may change more, or less.
 
         Args:
-            X, y: rows that do not vote, such as held-out ones; a row that cannot be read judges nobody.
+            X, y: rows that do not vote, such as held-out ones; rows that cannot be read are left out.
             method: "shapley"; "banzhaf": the average over all sets of others, which does not sum to anything;
                 "leave_one_out": what removing this one voter would change.
             utility: "probability" of the true label, "log_probability", or "accuracy", whose worth follows a rule and
-                is no Shapley value, except by leave-one-out; see `dwac.worth.of_labels`. Of several labels the
-                probability that a label is as it is, averaged over labels.
-            tolerance: what the absolute errors of all voters may sum to for one row.
-            label: of several labels, this one alone.
-            groups: what groups of voters are worth, each coming and going as one: the name of a column of the training
+                is not a Shapley value, except by leave-one-out; see `dwac.worth.of_labels`. For several labels, the
+                probability of being right, averaged over labels.
+            tolerance: the largest sum of the absolute errors of all voters for one row.
+            label: with several labels, the one to value.
+            groups: value groups of voters, each added or removed as a whole: the name of a column of the training
                 data, such as `groups="clinic"`; a Series or dict by id; or the group of each voter, in their order.
-            ids: the names of the rows of X. Those who vote take no part in the vote on themselves.
+            ids: the names of the rows of X. Rows that vote do not vote on themselves.
 
         Returns:
             One row per voter by id, or per group: worth, the average over the rows of X; its standard deviation over
-            these rows; the standard error of the average; the relative worth, by which voters are best compared: by
-            how many standard deviations it is above the mean of all voters of the class, since a whole class may be
-            worth less than 0 where it is rare (of several labels: of voters with the same ones; of numbers: of the
-            fifth of the voters that the number is in); the label. `attrs["error"]` is the largest sum of errors that is
-            estimated for a row.
+            these rows; the standard error of the average; the relative worth, best for comparing voters: how
+            many standard deviations it is above the mean of all voters of the class, since a whole class may be worth
+            less than 0 where it is rare (for several labels: of voters with the same labels; for numbers: of voters in
+            the same fifth); the label. `attrs["error"]` is the largest estimated sum of errors for a row.
         """
         options = Options(method, utility, tolerance, label)
         return worth_of(self, X, y, options, groups=groups, ids=ids, show=self.verbose)
@@ -455,22 +454,22 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
     def label_next(
         self, pool: Any, n: int = 10, *, X: Any = None, ids: Iterable[Hashable] | None = None
     ) -> pd.DataFrame:
-        """Which rows of a pool without labels to label next: n of them, the first one first.
+        """Choose n rows of an unlabelled pool to label next, the most useful first.
 
-        Of the 5 n rows with the smallest margins, those whose labels are expected to be worth most: by how much their
-        votes would raise the log-probability of other rows' labels, averaged over the labels that they may turn out to
-        have. Each is chosen as if those before it voted already, so that a batch holds no duplicates. The network stays
-        as it is: fit again with the new labels, or let them vote with `add_references`. As measured, ahead of small
-        margins and of random choice where classes are many; with two classes no difference was found.
+        From the 5 n rows with the smallest margins, takes those with the largest expected worth: how much their votes
+        would raise the log-probability of other rows' labels, averaged over the labels that they may have. Each is
+        chosen as if those before it voted already, so that a batch holds no duplicates. The network does not change:
+        fit again with the new labels, or let them vote with `add_references`. In measurements it beat small margins
+        and random choice with many classes; with two classes no difference was found.
 
         Args:
             pool: rows without labels.
-            X: the rows that should profit; by default the pool itself, or 1,000 of its rows.
+            X: the rows whose predictions should improve; by default the pool itself, or 1,000 of its rows.
             ids: names of the rows of the pool; by default the index of a DataFrame or Series, else 0 … n-1.
 
         Returns:
             One row per row to label, by id: expected_worth, given those before it; the prediction, its probability, and
-            its margin, how far it is ahead of the second label.
+            its margin over the second label.
         """
         return next_labels(self, pool, n, X, ids)
 
@@ -481,11 +480,11 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
     ) -> Explanations[Any]:
         """Why each example gets its label: the k nearest training examples, their votes, and how few decide it.
 
-        A list with one `dwac.Explanation` per row, which prints as a table (`dwac.explain.Explanations`). Of several
+        A list with one `dwac.Explanation` per row, which prints as a table (`dwac.explain.Explanations`). For several
         labels, one `dwac.explain.LabelExplanations` per row, which has an `Explanation` for each label; label: explain
         this one alone.
 
-        epsilon: of the prediction set, as in `predict_set`.
+        epsilon: for the prediction set, as in `predict_set`.
         private: give labels and rounded shares only; no training id, record, distance or weight. By default for a model
         that was saved without its training examples. See `dwac.explain.privacy`.
         """
@@ -519,7 +518,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         return unreadable(why, self.references_, private=private)
 
     def _describe_label(self, label: int, references: ReferenceSet) -> list[str | None] | None:
-        """What sets the groups of one label's vote apart: found once, until there are other groups."""
+        """What sets the groups of one label's vote apart; computed once per set of groups."""
         fitted = self._fitted
         return fitted.derive(("descriptions", label), lambda: fitted.describe(references))
 
@@ -545,9 +544,9 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
     ) -> list[Any]:
         """The same from embeddings (n, d) that are already computed.
 
-        shown: each example as a person would see it, as for `dwac.explain.explain`. references: who votes, and
-        descriptions of their groups; by default all. X: the rows, to which those members of a group that look like them
-        are shown. novelty: as in `evidence`, for their typicality. fold_votes: by default computed from h.
+        shown: each example as a person would see it, as for `dwac.explain.explain`. references: the voters, and
+        descriptions of their groups; by default all. X: the rows, to show the members of a group that look like them.
+        novelty: as in `evidence`, for their typicality. fold_votes: by default computed from h.
         """
         fitted = self._fitted
         private = fitted.private if private is None else private

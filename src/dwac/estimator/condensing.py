@@ -1,8 +1,8 @@
-"""Condensing: a few real examples vote for all, chosen so that held-out rows hardly notice.
+"""Condensing: a few real examples vote for all, chosen so that predictions on held-out rows hardly change.
 
-The references of each class are divided by k-means; the most central member of each leaf votes for it. Its weight is
-the number of members times a factor, fitted without labels: on training rows, the few shall give the probabilities of
-all. How many are needed is decided on other rows. What was tried: docs/notes/few-voters.md.
+K-means divides the references of each class into leaves; the most central member of each leaf votes for it. Its weight
+is the number of members times a factor, fitted without labels so that, on training rows, the few give the
+probabilities of all. Other rows decide how many are needed. What was tried: docs/notes/few-voters.md.
 """
 
 from __future__ import annotations
@@ -26,53 +26,53 @@ from dwac.training.optimizer import AdamW
 
 Floats = NDArray[np.float64]
 
-# The least share s of rows that must keep their label, with a confidence of 90 %. 1 - s is the most by which log-loss
-# may grow, and the most divergence from all voters, as shares of log-loss.
+# The least share s of rows that must keep their label, with 90 % confidence. 1 - s limits the growth of the log-loss
+# and the divergence from all voters, both as shares of the log-loss.
 SAME_LABEL = 0.995
-LESS = (0.99, 0.98, 0.95, 0.9)  # tried in turn where no small number keeps that many
-_NOTHING = 1e-4  # nats: where all is predicted with certainty, a share of log-loss is less than rounding
+LESS = (0.99, 0.98, 0.95, 0.9)  # tried in turn if no small number of voters keeps that many
+_NOTHING = 1e-4  # nats: if all predictions are certain, a share of the log-loss is below rounding
 _FEWEST, _MOST = 10, 2560
-AUTOMATIC = 20_000  # voters from which voters="auto" condenses
-ROWS = 2_000  # on which the number is decided, at least, and at most if there are many voters
-PAIRS = 10**9  # of a row and a voter
-_CELLS = 2**22  # of a row and a representative, while their weights are fitted
+AUTOMATIC = 20_000  # the number of voters from which voters="auto" condenses
+ROWS = 2_000  # that decide the number of voters: the least, and the most if there are many voters
+PAIRS = 10**9  # of rows and voters
+_CELLS = 2**22  # pairs of rows and representatives, while weights are fitted
 STEPS, _RATE, _RIDGE = 150, 0.02, 1e-4
 
 
 class Condenser:
-    """Represents references by few of them. h, y: (n, d) and (n,) held-out rows by which their number is chosen.
+    """Represents references by a few of them. h, y: (n, d) and (n,) held-out rows that decide how many.
 
-    target: what is predicted, by default classes. Labels must stay the same; numbers may move by a tenth of the spread
-    of their votes.
+    target: the kind of target, by default classes. Labels must stay the same; numbers may move by a tenth of the
+    spread of their votes.
     """
 
     def __init__(self, references: ReferenceSet, h: Tensor, y: NDArray[np.int64], target: Target | None = None) -> None:
         self.of = classes(np.arange(references.n_classes)) if target is None else target
         counts = references.labels.cpu().numpy()
-        known = np.isin(y, counts)  # of a label that nobody votes for, the log-loss is infinite
+        known = np.isin(y, counts)  # without a voter for its label, a row has infinite log-loss
         h, y = h[torch.as_tensor(known, device=h.device)], y[known]
         averaged = self.of.loss(counts).averaged
         self.averaged = None if averaged is None else averaged.double().numpy()
         self.everybody = references if references.members is None else references.members
-        self.whole = without_look_alikes(self.everybody)  # few are near enough to a query to be look-alikes
+        self.whole = without_look_alikes(self.everybody)  # representatives are rarely near enough to a query
         most = int(np.clip(PAIRS // len(self.whole), ROWS // 2, 2 * ROWS))
-        some = _spread(len(y), most)  # not the first ones: rows may come sorted by label
+        some = _spread(len(y), most)  # not the first rows, which may be sorted by label
         self.h, self.y = (h[some.to(h.device)] if len(y) else self.whole.embeddings[:0]), y[some.numpy()]
         training = self.whole.embeddings[_spread(len(self.whole), 2 * most).to(h.device)]
-        # Every second row decides, the others fit; rows that vote may decide too, where held-out ones are few.
+        # Every second row decides, the others fit. If held-out rows are few, voters may decide too.
         self.fitting = training[::2]
         self.judging = torch.cat([self.h, training[1::2][: max(0, ROWS - len(self.h))]])
         self.target = over_ranks(self.whole.log_probabilities, self.fitting)
         self.full = over_ranks(self.whole.log_probabilities, self.judging).cpu().numpy()
 
     def represented(self, size: int) -> ReferenceSet:
-        """By `size` representatives."""
+        """The references, represented by `size` of them."""
         return self.everybody.condensed(*_leaves(self.whole, size, self.fitting, self.target))
 
     def fewest(self) -> ReferenceSet | None:
-        """By as few as keep labels and probabilities; None if no number up to a quarter of all does.
+        """The fewest representatives that keep labels and probabilities; None if no number up to a quarter of all does.
 
-        Numbers are doubled until one will do; then the one between it and the last is tried.
+        The number is doubled until one suffices; then the size between it and the one before is tried.
         """
         self.tried = []
         for place, size in enumerate(self.sizes()):
@@ -102,17 +102,17 @@ class Condenser:
         return bool(_agreed(np.array([float(self.keeps(few, share))]))[0])
 
     def keeps(self, few: ReferenceSet, share: float = SAME_LABEL) -> bool:
-        """Whether this share of rows keep their label, and their probabilities are near enough to those of all."""
+        """Whether this share of rows keep their label, and the probabilities are near enough to those of all voters."""
         log_p, full = few.log_probabilities(self.judging).cpu().numpy(), self.full
         same = int(self.of.same(log_p, full).sum())
         certain = binomtest(same, len(full)).proportion_ci(0.8).low >= share  # one-sided: 90 %
-        certain = certain or same == len(full)  # fewer than 460 rows cannot say more
+        certain = certain or same == len(full)  # fewer than 460 rows cannot show more
         if self.averaged is not None:
             return bool(certain and self._keeps_averages(log_p, 1 - share))
         with np.errstate(invalid="ignore"):
             divergence = np.nansum(np.exp(full) * (full - log_p), axis=1).mean()
         n = len(self.y)
-        if n == 0:  # a cross-fitted model: the entropy of all voters' probabilities stands for their log-loss
+        if n == 0:  # a cross-fitted model: the entropy of all voters' probabilities replaces their log-loss
             entropy = -np.nansum(np.exp(full) * full, axis=1).mean()
             return bool(certain and divergence <= max((1 - share) * entropy, _NOTHING))
         before, after = log_loss(self.y, full[:n]), log_loss(self.y, log_p[:n])
@@ -120,12 +120,12 @@ class Condenser:
         return bool(certain and after <= before + change and divergence <= change)
 
     def _keeps_averages(self, log_p: Floats, change: float) -> bool:
-        """The same where values are averaged: by the distances of the averages from one another and from the truth."""
+        """The same for averaged values: compares the averages with one another and with the truth."""
         assert self.averaged is not None
         few, full = (np.exp(part) @ self.averaged for part in (log_p, self.full))
         n = len(self.y)
         apart = np.square(few - full).sum(axis=1).mean()
-        if n == 0:  # a cross-fitted model: the variance of the votes stands for their loss
+        if n == 0:  # a cross-fitted model: the variance of the votes replaces their loss
             spread = (np.exp(self.full) @ np.square(self.averaged) - np.square(full)).sum(axis=1).mean()
             return bool(apart <= max(change * spread, _NOTHING))
         before, after = (np.square(part[:n] - self.averaged[self.y]).sum(axis=1).mean() for part in (full, few))
@@ -134,7 +134,7 @@ class Condenser:
 
 
 def represented(whole: ReferenceSet, size: int) -> ReferenceSet:
-    """References by `size` of them, who are chosen and weighted by these references alone."""
+    """Represent references by `size` of them, chosen and weighted from these references alone."""
     whole = without_look_alikes(whole)
     fitting = whole.embeddings[_spread(len(whole), ROWS).to(whole.embeddings.device)][::2]
     return whole.condensed(*_leaves(whole, size, fitting, over_ranks(whole.log_probabilities, fitting)))
@@ -147,11 +147,11 @@ def _leaves(whole: ReferenceSet, size: int, fitting: Tensor, target: Tensor) -> 
 
 
 def _factors(few: ReferenceSet, fitting: Tensor, target: Tensor) -> NDArray[np.float64]:
-    """(R,): by which each weight is multiplied so that the few give the probabilities of all, as far as they can.
+    """(R,): the factors of the weights with which the few best match the probabilities of all.
 
     Minimises the mean Kullback-Leibler divergence from the log probabilities of all, target (n, K), on training rows
-    `fitting` (n, d); no label is looked at. A small penalty keeps the factors of representatives that hardly matter at
-    1.
+    `fitting` (n, d), without using labels. A small penalty keeps the factors of representatives that hardly matter
+    at 1.
     """
     rows = slice(None, max(256, _CELLS // len(few)))
     labels, by_class = few.labels, torch.as_tensor(few.class_weights, device=few.labels.device)
@@ -173,7 +173,7 @@ def _factors(few: ReferenceSet, fitting: Tensor, target: Tensor) -> NDArray[np.f
 
 
 def _agreed(values: NDArray[Any]) -> NDArray[Any]:
-    """Those of rank 0, where ranks share the work: rounding must not let their groups differ."""
+    """The values of rank 0, where ranks share the work: rounding must not make their groups differ."""
     ranks = shared()
     return values if ranks is None else np.asarray(ranks.first_says(torch.tensor(values)).numpy())
 
@@ -191,7 +191,7 @@ def wanted(voters: Any, m: int, n_validation: int) -> bool:
 def agreement_on(
     references: ReferenceSet, h: Tensor, target: Target, judge: Callable[[ReferenceSet, Tensor], Floats]
 ) -> Agreement | None:
-    """How often those who vote predict what all their members would, on rows h (n, d); None without rows.
+    """How often representatives predict what all their members would, on rows h (n, d); None without rows.
 
     judge: the log votes (n, K) that references give to the rows.
     """
@@ -208,7 +208,7 @@ def agreement_of(
     target: Target,
     judge: Callable[[ReferenceSet, Tensor], Floats] | None = None,
 ) -> Agreement:
-    """The same of any two sets of voters; by default they judge the rows as they are."""
+    """The same for any two sets of voters; by default they vote on the rows directly."""
     votes = [
         np.asarray(some.log_class_weights(h).cpu().numpy()) if judge is None else judge(some, h)
         for some in (few, everybody)
@@ -218,15 +218,15 @@ def agreement_of(
     return agreement(same, np.ones_like(same))
 
 
-# Where those who are represented are too many to be kept
+# When there are too many represented rows to keep
 
 
 @torch.no_grad()
 def counted(few: ReferenceSet, blocks: Iterable[tuple[Tensor, Tensor]]) -> ReferenceSet:
-    """Representatives of a sample, with the votes of all rows, who come as blocks of h (n, d) and labels (n,).
+    """Representatives of a sample, with the votes of all rows, given in blocks of h (n, d) and labels (n,).
 
-    Each row counts for the leaf of its label whose mean, over its members in the sample, is nearest; so the numbers are
-    exact. The result has no members. Where ranks share the work, each gives other blocks.
+    Each row counts for the leaf of its label whose mean, over its members in the sample, is nearest; so the counts are
+    exact. The result has no members. Where ranks share the work, each rank gives different blocks.
     """
     members, n_leaves = few.members, len(few)
     assert members is not None
@@ -239,7 +239,7 @@ def counted(few: ReferenceSet, blocks: Iterable[tuple[Tensor, Tensor]]) -> Refer
         points = (h.double() - centre).float()
         for label in labels.unique():
             own = (few.labels == label).nonzero()[:, 0]
-            own = own if len(own) else torch.arange(n_leaves, device=own.device)  # nobody has that label: any leaf
+            own = own if len(own) else torch.arange(n_leaves, device=own.device)  # no leaf has that label: use any
             nearest = nearest_centres(points[labels == label], means[own])
             sizes += torch.bincount(own[nearest], minlength=n_leaves)
     if (ranks := shared()) is not None:
@@ -251,14 +251,14 @@ def counted(few: ReferenceSet, blocks: Iterable[tuple[Tensor, Tensor]]) -> Refer
 
 
 def shared_votes(sample: ReferenceSet, counts: NDArray[np.int64]) -> ReferenceSet:
-    """A sample of the rows, with the votes of all: those of one label (K,) are shared equally by those who have it."""
+    """A sample of the rows, with the votes of all: voters of a label share its count (K,) equally."""
     labels = sample.labels.cpu().numpy()
     votes = (counts / np.maximum(np.bincount(labels, minlength=len(counts)), 1))[labels]
     return _weighted(sample, np.arange(len(labels)), votes, votes)
 
 
 def _weighted(references: ReferenceSet, rows: NDArray[np.int64], weights: Floats, sizes: Floats) -> ReferenceSet:
-    """Some of the references, with other votes, and without look-alikes."""
+    """Some of the references, with new weights and without look-alikes."""
     places = torch.as_tensor(rows, device=references.labels.device)
     return ReferenceSet(
         references.embeddings[places],

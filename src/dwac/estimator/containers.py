@@ -1,6 +1,6 @@
-"""X and y as other libraries hold them: polars, Arrow, sparse matrices, a DataLoader; as the estimators take them.
+"""Converts X and y from other libraries for the estimators: polars, Arrow, sparse matrices, a DataLoader.
 
-pandas, NumPy, tensors, lists and streams pass as they are. Answers stay NumPy arrays; `transform` follows `set_output`.
+pandas, NumPy, tensors, lists and streams stay as they are. Answers are NumPy arrays; `transform` follows `set_output`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 from dwac._machine import memory
 from dwac.errors import InputError, ShapeError
 
-_ROOM = 0.25  # of the memory that a sparse table may take once it is dense: encoding it takes as much again
-_ROWS = 1_000  # to which small batches of a table are joined
+_ROOM = 0.25  # the share of memory that a sparse table may take once it is dense: encoding it takes as much again
+_ROWS = 1_000  # the size to which small batches of a table are joined
 _AS_THEY_ARE = (pd.DataFrame, pd.Series, np.ndarray, Tensor, list, tuple, str, pads.Dataset, pa.RecordBatchReader)
 
 
 def native(X: Any, name: str = "X") -> Any:
-    """Rows of another library as pandas or NumPy has them; everything else as it is.
+    """Rows of another library as pandas or NumPy; everything else unchanged.
 
-    polars frames, lazy ones too, and Series; Arrow tables; whatever offers an Arrow stream; sparse matrices and arrays,
-    and the sparse columns of a frame.
+    Converts polars frames (also lazy ones) and Series, Arrow tables, objects with an Arrow stream, sparse matrices and
+    arrays, and the sparse columns of a frame.
     """
     if isinstance(X, pd.DataFrame) and any(isinstance(dtype, pd.SparseDtype) for dtype in X.dtypes):
         return _dense_frame(X, name)
@@ -48,7 +48,7 @@ def native(X: Any, name: str = "X") -> Any:
 
 
 def _dense(X: Any, name: str) -> np.ndarray[Any, Any]:
-    """A sparse table of numbers as an array, if memory has room for it: networks read every number of a row."""
+    """A sparse table of numbers as an array, if it fits into memory: networks read every number of a row."""
     if X.ndim != 2:
         raise ShapeError(f"{name} must be a table; got sparse data of shape {X.shape}")
     _require_room(X.shape, X.dtype.itemsize, name)
@@ -89,7 +89,7 @@ def batches_of(loader: DataLoader[Any]) -> tuple[Iterator[Any], bool]:
 
 
 def _larger(batches: Iterable[Any]) -> Iterator[Any]:
-    """Small batches joined: to read one takes about as long as to read a large one, and a DataLoader's default is 1."""
+    """Join small batches: reading one takes about as long as reading a large one, and a DataLoader's default is 1."""
     held: list[Any] = []
     rows = 0
     for batch in batches:
@@ -130,7 +130,7 @@ def _pair(batch: Any) -> tuple[Any, Any]:
 
 
 def _joined(parts: list[Any]) -> Any:
-    """The same part of all batches as one."""
+    """Join the same part of all batches."""
     first = parts[0]
     if isinstance(first, Tensor):
         try:

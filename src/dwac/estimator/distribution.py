@@ -1,4 +1,4 @@
-"""The distribution that `DWACRegressor` predicts: the votes, with their numbers; computed when asked for."""
+"""The distribution that `DWACRegressor` predicts: the voters' weighted numbers, computed on request."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Floats = NDArray[np.float64]
 
 
 class PredictedDistribution:
-    """The weighted distribution of the voters' numbers, for each of n rows; exact, and computed when asked for.
+    """The weighted distribution of the voters' numbers, for each of n rows; exact, and computed on request.
 
     Everything is (n,), or (n, T) where several numbers are predicted. No matrix of rows and voters is kept. A row that
     could not be read has NaN.
 
-    references: who votes. h: (r, d) embeddings of the rows that can be read, `readable` (n,) says which.
-    single: whether a single number is predicted, which has no axis of its own.
+    references: the voters. h: (r, d) embeddings of the readable rows; `readable` (n,) says which these are.
+    single: whether a single number is predicted, without an axis T.
     """
 
     def __init__(self, references: ReferenceSet, h: Tensor, readable: NDArray[np.bool_], *, single: bool) -> None:
@@ -35,11 +35,11 @@ class PredictedDistribution:
         return len(self._readable)
 
     def __repr__(self) -> str:
-        """What can be asked, in a line."""
+        """The available methods, in one line."""
         return f"<PredictedDistribution of {len(self):,} rows: mean, median, std, quantiles, cdf, crps, histogram>"
 
     def _asked(self, ask: Callable[[VoteDistribution, Any], Any], rows: Floats | None = None) -> Any:
-        """What the votes answer, NaN for rows that could not be read. rows: (n, T) per row."""
+        """The result of `ask` on the votes, NaN for rows that could not be read. rows: (n, T) values per row."""
         found = as_numpy(ask(self._votes, None if rows is None else rows[self._readable]))
         if not self._readable.all():
             full = np.full((len(self), *found.shape[1:]), np.nan)
@@ -63,7 +63,7 @@ class PredictedDistribution:
         return np.asarray(np.sqrt(self._asked(lambda votes, _: votes.variance)))
 
     def quantiles(self, levels: ArrayLike) -> Floats:
-        """(n, Q), or (n, T, Q): the smallest numbers with at least such shares of the votes at or below them."""
+        """(n, Q), or (n, T, Q): the smallest numbers with at least these shares of the votes at or below them."""
         return np.asarray(self._asked(lambda votes, _: votes.quantiles(levels)))
 
     def cdf(self, y: ArrayLike) -> Floats:
@@ -79,7 +79,7 @@ class PredictedDistribution:
         return np.asarray(self._asked(lambda votes, _: votes.histogram(edges)))
 
     def _per_row(self, y: ArrayLike, name: str) -> Floats:
-        """(n, T)."""
+        """(n, T): y, one number per row."""
         given = checks.scores(y, name)
         width = self._votes.n_targets
         if given.ndim == 0:

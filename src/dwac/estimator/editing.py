@@ -1,4 +1,4 @@
-"""Edits of a fitted model, without training: few voters for all, more voters, forgotten ones, other calibration rows.
+"""Edits of a fitted model, without training: condense, add, relabel, forget or silence voters, and recalibrate.
 
 Each takes a `Fitted` and returns a changed one; the old one stays as it was.
 """
@@ -31,7 +31,7 @@ from dwac.tasks import Labels, Target
 
 
 def condense(fitted: Fitted, size: int | None, *, strict: bool = True) -> Fitted:
-    """Let few vote for all. Novelty is then the distance to the few.
+    """Let few examples vote for all. Novelty is then the distance to the few.
 
     size: how many; by default as few as validation rows allow. strict: if no number keeps 99.5 % of labels, take one
     that keeps less and warn, or raise an error; otherwise all vote.
@@ -50,13 +50,13 @@ def condense(fitted: Fitted, size: int | None, *, strict: bool = True) -> Fitted
     if few is None and not strict:
         return fitted
     few = _nearly(condenser) if few is None else few
-    folds = None if fitted.folds is None else fitted.folds.without(pd.Index([]))  # who represents whom is found anew
+    folds = None if fitted.folds is None else fitted.folds.without(pd.Index([]))  # representatives are chosen again
     novelty = fitted.novelty.learn(few, rows, fitted.calibration, folds)
     return fitted.edited(few, folds=folds, novelty=novelty, stored_descriptions=None)
 
 
 def _nearly(condenser: Condenser) -> ReferenceSet:
-    """The fewest that keep most labels, with a warning."""
+    """The fewest voters that keep most labels, with a warning."""
     few, kept = condenser.nearly()
     advice = "for a number of your choice: size=… (--size)"
     none = f"no number of voters up to {max([0, *condenser.sizes()]):,} keeps"
@@ -73,12 +73,12 @@ def _nearly(condenser: Condenser) -> ReferenceSet:
 
 
 def add(fitted: Fitted, X: Any, inputs: Inputs, y: Any, ids: Iterable[Hashable] | None) -> Fitted:
-    """Let more examples vote: the rows of X, whose inputs of the network these are."""
+    """Let more examples vote: the rows of X, also given as inputs of the network."""
     n = count(X)
     target, codes, exact, references = _adopt(fitted, *read_known(fitted.target, y, n, strict=True))
     names = new_ids(fitted, X, ids, n)
     shared = names[names.isin(fitted.calibration.ids)]
-    if len(shared) and fitted.folds is None:  # cross-fitted rows do both, and ids that vote are refused below
+    if len(shared) and fitted.folds is None:  # cross-fitted rows vote and calibrate; ids that vote are refused below
         raise IdError(
             f"{shared.tolist()[0]!r} is a calibration row; if it voted too, prediction sets would lose their "
             "guarantee; forget it first, or give the rows other ids"
@@ -104,18 +104,18 @@ def relabel(fitted: Fitted, ids: Iterable[Hashable], y: Any) -> Fitted:
 def _adopt(
     fitted: Fitted, codes: NDArray[np.int64], exact: NDArray[np.float64]
 ) -> tuple[Target, NDArray[np.int64], NDArray[np.float64], ReferenceSet]:
-    """Target, codes (n,), exact values, and a copy of the references, with label sets that nobody had before."""
+    """Target, codes (n,), exact values, and a copy of the references, extended by new label sets."""
     target = fitted.target
     if not (codes < 0).any():
         return target, codes, exact, copy(fitted.references)
-    assert isinstance(target, Labels)  # the codes of all others are known
+    assert isinstance(target, Labels)  # all other targets know their codes
     target = target.with_sets(exact[codes < 0])
     references = with_classes(fitted.references, np.arange(fitted.target.n_codes), target.n_codes)
     return target, target.codes(exact), exact, references
 
 
 def keep(examples: Examples, encoder: Encoder, ids: pd.Index[Any], X: Any) -> Examples:
-    """Examples with these besides, for explanations: as given, except that files and pictures are kept as pixels."""
+    """The examples and these rows, for explanations: as given, except that files and pictures are kept as pixels."""
     examples = copy(examples)
     if encoder.kind == "image" and isinstance(X, list | pd.Series):
         examples.add(ids, encoder.records(X))
@@ -155,7 +155,7 @@ def forget(fitted: Fitted, ids: Iterable[Hashable]) -> Fitted:
 
 
 def silence(fitted: Fitted, ids: Iterable[Hashable]) -> Fitted:
-    """Let examples vote no more, and keep what prediction sets promise."""
+    """Stop examples from voting, and keep the guarantee of prediction sets."""
     return _stop_votes(fitted, _voting_ids(fitted, ids, "silenced"))
 
 
@@ -174,7 +174,7 @@ def _stop_votes(fitted: Fitted, names: pd.Index[Any]) -> Fitted:
 
 
 def _without_names(fitted: Fitted, gone: Any) -> Encoder:
-    """The encoder without names of categories that only these rows had, if records of all other voters can tell."""
+    """The encoder without names of categories that only these rows had, if the model has the records of all voters."""
     encoder, examples = fitted.encoder, fitted.examples
     known = not fitted.alone and len(examples) == len(fitted.voter_ids)
     if known and isinstance(encoder, TabularEncoder) and not isinstance(encoder, Sharded):
@@ -183,7 +183,7 @@ def _without_names(fitted: Fitted, gone: Any) -> Encoder:
 
 
 def _warn_of_votes(references: ReferenceSet, ids: list[Any]) -> None:
-    """Say that representatives go with the votes of others, who are not there to take their place."""
+    """Warn that removing representatives also removes the votes of examples that are not stored to replace them."""
     votes = round(float(references.sizes[references.voters.positions(ids)].sum()))
     if votes > len(ids):
         checks.warn(
@@ -197,7 +197,7 @@ def _warn_of_votes(references: ReferenceSet, ids: list[Any]) -> None:
 
 
 def recalibrate(fitted: Fitted, X: Any, inputs: Inputs, y: Any, ids: Iterable[Hashable] | None) -> Fitted:
-    """Calibrate with the rows of X, whose inputs of the network these are, instead of those that fit set aside."""
+    """Calibrate with the rows of X, also given as inputs of the network, instead of those held out by fit."""
     n = count(X)
     codes, exact = read_known(fitted.target, y, n, strict=False)
     names = new_ids(fitted, X, ids, n)
@@ -208,7 +208,7 @@ def recalibrate(fitted: Fitted, X: Any, inputs: Inputs, y: Any, ids: Iterable[Ha
             "trained on"
         )
     rows = HeldOutRows.of(fitted.model, inputs, codes, names, exact, compared=fitted.novelty.known is not None)
-    # No folds, and no groups: those of fit are of other rows, which took part in training.
+    # No folds, and no groups: those of fit belong to other rows, which took part in training.
     return replace(fitted, calibration=rows, folds=None, n_groups=None, within=None, origin=None)
 
 

@@ -1,7 +1,7 @@
 """A fitted model as a value: fitting makes one, editing returns another, saving writes one.
 
-Nothing here changes after it was made. `references` can be edited in place by their own methods; what is computed from
-them is then computed again.
+Nothing here changes once it exists, except that `references` can be edited in place by their own methods; values
+computed from them are then computed again.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ T = TypeVar("T")
 
 
 class Features(NamedTuple):
-    """What scikit-learn keeps of the columns of a table."""
+    """What scikit-learn records about the columns of a table."""
 
     n: int | None = None
     names: NDArray[Any] | None = None
 
 
 class Descriptions(NamedTuple):
-    """What sets groups of voters apart, in words, and which groups these are."""
+    """Groups of voters, and what sets them apart, in words."""
 
     texts: list[str | None] | None
     groups: Any
 
 
 class Origin(NamedTuple):
-    """The fingerprint of the folder that a model was loaded from, and its voters then."""
+    """The fingerprint of the folder that a model was loaded from, and its voters at that time."""
 
     fingerprint: str
     version: Any
@@ -65,7 +65,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class StreamReport:
-    """How a stream was read: what is exact and what is not; `str` says it."""
+    """How a stream was read: what is exact and what is not; `str` puts it in words."""
 
     rows: int
     training: int
@@ -80,7 +80,7 @@ class StreamReport:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Everything that a fit learned."""
+    """Everything learned in a fit."""
 
     settings: Settings  # of that fit
     encoder: Encoder
@@ -90,7 +90,7 @@ class Fitted:
     examples: Examples  # records of the voters
     novelty: Novelty
     validation: HeldOutRows
-    validation_ids: pd.Index[Any]  # also those of rows that a folder does not keep
+    validation_ids: pd.Index[Any]  # including rows that a folder does not keep
     calibration: HeldOutRows
     features: Features = field(default_factory=Features)
     folds: Folds | None = None  # of a cross-fitted model
@@ -100,13 +100,13 @@ class Fitted:
     private: bool = False  # whether it was saved without its training examples
     deletions: tuple[Certificate, ...] = ()
     stream: StreamReport | None = None
-    stored_agreement: Agreement | None = None  # of a model that was saved without those it represents
+    stored_agreement: Agreement | None = None  # of a model that was saved without the represented examples
     stored_descriptions: Descriptions | None = None
     origin: Origin | None = None
     _derived: dict[Hashable, tuple[Any, Any]] = field(default_factory=dict, init=False, repr=False)
 
     def derive(self, name: Hashable, compute: Callable[[], T]) -> T:
-        """What `compute` gives; it is called once, and again only after the references were edited in place."""
+        """The result of `compute`, which is called once, and again only after the references were edited in place."""
         version = self.references.voters
         known = self._derived.get(name)
         if known is None or known[0] is not version:
@@ -116,10 +116,10 @@ class Fitted:
         return found
 
     def edited(self, references: ReferenceSet, **changes: Any) -> Fitted:
-        """The same model with other voters; what was measured of the old ones is dropped."""
+        """The same model with other voters; values computed from the old ones are dropped."""
         return replace(self, model=with_references(self.model, references), stored_agreement=None, **changes)
 
-    # Who votes
+    # The voters
 
     @property
     def references(self) -> ReferenceSet:
@@ -128,20 +128,20 @@ class Fitted:
 
     @property
     def alone(self) -> bool:
-        """Whether few vote for others who are not there."""
+        """Whether representatives vote for examples that the model does not hold."""
         return self.references.voters.weighted and self.references.members is None
 
     @property
     def voter_ids(self) -> pd.Index[Any]:
-        """Of all who vote, or are represented in the vote."""
+        """The ids of all examples that vote or are represented."""
         ids: Any = (self.references.members or self.references).ids
         index: pd.Index[Any] = pd.Index(ids, tupleize_cols=False)
         return index
 
     def held_ids(self) -> list[Any]:
-        """The ids of all rows that the model holds; of some twice."""
+        """The ids of all rows that the model holds; some occur twice."""
         held = [*self.voter_ids, *self.calibration.ids, *self.validation_ids]
-        rows = None if self.shards is None else self.shards.rows  # which keep rows that were silenced
+        rows = None if self.shards is None else self.shards.rows  # these include silenced rows
         return held if rows is None else [*held, *rows.ids]
 
     @property
@@ -160,9 +160,9 @@ class Fitted:
         return found
 
     def fold_votes(self, h: Any, ids: pd.Index[Any] | None = None, references: ReferenceSet | None = None) -> Any:
-        """(n, F, K): votes on embeddings (n, d) by the models of the folds; None where the model is not cross-fitted.
+        """(n, F, K): votes on embeddings (n, d) by the models of the folds; None if the model is not cross-fitted.
 
-        ids: of rows that vote, who are judged by the model that left them out.
+        ids: the ids of rows that vote; these are judged by the model that left them out.
         """
         if self.folds is None:
             return None
@@ -173,7 +173,7 @@ class Fitted:
         return np.repeat(self.folds.judged(references, h, ids)[:, None], FOLDS, axis=1)
 
     def judge(self, references: ReferenceSet, h: Tensor) -> Floats:
-        """(n, K): the votes of references on the calibration rows, whose h (n, d) these are, out of sample."""
+        """(n, K): the out-of-sample votes of references on the calibration rows, given their h (n, d)."""
         if self.folds is None:
             return np.asarray(references.log_class_weights(h).cpu().numpy())
         return self.folds.judged(references, h, self.calibration.ids)
@@ -198,7 +198,7 @@ class Fitted:
         return self._novelty_scores(h, z, self.novelty)
 
     def _novelty_scores(self, h: Tensor, z: Tensor, measure: Novelty) -> Floats:
-        """The same from features z (n, q), measured so."""
+        """The same from features z (n, q), with this measure."""
         if self.folds is None:
             return measure.scores(self.references, h, z)
         measure = replace(measure, voters=None)
@@ -231,9 +231,9 @@ class Fitted:
         known = self.novelty.known
         if known is None:
             return self.folds.repeated(self._novelty_scores(h, h[:, :0], self.novelty), names)
-        # As they calibrate: compared by what was measured without them. Those added later have no fold.
+        # As in calibration: measured without the rows themselves. Voters added later have no fold.
         known = known.joined(self.calibration.z, self.calibration.ids)
-        here = names.isin(known.ids)  # whoever was added to the references alone is known by its embedding only
+        here = names.isin(known.ids)  # voters added to the references alone have only an embedding
         found = np.empty((len(places), FOLDS))
         for some, measure in ((here, self.novelty), (~here, replace(self.novelty, known=None))):
             if some.any():
@@ -242,7 +242,7 @@ class Fitted:
         return self.folds.repeated(found, names)
 
     def typicality(self, novelty: Floats, *, private: bool) -> Floats:
-        """(n,): the typicality of rows of a novelty (n,), or by fold (n, F)."""
+        """(n,): the typicality of rows, from their novelty (n,), or by fold (n, F)."""
         if private:
             novelty = privacy.novelty(novelty)
         folds = None if self.folds is None else self.folds.numbers(self.calibration.ids)
@@ -253,7 +253,7 @@ class Fitted:
 
     @property
     def agreement(self) -> Agreement | None:
-        """How often few voters predict what all would, on the calibration rows; None where all vote."""
+        """How often the representatives predict what all voters would, on the calibration rows; None if all vote."""
         references = self.references
         if not references.voters.weighted:
             return None
@@ -272,7 +272,7 @@ class Fitted:
     def describe(self, references: ReferenceSet) -> list[str | None] | None:
         """What sets each group apart; references: the voters, perhaps in other groups."""
         if self.encoder.kind not in ("tabular", "text", "huggingface") or self.alone:
-            return None  # who represents a group does not tell what all its members have in common
+            return None  # a representative does not show what all members of a group have in common
         everybody = references.members or references
         records = self.examples.rows(everybody.ids) if len(self.examples) else None
         if records is None:

@@ -1,8 +1,8 @@
-"""The folds of a cross-fitted classifier: how each row is judged by networks and voters that know nothing of it.
+"""The folds of a cross-fitted classifier: each row is judged by networks and voters that did not see it.
 
 Every row trains, votes and calibrates. The model of fold f has the networks that left out f, and the voters outside f.
 It scores the rows of f for calibration, and new rows for comparison with these (`dwac.conformal.CrossCalibration`).
-Where few vote for all, the model of fold f has representatives of its own, found among the voters outside f alone.
+In a condensed model, the model of fold f has its own representatives, chosen among the voters outside f alone.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ Ints = NDArray[np.int64]
 
 
 class Representatives(NamedTuple):
-    """Who votes in the models of the folds, where those who are represented are not there."""
+    """The voters of the models of the folds, where the examples that they represent are not stored."""
 
-    voters: ReferenceSet  # q, each once
-    votes: Floats  # (q, F): how many each has in the model of each fold
-    of: ReferenceSet  # the representatives in the model of all
-    places: Ints  # (q,): the one of these that each goes with when it is edited: the nearest of its label
+    voters: ReferenceSet  # q different voters
+    votes: Floats  # (q, F): how many votes each has in the model of each fold
+    of: ReferenceSet  # the representatives in the model of all rows
+    places: Ints  # (q,): the one of these whose edits each follows: the nearest with its label
 
     @classmethod
     def found(cls, voters: ReferenceSet, votes: Floats, of: ReferenceSet) -> Representatives:
-        """Those of the voters who have votes."""
+        """The voters that have votes in some fold."""
         voters, here = copy(voters), np.asarray(votes.any(axis=1))
         voters.remove(voters.voters.ids[~here].tolist())
         squared = squared_distances(voters.embeddings.double(), of.embeddings.double())
@@ -47,7 +47,7 @@ class Representatives(NamedTuple):
         return cls(voters, votes[here], copy(of), places)
 
     def without(self, ids: pd.Index[Any]) -> Representatives:
-        """All except these."""
+        """The same without these ids."""
         gone = self.voters.voters.ids.isin(ids)
         if not gone.any():
             return self
@@ -56,8 +56,8 @@ class Representatives(NamedTuple):
     def edited(self, now: ReferenceSet) -> tuple[ReferenceSet, Floats]:
         """The voters and their votes after edits that made `of` what it is now.
 
-        Whoever goes with one that was removed is gone; with one that votes for something else, votes for that; those
-        that were added vote in the model of every fold.
+        Each voter follows its representative: it is removed with it, or votes for its new label. Added voters vote in
+        the model of every fold.
         """
         new = np.flatnonzero(~now.voters.ids.isin(self.of.voters.ids))
         if self.voters.voters.ids.isin(now.voters.ids[new]).any():
@@ -82,14 +82,14 @@ class Representatives(NamedTuple):
 
 @dataclass(eq=False)
 class _Voters:
-    """Who votes in the models of the folds, m of them, while references are of this version."""
+    """The m voters of the models of the folds, for one version of the references."""
 
     version: object
     voters: ReferenceSet
     votes: Floats  # (m, F): how many votes each has
     weighted: bool
-    sets: list[ReferenceSet] | None = None  # by fold, once they were asked for
-    together: VoterSets | None = None  # the same
+    sets: list[ReferenceSet] | None = None  # by fold, once they were requested
+    together: VoterSets | None = None  # the same, as one object
 
 
 @dataclass(eq=False)
@@ -99,8 +99,8 @@ class Folds:
     ids: pd.Index[Any]
     of: Ints  # (n,)
     members: int  # networks
-    few: Representatives | None = None  # where few vote for others who are not there
-    _known: tuple[_Voters, ...] = field(default=(), repr=False)  # the latest
+    few: Representatives | None = None  # of a condensed model that does not hold the represented examples
+    _known: tuple[_Voters, ...] = field(default=(), repr=False)  # the most recent
 
     def numbers(self, ids: pd.Index[Any]) -> Ints:
         """(n,): the fold of each id, -1 if it has none."""
@@ -108,23 +108,23 @@ class Folds:
         return np.where(places >= 0, self.of[places], -1) if len(self.ids) else np.full(len(ids), -1)
 
     def without(self, ids: pd.Index[Any]) -> Folds:
-        """The same without these: whoever has such an id later is new, and votes in every fold's model."""
+        """The same without these ids: a row added later with one of them is new, and votes in every fold's model."""
         stays = ~self.ids.isin(ids)
         few = None if self.few is None else self.few.without(ids)
         return Folds(self.ids[stays], self.of[stays], self.members, few)
 
     def alone(self, references: ReferenceSet) -> Folds:
-        """The same for representatives without those whom they represent."""
+        """The same for representatives without the examples that they represent."""
         voters, votes = self.voters(references)
         return Folds(self.ids, self.of, self.members, Representatives.found(voters, votes, without_members(references)))
 
     def knowing(self, references: ReferenceSet, votes: Floats) -> Folds:
-        """The same, with votes (m, F) of those who are represented that were found before."""
+        """The same, with known votes (m, F) of the represented examples."""
         known = _Voters(references.voters, references.members or references, votes, references.voters.weighted)
         return Folds(self.ids, self.of, self.members, self.few, (known,))
 
     def voters(self, references: ReferenceSet) -> tuple[ReferenceSet, Floats]:
-        """Who votes in the models of the folds, m of them, and how many votes each has in each, (m, F)."""
+        """The m voters of the models of the folds, and how many votes each has in each model, (m, F)."""
         found = self._voters(references)
         return found.voters, found.votes
 
@@ -142,14 +142,14 @@ class Folds:
         return found.sets
 
     def together(self, references: ReferenceSet) -> VoterSets:
-        """The same, to be asked together about `parts_of` embeddings."""
+        """The same as one object, which takes `parts_of` embeddings."""
         sets, found = self.sets(references), self._voters(references)
         if found.together is None:
             found.together = VoterSets(tuple(voters.voters for voters in sets))
         return found.together
 
     def _voters(self, references: ReferenceSet) -> _Voters:
-        known = self._known  # a local name: other threads may ask about other references meanwhile
+        known = self._known  # a local name: another thread may replace it meanwhile
         for found in known:
             if found.version is references.voters:
                 return found
@@ -158,20 +158,20 @@ class Folds:
             voters, votes = references.members, self.condensed(references, references.members)
         elif self.few is not None and references.voters.weighted:
             voters, votes = self.few.edited(references)
-            votes *= self._outside(voters)  # of rows that were added with the id of one that calibrates
+            votes *= self._outside(voters)  # for rows that were added with the id of a calibration row
         found = _Voters(references.voters, voters, votes, references.voters.weighted)
-        self._known = (found, *known[:1])  # a condensed model is compared with that of all
+        self._known = (found, *known[:1])  # two: a condensed model is compared with the one of all voters
         return found
 
     def _outside(self, references: ReferenceSet) -> NDArray[np.bool_]:
-        """(m, F): whether each is outside each fold."""
+        """(m, F): whether each reference is outside each fold."""
         return np.asarray(self.numbers(references.voters.ids)[:, None] != np.arange(FOLDS))
 
     def condensed(self, references: ReferenceSet, everybody: ReferenceSet) -> Floats:
-        """(m, F): the votes of everybody in each fold's model, where few represent those outside the fold.
+        """(m, F): the votes of all rows in each fold's model, where few represent the rows outside the fold.
 
-        Rows of the fold take no part in leaves, representatives or weights, so that they calibrate as rows that the
-        model does not know. There are as many representatives as in the model of all, in proportion.
+        Rows of the fold take no part in leaves, representatives or weights, so that they calibrate like rows that the
+        model has not seen. The share of representatives is that of the model of all rows.
         """
         outside, votes = self._outside(everybody), np.zeros((len(everybody), FOLDS))
         for fold in np.flatnonzero(outside.any(axis=0)).tolist():
@@ -212,14 +212,14 @@ class Folds:
     def out_of_fold(self, references: ReferenceSet) -> Floats:
         """(m, K): log class weights of each reference by the model without its fold, so that it never votes on itself.
 
-        Those added later are judged by the first fold's model, without the votes of any that were added.
+        Examples added later are judged by the first fold's model, without the votes of added examples.
         """
         h, ids = references.embeddings, references.voters.ids
         found, new = self.judged(references, h, ids), self.numbers(ids) < 0
         if new.any():
             first = copy(self.sets(references)[0])
             added = self.numbers(first.voters.ids) < 0
-            found[new] = -np.inf  # unless others are left, nobody can judge them
+            found[new] = -np.inf  # without other voters, there is no vote on them
             if not added.all():
                 first.remove(first.voters.ids[added].tolist())
                 asked = part_of(h[torch.as_tensor(new, device=h.device)], 0, self.members)
@@ -227,7 +227,7 @@ class Folds:
         return found
 
     def out_of_fold_votes(self, references: ReferenceSet) -> Iterator[tuple[Ints, VoteDistribution]]:
-        """Places of references, and the votes on their numbers by the model without their fold; not of those added."""
+        """Positions of references, and the votes on their numbers by the model without their fold; skips added ones."""
         numbers = self.numbers(references.voters.ids)
         for fold, voters in enumerate(self.sets(references)):
             rows = np.flatnonzero(numbers == fold)
@@ -236,9 +236,9 @@ class Folds:
                 yield rows, voters.distribution(part_of(h, fold, self.members))
 
     def own(self, by_fold: Floats, ids: pd.Index[Any]) -> Floats:
-        """Of answers by fold, (n, F, …), those of each row's own fold; of a row without one, those of the first."""
+        """(n, …): from answers by fold (n, F, …), those of each row's own fold; of the first fold if it has none."""
         return np.asarray(by_fold[np.arange(len(by_fold)), np.maximum(self.numbers(ids), 0)])
 
     def repeated(self, by_fold: Floats, ids: pd.Index[Any]) -> Floats:
-        """(n, F, …): of rows that vote, the answers of their own fold stand for those of all."""
+        """(n, F, …): for rows that vote, the answers of their own fold, repeated for every fold."""
         return np.repeat(self.own(by_fold, ids)[:, None], FOLDS, axis=1)

@@ -1,4 +1,4 @@
-"""Held-out rows: kept as embeddings and labels, so that p-values follow whatever happens to the references."""
+"""Held-out rows: kept as embeddings and labels, so that p-values follow every change of the references."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from dwac.estimator.folds import Folds
 from dwac.nn import Model, WeightedAverage, batches
 from dwac.training.cross_fit import part_of
 
-# Scores closer than this may be one score: rounding differs between devices.
+# Scores closer than this may be equal: rounding differs between devices.
 _ROUNDING = {"weights": 1e-5, "probability": 1e-6, "tails": 1e-6}
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOutRows:
-    """n rows that take no part in training, or, cross-fitted, in some networks; never changed, only replaced."""
+    """n rows held out of training or, cross-fitted, of some networks; never changed, only replaced."""
 
     h: Tensor  # (n, d): their embeddings, which the references vote on
-    z: Tensor  # (n, q): what rows of a table are compared by, or (n, 0)
-    y: NDArray[np.int64]  # (n,): codes of their labels; -1 for a label that training did not have
+    z: Tensor  # (n, q): raw features of a table, or (n, 0)
+    y: NDArray[np.int64]  # (n,): codes of their labels; -1 for a label that was not in training
     ids: pd.Index[Any]
     exact: NDArray[np.float64]  # (n, T) their numbers, or (n, L) labels as 0 and 1; (n, 0) for classes
 
@@ -47,7 +47,7 @@ class HeldOutRows:
         *,
         compared: bool,
     ) -> HeldOutRows:
-        """Embed the rows. compared: keep what rows of a table are compared by."""
+        """Embed the rows. compared: keep the raw features of a table."""
         if len(y) == 0:
             width = getattr(model, "n_compared_features", 0) if compared else 0
             h, z = (torch.zeros(0, size, device=model.device) for size in (model.vector_size, width))
@@ -56,7 +56,7 @@ class HeldOutRows:
         return cls(h, batches.compared(model, inputs) if compared else h[:, :0], y, ids, exact)
 
     def without(self, ids: pd.Index[Any]) -> HeldOutRows:
-        """All except those with these ids."""
+        """The rows without these ids."""
         stays = ~self.ids.isin(ids)
         rows = torch.as_tensor(stays, device=self.h.device)
         return replace(
@@ -81,9 +81,9 @@ class HeldOutRows:
     def calibration(
         self, model: WeightedAverage, score: str, *, class_conditional: bool, folds: Folds | None = None
     ) -> Calibration:
-        """The scores of the rows' own labels; a label that training did not have scores worse than any other.
+        """The scores of the rows' own labels; a label that was not in training scores worse than any other.
 
-        folds: of a cross-fitted model, whose rows are judged by the models that left them out.
+        folds: the folds of a cross-fitted model, whose rows are judged by the models that left them out.
         """
         self.require()
         if folds is None:

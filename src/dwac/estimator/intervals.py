@@ -1,6 +1,6 @@
-"""Intervals of a fitted regressor: quantiles of the votes at tails that calibration rows have shown to be safe.
+"""Intervals of a fitted regressor: quantiles of the votes, with tails chosen by the calibration rows.
 
-Arithmetic of scores and guarantees: `dwac.conformal.intervals`. Here the votes are asked.
+`dwac.conformal.intervals` has the arithmetic of scores and guarantees; this module computes them from the votes.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from dwac.reference import ReferenceSet, VoteDistribution
 from dwac.training.cross_fit import FOLDS, part_of
 
 Floats = NDArray[np.float64]
-IntervalCalibrations = list[IntervalCalibration | CrossIntervalCalibration]  # one per number that is predicted
+IntervalCalibrations = list[IntervalCalibration | CrossIntervalCalibration]  # one per predicted number
 
-_ROUNDING = 1e-7  # scores closer than this may be one score: rounding differs between devices
-_ENDS = 2**22  # of a row and a calibration row, at once
+_ROUNDING = 1e-7  # scores closer than this may be equal: rounding differs between devices
+_ENDS = 2**22  # pairs of a row and a calibration row, at once
 
 
 def scores_of(voters: ReferenceSet, h: Tensor, exact: Floats) -> Floats:
@@ -46,7 +46,7 @@ def scores_of(voters: ReferenceSet, h: Tensor, exact: Floats) -> Floats:
 def calibrated(
     references: ReferenceSet, rows: HeldOutRows, folds: Folds | None, within: Sequence[Hashable] | None
 ) -> IntervalCalibrations:
-    """The calibration of each number that is predicted; within: the groups of the rows, for a guarantee within each."""
+    """The calibration of each predicted number; within: the groups of the rows, for a guarantee within each."""
     rows.require()
     if folds is None:
         scores = scores_of(references, rows.h, rows.exact)
@@ -117,7 +117,7 @@ def _crossed(
 
 
 def _sets(votes: VoteDistribution, scores: Floats, t: int, ends: Floats) -> tuple[Floats, Floats]:
-    """The ends of {y : score(y) ≤ s} for the t-th number of each row: scores (n,) or (n, C) give such ends."""
+    """The ends of {y : score(y) ≤ s} for the t-th number of each row, in the shape of the scores: (n,) or (n, C)."""
     log_tail, beyond = tails_of(scores)
     inside = np.isfinite(log_tail)
     low, high = map(as_numpy, votes.ends(np.where(inside, log_tail, -1.0)))

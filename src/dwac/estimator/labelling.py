@@ -1,7 +1,7 @@
-"""What to label next: rows without labels whose votes would tell the most about others.
+"""What to label next: the unlabelled rows whose votes would tell the most about other rows.
 
-A row's vote is worth something once its label is known. Before, the vote itself says how likely each label is, and what
-each would be worth; that is averaged.
+A row's vote has a worth once its label is known. Before that, the model's probabilities say how likely each label is;
+the expected worth averages over them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from dwac.estimator.readable import warn_of
 from dwac.reference import ReferenceSet
 from dwac.tasks import LABELS
 
-_DOUBTFUL = 5  # times as many rows are compared as are asked for
+_DOUBTFUL = 5  # candidates per requested row
 _JUDGES = 1000
-_OF_PRIOR = 0.01  # the share of the vote that the prior has, as in `dwac.worth.of_log`
+_OF_PRIOR = 0.01  # the prior's share of the vote, as in `dwac.worth.of_log`
 
 
 def next_labels(
@@ -77,8 +77,8 @@ def expected_worth(log_w: Tensor, p: Tensor, votes: Tensor) -> Tensor:
 
         P'_y log(P'_y / P_y) + (1-s) (1-P_y) log(1-s),
 
-    which is averaged over y by p, the probabilities of the row itself. (Averaging a rise of the *probability* would say
-    nothing: it is expected to stay what it is.)
+    which is averaged over y with p, the probabilities of the new row. (Averaging the rise of the *probability* would
+    say nothing: its expectation is 0.)
 
     Args:
         log_w: (n, c) logs of new votes. p: (c, K). votes: (n, K) logs of the votes for each label, all of them finite.
@@ -99,13 +99,14 @@ def expected_worth(log_w: Tensor, p: Tensor, votes: Tensor) -> Tensor:
         after = stay * before.exp() + share
         rise = after * (after.log() - before) + stay * -torch.expm1(before) * log_stay
         found += p[:, label] * rise.mean(dim=0)
-    return found.clamp(min=0)  # a divergence is not negative; rounded, it may be
+    return found.clamp(min=0)  # a divergence is not negative, but rounding may make it so
 
 
 def _one_by_one(log_w: Tensor, p: Tensor, votes: Tensor, alike: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """n of c rows, and their worth as each is chosen: those before it already vote, for each label as far as likely.
+    """Choose n of c rows greedily, and their worth. Rows chosen before already vote, split by their probabilities.
 
-    alike: (c, c) from 0 to 1. A row like one before it would tell the same again: only the rest of its worth counts.
+    alike: (c, c) from 0 to 1. A row similar to a chosen one tells little that is new: only the rest of its worth
+    counts.
     """
     chosen: list[int] = []
     worth, new = [], torch.ones(len(p), dtype=torch.float64)
@@ -121,7 +122,7 @@ def _one_by_one(log_w: Tensor, p: Tensor, votes: Tensor, alike: Tensor, n: int) 
 
 
 def _judging(model: DWACEstimator, h: Tensor, votes: Tensor, judges: Any) -> tuple[Tensor, Tensor]:
-    """Embeddings of rows that profit, and the votes on them: of the pool itself if no others are given."""
+    """Embeddings of the rows to improve, and the votes on them; by default the pool itself."""
     if judges is not None:
         h = model.observe(judges).h
         if len(h) == 0:
@@ -132,7 +133,7 @@ def _judging(model: DWACEstimator, h: Tensor, votes: Tensor, judges: Any) -> tup
 
 
 def _votes_of(references: ReferenceSet, h: Tensor, queries: Tensor) -> Tensor:
-    """(n, c): logs of the votes that new voters h (c, d) would have on queries, without the weights of classes."""
+    """(n, c): logs of the votes that new voters h (c, d) would have on queries, without class weights."""
     labels = np.zeros(len(h), dtype=np.int64)
     look: dict[str, Any] = {"kernel": references.kernel, "look_alikes": references.voters.look_alikes}
     voters = ReferenceSet(h, labels, n_classes=references.n_classes, **look)
@@ -140,11 +141,11 @@ def _votes_of(references: ReferenceSet, h: Tensor, queries: Tensor) -> Tensor:
 
 
 def _class_weight(references: ReferenceSet, p: Tensor) -> Tensor:
-    """(c,): the log of the weight that the class of each row is expected to have."""
+    """(c,): the log of the expected class weight of each row."""
     return (p @ torch.as_tensor(references.class_weights)).log()
 
 
 def _margins(p: Tensor) -> Tensor:
-    """(n,): by how much the first of the probabilities (n, K) is ahead of the second."""
+    """(n,): the difference between the two largest of the probabilities (n, K)."""
     most, _ = p.topk(2, dim=1)
     return most[:, 0] - most[:, 1]

@@ -25,12 +25,12 @@ def load(
     mapped: bool = False,
     expect: str | None = None,
 ) -> DWACClassifier | DWACRegressor:
-    """The model that `save` wrote to a folder. Nothing that the folder holds is ever executed.
+    """The model that `save` wrote to a folder. Nothing in the folder is ever executed.
 
-    module: the network, where the model was trained with one of your own. mapped: leave the voters in the folder, and
-    read them block by block whenever they are asked: the same answers, for voters that do not fit into memory, on a
-    CPU. Other voters cannot be added or removed then, and the folder must stay as it is. expect: the fingerprint that
-    the folder must have (`dwac.fingerprint(path)`, printed by `dwac train`); any other is refused unread.
+    module: the network, if the model was trained with one of your own. mapped: leave the voters in the folder, and read
+    them block by block for each prediction: the same answers, for voters that do not fit into memory, on a CPU. Voters
+    cannot be added or removed then, and the folder must stay as it is. expect: the fingerprint that the folder must
+    have (`dwac.fingerprint(path)`, printed by `dwac train`); a folder with another one is refused unread.
     """
     if mapped and device_of("cpu" if device == "auto" else device).type != "cpu":
         raise InputError(f"voters that stay in their file are asked on a CPU; got device={device!r}; use device='cpu'")

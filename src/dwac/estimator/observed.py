@@ -1,4 +1,4 @@
-"""What a model sees of rows: read, encoded and embedded once; votes and novelty follow when they are asked for.
+"""Rows as a model sees them: read, encoded and embedded once; votes and novelty are computed on request.
 
 observed = observe(fitted, X)
 observed.votes                          # (n, K)
@@ -32,17 +32,17 @@ Floats = NDArray[np.float64]
 
 
 class Evidence(NamedTuple):
-    """All that a model says of n rows, from which p-values, intervals and typicality are found."""
+    """The outputs of a model for n rows, from which p-values, intervals and typicality are computed."""
 
     votes: Floats  # (n, K) log class weights; NaN where a row could not be read
     reasons: Reasons  # (n,) why a row could not be read, None for others
-    novelty: Floats | None  # (n,), or by fold (n, F); None if it was not asked for
+    novelty: Floats | None  # (n,), or by fold (n, F); None if it was not requested
     fold_votes: Floats | None  # (n, F, K), of a cross-fitted model
 
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """n rows, and the embeddings of those that can be read; those of a row that cannot be read are NaN or infinite."""
+    """n rows, and the embeddings of the readable ones; values of unreadable rows are NaN or infinite."""
 
     fitted: Fitted
     rows: Sifted
@@ -63,7 +63,7 @@ class Observed:
 
     @property
     def notes(self) -> Reasons | None:
-        """(n,): None, or the values of a row that training never had; None if the model reads no table."""
+        """(n,): None, or the values of a row that were not in training; None if the model reads no table."""
         return self.rows.unknown if self.fitted.encoder.kind == "tabular" else None
 
     @cached_property
@@ -91,7 +91,7 @@ class Observed:
         return Evidence(self.votes, self.reasons, self.novelty, self.fold_votes)
 
     def spread(self, found: Floats | None, shape: tuple[int, ...], missing: float = np.nan) -> Floats:
-        """(n, …): what was found of the readable rows (r, …), in its place; `missing` for all others."""
+        """(n, …): the values of the readable rows (r, …) at their positions; `missing` for all others."""
         if found is not None and len(found) == len(self):
             return found
         full = np.full((len(self), *shape), missing)
@@ -100,7 +100,7 @@ class Observed:
         return full
 
     def take(self, rows: NDArray[np.int64]) -> Observed:
-        """What was seen of some of the rows, by number."""
+        """The same for some of the rows, by number."""
         place = np.full(len(self), -1)
         place[self.readable] = np.arange(len(self.h))
         kept = place[rows][place[rows] >= 0]
@@ -132,8 +132,8 @@ def observe(
 ) -> Observed:
     """Read, encode and embed the rows of X; an error if none can be read.
 
-    unknown: how values that training never had are read. private: values of a single training row count as such, too;
-    whoever asks must not learn of that row. check: raises an error unless X has the columns of fit.
+    unknown: how to read values that were not in training. private: values of a single training row count as unknown,
+    too, so that answers do not reveal that row. check: raises an error unless X has the columns of fit.
     """
     private = fitted.private if private is None else private
 
@@ -165,7 +165,7 @@ def _judge(fitted: Fitted, X: Any, unknown: str, *, private: bool) -> Judged:
 
 
 def rows_for(X: Any, encoder: Encoder) -> Any:
-    """X in the form that everything below works on."""
+    """X in the form that the encoder and all later steps need."""
     if isinstance(X, DataLoader):
         require_order(X, "rows are answered in the order of the dataset")
         X = gathered_batches(batches_of(X)[0])[0]
@@ -175,9 +175,9 @@ def rows_for(X: Any, encoder: Encoder) -> Any:
 
 
 def input_distances(fitted: Fitted, X: Any) -> Callable[[int, list[Any]], Floats] | None:
-    """How different training examples are from a row of X in the input, by row and ids; None if nothing is known.
+    """A function (row of X, ids) → how different these training examples are from the row as inputs; None if unknown.
 
-    A folder keeps no example of a module's.
+    A folder keeps no examples of a model with your own module.
     """
     if len(fitted.examples) == 0 or fitted.encoder.kind == "module":
         return None

@@ -2,8 +2,8 @@
 
 votes = out_of_fold_votes(clf, X, y, folds=5)      # (n, K) log class weights, in the order of np.unique(y)
 
-The votes on a training example of the classifier itself are no substitute, even without its own vote: the network was
-trained on its label, and a wrong one that it has memorised looks right.
+The classifier's own votes on a training example are no substitute, even without the example's vote: the network was
+trained on its label, and a wrong label that it has memorised looks right.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 def out_of_fold_votes(clf: DWACClassifier, X: Any, y: Any, folds: int = 5) -> Floats:
     """(n, K): log class weights of each row from a classifier trained on the other folds; columns as `np.unique(y)`.
 
-    A class that only the fold itself has gets -inf: nobody could vote for it.
+    A class that occurs only in the fold itself gets -inf: it has no voters.
 
     >>> X = np.linspace(0, 1, 60).reshape(60, 1)
     >>> votes = out_of_fold_votes(DWACClassifier(epochs=20, random_state=0, device="cpu"), X, X[:, 0] > 0.5, folds=3)
@@ -52,7 +52,7 @@ def out_of_fold_votes(clf: DWACClassifier, X: Any, y: Any, folds: int = 5) -> Fl
 
 
 def votes_for(classes: NDArray[Any], clf: DWACClassifier, X: Any) -> Floats:
-    """(n, K): log class weights in the order of `classes`; -inf for one that the classifier does not know."""
+    """(n, K): log class weights in the order of `classes`; -inf for a class that the classifier does not know."""
     votes = np.full((count(X), len(classes)), -np.inf)
     votes[:, encode_known(clf.classes_, len(clf.classes_), classes)] = clf.log_class_weights(X)
     return votes
@@ -64,8 +64,8 @@ def fold_classifiers(
     """For each fold: its rows, the other rows, and a classifier trained on these.
 
     X and y as `rows_and_labels` gives them. Each fold has its share of every class. The classifiers have the settings
-    of `clf`, which need not be fitted and is not changed, except that they write no checkpoint, hold no calibration
-    rows back, since nothing asks for prediction sets, and let every example vote. The ids of voters are row numbers.
+    of `clf`, which need not be fitted and is not changed, except that they write no checkpoint, hold out no calibration
+    rows, since no prediction sets are needed, and let every example vote. The ids of voters are row numbers.
     """
     codes, classes = encode_labels(y, count(X))
     rng = check_random_state(clf.random_state)
@@ -87,7 +87,7 @@ def fold_classifiers(
 
 
 def rows_and_labels(clf: DWACClassifier, X: Any, y: Any) -> tuple[Any, Any]:
-    """X and y as `fit` reads them: X something with rows to take, y from a Dataset that has labels."""
+    """X and y as `fit` reads them: X with rows that can be taken, y from the Dataset if that has labels."""
     if isinstance(X, Dataset):
         X, labels = gathered(X)
         y = labels if y is None else y

@@ -1,7 +1,7 @@
-"""What a model folder stores of a fitted estimator, and how it is restored: plain values, tensors and records.
+"""How a model folder stores and restores a fitted estimator: plain values, tensors and records.
 
-A folder may come from anywhere. So everything is checked before it is used: it must be valid, fit the rest, and take no
-more memory than the files do.
+A folder may come from anywhere. So everything is checked before use: it must be valid, consistent, and take no more
+memory than the files do.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from dwac.tasks import CLASSES, LABELS, NUMBERS, ORDERED, Target, classes, label
 from dwac.training.cross_fit import FOLDS
 
 _NETWORK = ("backbone", "embedding", "logits")
-_WHOLE = (  # of whole numbers
+_WHOLE = (  # tensors of whole numbers
     "ref_y", "ref_leaf", "leaf_group", "calibration_y", "validation_y", "known_rows", "folds", "shard_codes",
     "shard_shard", "shard_role", "fold_y", "fold_known",
 )  # fmt: skip
-_ROWS = {  # of voters, and what a reference set calls them
+_ROWS = {  # tensors of voters, and their names in a reference set
     "ref_h": "embeddings",
     "ref_y": "labels",
     "ref_target": "targets",
     "ref_weight": "weights",
     "ref_size": "sizes",
 }
-MAPPED = frozenset(_ROWS)  # what stays in its file, if voters do
+MAPPED = frozenset(_ROWS)  # what stays in the file with mapped voters
 _NOW = ("nonconformity", "class_conditional", "average", "unknown", "random_state", "device", "encoder")
 _LABELS = "OUSiufbmM"  # NumPy's letters for objects, texts, bytes, numbers, booleans, durations and dates
-_MOST_BYTES = 2**28  # of labels, and of a network's numbers that are computed rather than stored
+_MOST_BYTES = 2**28  # for labels, and for a network's numbers that are computed rather than stored
 
 
 class _ModuleNeededError(InputError):
@@ -69,7 +69,7 @@ def pack(
 ) -> tuple[dict[str, Any], dict[str, Tensor], pd.DataFrame | None]:
     """(config, tensors, examples) of a fitted estimator."""
     fitted, live = estimator.fitted_, flat(estimator.get_params(deep=False))
-    # The settings as fitted. Of those as they are now, what concerns predictions; the rest is for the next fit.
+    # The settings as fitted, with the current ones that concern predictions; the others are for the next fit.
     settings = {name: live[name] if name in _NOW else getattr(fitted.settings, name) for name in live}
     left_out = ("encoder", "auxiliary_weight") if fitted.settings.regression else ("encoder",)
     stored = {name: _packed(value) for name, value in settings.items() if name not in left_out}
@@ -79,7 +79,7 @@ def pack(
     target, model = fitted.target, fitted.model
     features = () if fitted.features.names is None else fitted.features.names
     names = [encode_value(label) for label in target.names]
-    _classes(names, target.names.dtype.str)  # refuses to save what could not be loaded
+    _classes(names, target.names.dtype.str)  # refuses labels that could not be loaded again
     config = {
         "settings": stored,
         "encoder": {
@@ -146,19 +146,19 @@ def pack(
         )
         tensors |= own
     if references.voters.weighted:
-        # Validation rows choose representatives. Those who are not there cannot be chosen from again, so these rows
-        # are of no use, and a small folder should name nobody whom it does not need.
+        # Validation rows choose representatives. Without the represented rows there is nothing to choose from, so
+        # these rows are of no use, and a small folder should name no row that it does not need.
         config["validation_ids"] = []
     else:
         tensors |= _pack_rows("validation", fitted.validation, include_examples)
     measured = fitted.novelty
-    if measured.known is not None and include_examples:  # what rows are compared by are numbers of these rows
+    if measured.known is not None and include_examples:  # raw features are training data
         config["novelty"] = None if measured.usual is None else [list(pair) for pair in measured.usual]
         tensors["known_z"] = measured.known.of(references.voters.ids).z
         tensors["known_rows"] = torch.as_tensor(np.flatnonzero(references.voters.ids.isin(measured.known.ids)))
     if settings.get("class_weight") is not None:
         tensors["class_weights"] = torch.as_tensor(references.class_weights)
-    # The ids are the index of the records; without records, of a frame without columns.
+    # The ids are the index of the records or, without records, of a frame without columns.
     ids = pd.Index(list(references.ids), tupleize_cols=False)
     records = fitted.examples.frame() if include_examples else None
     if records is None:
@@ -170,28 +170,28 @@ def pack(
 
 
 def all_rows(fitted: Fitted, *, include_examples: bool) -> pd.DataFrame | None:
-    """The rows that networks are trained again on, for exact deletion; None if there are none."""
+    """The rows for retraining networks after an exact deletion; None if there are none."""
     if fitted.shards is None or not _keeps_rows(fitted, include_examples):
         return None
     return shards.frame_of(fitted.shards)
 
 
 def _keeps_rows(fitted: Fitted, include_examples: bool) -> bool:
-    """Whether all rows are stored. A condensed model should name nobody whom it does not need."""
+    """Whether all rows are stored. A condensed model should name no row that it does not need."""
     return include_examples and fitted.shards is not None and not fitted.references.voters.weighted
 
 
 def _history(history: pd.DataFrame) -> dict[str, list[Any]]:
-    """As JSON values: a shard without validation rows has no validation loss."""
+    """The history as JSON values: a shard without validation rows has no validation loss."""
     return {str(name): list(column) for name, column in history.astype(object).where(history.notna(), None).items()}
 
 
 def _pack_fold_voters(
     fitted: Fitted, folds: Folds, include_examples: bool, *, alone: bool
 ) -> tuple[list[Any], dict[str, Tensor]]:
-    """The ids of who represents others in the models of the folds, and their tensors.
+    """The ids of the representatives in the models of the folds, and their tensors.
 
-    Where all are stored, only their votes; if alone, those who vote in any fold.
+    If all rows are stored, only the votes; otherwise the rows that vote in any fold.
     """
     if not alone:
         return [], {"fold_votes": torch.as_tensor(folds.voters(fitted.references)[1])}
@@ -218,7 +218,7 @@ def _pack_rows(part: str, rows: HeldOutRows, include_examples: bool) -> dict[str
 
 @contextmanager
 def reading(path: str | PathLike[str]) -> Iterator[None]:
-    """Turn every failure that well-formed but invalid contents cause into one clear error that names the folder."""
+    """Turn every failure caused by well-formed but invalid contents into one clear error that names the folder."""
     try:
         yield
     except _ModuleNeededError:
@@ -263,7 +263,7 @@ def settings_of(config: Mapping[str, Any], encoder: Encoder) -> dict[str, Any]:
         )
     asked = config["encoder"]["asked"]
     settings = {name: _unpacked(value) for name, value in config["settings"].items()}
-    head = settings.pop("head", "dwac")  # which folders named until 1.0.0rc1
+    head = settings.pop("head", "dwac")  # stored in folders until 1.0.0rc1
     if head != "dwac":
         raise StorageError(
             f"its head must be 'dwac', in which training examples vote; got {head!r:.60}, which models no longer have; "
@@ -273,7 +273,7 @@ def settings_of(config: Mapping[str, Any], encoder: Encoder) -> dict[str, Any]:
 
 
 def target_of(stored: Stored) -> Target:
-    """What the model predicts."""
+    """The target of the model."""
     config, tensors = stored.config, stored.tensors
     kind, names = config.get("task", CLASSES), _classes(config["classes"], config["classes_type"])
     if kind in (CLASSES, ORDERED):
@@ -394,7 +394,7 @@ def unpack(
 def _unpack_rows(
     part: str, tensors: Mapping[str, Tensor], ids: pd.Index[Any], target: Target, model: Any, device: torch.device
 ) -> HeldOutRows:
-    """Rows that were held out: their scores are computed again, against the current references."""
+    """The held-out rows: their scores are computed again, against the current references."""
     h, y, z = (tensors[f"{part}_{name}"] for name in "hyz")
     _check_rows(part, h, y, len(ids), target.n_codes, model.vector_size)
     width = model.n_compared_features if "known_z" in tensors else 0
@@ -432,7 +432,7 @@ def _unpack_folds(
     novelty: Novelty,
     device: torch.device,
 ) -> tuple[Folds | None, Novelty]:
-    """The folds of a cross-fitted model, whose calibration rows these are; and novelty that knows all their voters."""
+    """The folds of a cross-fitted model with these calibration rows, and its novelty with all voters of the folds."""
     ids, tensors, references = rows.ids, stored.tensors, model.references
     of, votes = tensors.get("folds"), tensors.get("fold_votes")
     if of is None:
@@ -459,7 +459,7 @@ def _unpack_folds(
         return folds.knowing(references, votes.numpy()), novelty
     if own is not None:
         return replace(folds, few=Representatives.found(own, votes.numpy(), references)), novelty
-    # Saved before the models of folds had representatives of their own: these are found among the calibration rows.
+    # Saved before the models of folds had their own representatives: choose these among the calibration rows.
     known = rows.y >= 0
     here = torch.as_tensor(known, device=device)
     own = _like(references, rows.h[here], rows.y[known], rows.ids[known], rows.exact[known])
@@ -472,7 +472,7 @@ def _unpack_folds(
 def _fold_voters(
     stored: Stored, target: Target, model: WeightedAverage, novelty: Novelty, device: torch.device
 ) -> tuple[ReferenceSet, Novelty]:
-    """Who represents others in the models of the folds; what they are compared by joins the novelty of the model."""
+    """The representatives in the models of the folds; their raw features join the novelty of the model."""
     ids, tensors = _ids(stored.config["fold_ids"]), stored.tensors
     h, y, exact = tensors["fold_h"].to(device), tensors["fold_y"], tensors.get("fold_target")
     _check_rows("representatives", h, y, len(ids), target.n_codes, model.vector_size)
@@ -539,7 +539,7 @@ def _unpack_features(config: Mapping[str, Any], encoder: Encoder) -> Features:
 def _unpack_references(
     stored: Stored, kernel: str, target: Target, model: WeightedAverage, device: torch.device
 ) -> list[Any]:
-    """Let the stored voters vote; their ids."""
+    """Restore the stored voters; returns their ids."""
     if stored.examples is None:
         raise StorageError("the file of training examples, which holds their ids, is missing")
     tensors, held = stored.tensors, stored.examples.index
@@ -584,7 +584,7 @@ def _unpack_examples(stored: Stored, encoder: Encoder) -> Examples:
 
 
 def _novelty(stored: Stored, ids: list[Any], model: WeightedAverage, device: torch.device) -> Novelty:
-    """How novelty is measured, of a table with examples."""
+    """The novelty of the model; for a table with examples, with raw features."""
     z, rows, width = stored.tensors["known_z"], stored.tensors["known_rows"], model.n_compared_features
     if width == 0 or z.ndim != 2 or z.shape[1] != width or rows.shape != (len(z),):
         raise StorageError(
@@ -629,7 +629,7 @@ def _of(part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _check_shapes(part: str, wanted: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> None:
-    """Compare the shapes that a network needs with those that are stored."""
+    """Compare the shapes that a network needs with the stored ones."""
     held = {name: tuple(value.shape) for name, value in _of(part, tensors).items()}
     for name in {**wanted, **held}:
         if wanted.get(name) != held.get(name):
@@ -665,7 +665,7 @@ _SAME_SHAPE = ("mul", "__mul__", "__rmul__", "div", "__truediv__", "div_", "norm
 
 
 class _Rehearsal(TorchFunctionMode):
-    """Counts the operations; constants (category counts, means) stay real, as a network may compute with them."""
+    """Counts operations; constants (category counts, means) stay real, because a network may compute with them."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -676,7 +676,7 @@ class _Rehearsal(TorchFunctionMode):
         if self.calls > self.most:
             raise StorageError("its config describes a network of many more layers than are stored")
         kwargs = {"device": "cpu", **(kwargs or {})} if function is torch.tensor else kwargs or {}
-        # Computing without memory would import PyTorch's compiler: seconds of processor time, to find shapes.
+        # Computing without memory would import PyTorch's compiler, which takes seconds, only to find shapes.
         if function in (torch.randn, torch.rand):
             function = torch.empty
         elif getattr(function, "__name__", "") in _SAME_SHAPE:
@@ -695,7 +695,7 @@ def rehearse(encoder: Encoder, ensemble_size: int, tensors: Mapping[str, Tensor]
             network = backbone(encoder, ensemble_size)
     except (RuntimeError, NotImplementedError, InputError):
         if isinstance(encoder, ImageEncoder) and encoder.settings["network"].startswith("timm:"):
-            return  # some timm networks cannot be built so; their size follows from their name, not the folder
+            return  # some timm networks cannot be built this way; their size follows from their name, not the folder
         raise
     state = network.state_dict()
     _check_shapes("backbone", {name: tuple(value.shape) for name, value in state.items()}, tensors)
@@ -713,7 +713,7 @@ def _check_rows(part: str, h: Tensor, y: Tensor, n_ids: int, n_classes: int, siz
             f"its {part} must have equally many ids, labels (n,) and embeddings (n, {size}); "
             f"got {n_ids}, {tuple(y.shape)} of {y.dtype} and {tuple(h.shape)}"
         )
-    least = -1 if part == "calibration" else 0  # -1: a label that training did not have
+    least = -1 if part == "calibration" else 0  # -1: a label that was not in training
     if len(y) and not (int(y.min()) >= least and int(y.max()) < n_classes):
         raise StorageError(f"its {part} labels must lie in {least} … {n_classes - 1}; got {y.min()} … {y.max()}")
     if not h.is_floating_point() or not bool(h.isfinite().all()):

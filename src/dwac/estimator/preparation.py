@@ -1,4 +1,4 @@
-"""What happens to X and y before training: label codes, ids, disjoint parts, weights; and the training examples.
+"""Prepares X and y for training: label codes, ids, disjoint parts, weights; and keeps the training examples.
 
 Nothing here depends on a network.
 """
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 _ENOUGH = 1_000  # rows: above this, a held-out part grows more slowly
 _MOST_VALIDATION, _MOST_CALIBRATION = 5_000, 10_000
-_RECORDS = 64  # rows of a table that become records at once, and how many such blocks are kept
+_RECORDS = 64  # rows of a table that become records together, and how many such blocks are kept
 
 
 # X: rows
@@ -91,7 +91,7 @@ def without_empty_texts(encoder: Any, X: Any, y: Any, weights: Any, ids: Any, *g
     sized = [part if part is None or hasattr(part, "iloc") or hasattr(part, "shape") else list(part)
              for part in (X, y, weights, ids, *groups)]  # fmt: skip
     if any(part is not None and len(part) != n for part in sized):
-        return given  # refused by the checks, which name what does not fit
+        return given  # later checks refuse it, and name what does not fit
     warn_of_empty(empty, n)
     kept = np.setdiff1d(np.arange(n), empty)
     return tuple(None if part is None else take(part, kept) for part in sized)
@@ -120,7 +120,7 @@ def row_ids(X: Any, ids: Iterable[Hashable] | None, n: int) -> pd.Index[Any]:
 
 
 def read_groups(groups: Iterable[Hashable], names: pd.Index[Any], argument: str) -> pd.Series[Any]:
-    """The groups of rows, by their ids. argument: how the caller named them."""
+    """The groups of rows, by id. argument: the caller's name for them."""
     given = list(groups)
     if len(given) != len(names):
         raise ShapeError(f"{argument} must have one name per row; X has {len(names)} rows; got {len(given)}")
@@ -133,7 +133,7 @@ def read_groups(groups: Iterable[Hashable], names: pd.Index[Any], argument: str)
 
 
 def number_groups(groups: Iterable[Hashable], names: pd.Index[Any], at_least: int) -> Ints:
-    """(n,): the number of each row's group, whose rows stay together in folds, validation and calibration."""
+    """(n,): the number of each row's group; its rows stay together in folds, validation and calibration."""
     codes = pd.factorize(read_groups(groups, names, "groups"))[0].astype(np.int64)
     found = int(codes.max()) + 1
     if found < at_least:
@@ -182,12 +182,12 @@ def split(
     or a twentieth if that is more, up to 5,000 for validation and 10,000 for calibration. Calibration gets at least
     100 rows if these are at most a fifth.
 
-    Calibration rows are drawn at random, whatever their class: the coverage guarantee requires them to be like new
+    Calibration rows are drawn at random, regardless of class: the coverage guarantee requires them to be like new
     rows, some of which have labels that no training row has. Validation rows are stratified by class, and leave two
     rows per class for training.
 
-    groups: (n,) the group of each row, 0 … G-1. Then the sizes are those shares of the groups, drawn at random, and all
-    rows of a group are in one part; validation rows of a label that no training row has are left out.
+    groups: (n,) the group of each row, 0 … G-1. Then the sizes are shares of the groups, which are drawn at random; all
+    rows of a group are in one part, and validation rows with a label that no training row has are left out.
     """
     n = len(codes)
     n_validation, n_calibration = part_sizes(n, validation_size, calibration_size)
@@ -304,7 +304,7 @@ def class_weights(class_weight: Any, codes: Ints, classes: NDArray[Any]) -> Floa
 
 
 def balanced(counts: Ints) -> Floats:
-    """(K,) weights that give equal total weight to classes of so many rows each.
+    """(K,): weights that give equal total weight to classes with these numbers of rows.
 
     >>> balanced(np.array([6, 2, 0]))
     array([0.66666667, 2.        , 1.        ])
@@ -328,12 +328,12 @@ class Examples(Mapping[Any, dict[Any, Any]]):
         self._forget_made()
 
     def _forget_made(self) -> None:
-        """Forget what was made of the parts, as these change."""
+        """Drop everything computed from the parts, because they change."""
         self._values: dict[Any, frozenset[str]] = {}
         self._records: dict[tuple[int, int], list[dict[Any, Any]]] = {}  # by part and block of rows
 
     def __copy__(self) -> Examples:
-        """The same examples, to be edited apart; the rows themselves are shared."""
+        """A copy that can be edited separately; the rows themselves are shared."""
         other = Examples()
         other._parts = list(self._parts)
         return other
@@ -363,7 +363,7 @@ class Examples(Mapping[Any, dict[Any, Any]]):
         return pd.concat(frames) if frames else None
 
     def values_of(self, name: Any) -> frozenset[str]:
-        """The different values of a column, as text; found once."""
+        """The distinct values of a column, as text; computed once."""
         if name not in self._values:
             frame = self.frame()
             column = [] if frame is None or name not in frame else frame[name].dropna().unique()
@@ -396,7 +396,7 @@ class Examples(Mapping[Any, dict[Any, Any]]):
         raise KeyError(name)
 
     def _record(self, part: int, row: int) -> dict[Any, Any]:
-        """The record of a row, made with those around it: of a table, one takes as long as many."""
+        """The record of a row, made together with its neighbours: in a table, one takes as long as many."""
         _, X, describe = self._parts[part]
         size = _RECORDS if isinstance(X, pd.DataFrame) or getattr(X, "ndim", 0) == 2 else 1
         block = self._records.get((part, row // size))
@@ -417,6 +417,6 @@ class Examples(Mapping[Any, dict[Any, Any]]):
 
 
 def _whole(names: Iterable[Any]) -> pd.Index[Any]:
-    """Ids as an index, tuples kept whole."""
+    """Ids as an index that keeps tuples whole."""
     index: pd.Index[Any] = pd.Index(list(names), tupleize_cols=False)
     return index

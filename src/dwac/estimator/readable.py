@@ -1,4 +1,4 @@
-"""The rows that an encoder can read, and why it cannot read the others: one bad row must not spoil the rest.
+"""The rows that an encoder can read, and why it cannot read the others. One bad row must not spoil the rest.
 
 rows = sift(encoder, X)
 rows.inputs                     # the readable rows, as inputs of the network
@@ -54,18 +54,18 @@ def masked(values: NDArray[Any], rows: Bools) -> Floats:
 
 
 def answered(values: Floats) -> Bools:
-    """(n,): which rows of numbers (n, …) have none that is NaN."""
+    """(n,): which rows of numbers (n, …) contain no NaN."""
     return np.asarray(~np.isnan(values.reshape(len(values), -1)).any(axis=1))
 
 
 def unmasked(votes: Floats) -> Floats:
-    """Votes (n, …), 0 for rows that could not be read: to compute with; their answers are left out afterwards."""
+    """Votes (n, …) to compute with, 0 for rows that could not be read; their answers are masked afterwards."""
     return np.nan_to_num(votes, nan=0.0, posinf=np.inf, neginf=-np.inf)
 
 
 @dataclass(frozen=True)
 class Partial:
-    """n rows, some of which could not even become part of X; a classifier answers for each of them separately.
+    """n rows, some of which could not even become part of X; a classifier still answers for each of the n rows.
 
     X holds the others, in order; it is None if there are none.
     """
@@ -78,10 +78,10 @@ class Partial:
 class Sifted:
     """n rows: those that can be read, and why the others cannot."""
 
-    X: Any  # those that can be read; None if there are none
-    inputs: Inputs  # of these; () if there are none
+    X: Any  # the rows that can be read; None if there are none
+    inputs: Inputs  # the same rows, encoded; () if there are none
     reasons: Reasons
-    unknown: Reasons  # (n,): None, or the values of a row that training never had
+    unknown: Reasons  # (n,): None, or the values of a row that were not in training
 
     @property
     def readable(self) -> Bools:
@@ -105,7 +105,7 @@ def sift(
 ) -> Sifted:
     """Leave out the rows that the encoder's errors name; errors that concern all rows are raised.
 
-    prepared: prepares or checks X first. read: how rows become inputs; by default as the encoder turns them into these.
+    prepared: prepares or checks X first. read: turns rows into inputs; by default the encoder does.
     """
     one_by_one = isinstance(X, Partial)
     early, X = (X.unreadable, X.X) if isinstance(X, Partial) else ({}, X)

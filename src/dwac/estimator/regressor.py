@@ -45,16 +45,16 @@ Floats = NDArray[np.float64]
 class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
     """A deep regressor whose every prediction is a weighted vote of training examples.
 
-    Each training example votes for its own number with a weight that falls with distance. The votes are a whole
-    distribution: its mean is the prediction, its quantiles, calibrated on rows that took no part in training, are
-    intervals with a guarantee. Nothing has to be known of the numbers' scale: the network is trained by how far the
-    distribution is from the number (the continuous ranked probability score), in logs if the numbers are skewed.
+    Each training example votes for its own number with a weight that falls with distance. The votes form a
+    distribution: its mean is the prediction; its quantiles, calibrated on held-out rows, are intervals with a
+    guarantee. The scale of the numbers does not matter: the loss measures how far the distribution is from the number
+    (the continuous ranked probability score), in logs if the numbers are skewed.
 
-    Rows are divided as in `DWACClassifier`, and a table of fewer than 4,000 rows is cross-fitted there and here. The
-    settings that are not listed are those of `DWACClassifier`.
+    Rows are divided as in `DWACClassifier`; a table of fewer than 4,000 rows is cross-fitted, too. Settings that are
+    not listed are those of `DWACClassifier`.
 
     Args:
-        average: what `predict` returns of the votes: their "mean", or their "median".
+        average: whether `predict` returns the "mean" or the "median" of the votes.
 
     >>> X = pd.DataFrame({"x": range(60)}, index=[f"row{i}" for i in range(60)])
     >>> reg = DWACRegressor(random_state=0, device="cpu").fit(X, 2.0 * X["x"])
@@ -122,8 +122,8 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
             y: one finite number per row, or a table of several.
             sample_weight: (n,) weights of the rows in the loss. Votes, validation and calibration ignore them.
             groups: (n,) hashable names of what rows belong to, such as a patient with several visits. Rows of a group
-                stay together in folds, validation and calibration, as in scikit-learn's GroupKFold, so that what is
-                measured and promised is for new groups. At least 5; not for rows that are read in batches.
+                stay together in folds, validation and calibration, as in scikit-learn's GroupKFold, so that
+                measurements and guarantees hold for new groups. At least 5; not for rows that are read in batches.
             within: (n,) hashable names. `predict_interval(…, within=…)` then has its guarantee within each group.
             ids: unique names of the rows; by default the index of a DataFrame or Series, else 0 … n-1.
         """
@@ -142,10 +142,10 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         within: Iterable[Hashable] | None = None,
         ids: Iterable[Hashable] | None = None,
     ) -> Self:
-        """Calibrate with these rows instead of those that `fit` set aside. They must not be training rows.
+        """Calibrate with these rows instead of those held out by `fit`. They must not be training rows.
 
-        within: (n,) names of their groups, for intervals with a guarantee within each; those of `fit` are of other
-        rows, and serve no longer. ids: as for `add_references`.
+        within: (n,) names of their groups, for intervals with a guarantee within each; they replace the groups given to
+        `fit`, which belong to other rows. ids: as for `add_references`.
         """
         groups = None if within is None else read_groups(within, pd.RangeIndex(count(self._read(X)[0])), "within")
         super().recalibrate(X, y, ids=ids)
@@ -166,7 +166,7 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         return full[:, 0] if self.target_.single else full
 
     def averages_of(self, h: torch.Tensor) -> Floats:
-        """(n, T): what `predict` gives to rows with embeddings h (n, d)."""
+        """(n, T): the predictions for rows with embeddings h (n, d)."""
         if self.average not in ("mean", "median"):  # set after fit
             raise InputError(f"average must be 'mean' or 'median'; got {self.average!r}")
         return self._average(self.references_.distribution(h))
@@ -178,7 +178,7 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
     def out_of_fold_(self) -> Floats | None:
         """(m, T): each voter's number as predicted by the networks and voters that left it out; None if there are none.
 
-        In the order of `references_`. Voters that were added after `fit` have NaN: every network may know them.
+        In the order of `references_`. Voters added after `fit` have NaN: every network may have seen them.
         """
         folds, references = self._fitted.folds, self.references_
         if folds is None or references.voters.weighted:
@@ -197,7 +197,7 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         return float(r2_score(truth[rows], found[rows], sample_weight=weights))
 
     def predict_distribution(self, X: Any) -> PredictedDistribution:
-        """The distribution of the votes for each row: mean, quantiles, cdf and crps, computed when asked for."""
+        """The distribution of the votes for each row: mean, quantiles, cdf and crps, computed on request."""
         observed = self.observe(X)
         warn_of(observed.reasons)
         voters = copy(self.references_)
@@ -225,12 +225,12 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
     ) -> Floats | pd.DataFrame:
         """(n, 2), or (n, T, 2): lower and upper ends of intervals, which miss the truth with probability ≤ `epsilon`.
 
-        Quantiles of the votes, at tails that the calibration rows have shown to be safe. The guarantee holds on average
-        over draws of the data, for new rows like those of fit, and for each of several numbers alone. (Of a
-        cross-fitted model this is measured, not proved; theory has `expected_intervals(epsilon).guarantee`.) With too
-        few calibration rows intervals are infinite; rows that cannot be read have NaN.
+        Quantiles of the votes, with tails chosen by the calibration rows. The guarantee holds on average over draws of
+        the data, for new rows like those of fit, and for each of several numbers alone. (For a cross-fitted model this
+        is measured, not proved; the proved bound is `expected_intervals(epsilon).guarantee`.) With too few calibration
+        rows intervals are infinite; rows that cannot be read have NaN.
 
-        within: (n,) the groups of the rows, where fit was given `within`: the guarantee then holds within each.
+        within: (n,) the groups of the rows, if fit was given `within`: the guarantee then holds within each.
         as_frame: a DataFrame with the columns low and high, for each of several numbers, and the index of X.
         """
         epsilon = checks.epsilon(epsilon)
@@ -248,7 +248,7 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         return pd.DataFrame(found.reshape(len(found), -1), index=index, columns=columns)
 
     def intervals_of(self, h: torch.Tensor, epsilon: float, *, within: Sequence[Hashable] | None = None) -> Floats:
-        """(n, T, 2): the intervals of rows with embeddings h (n, d) that are already computed."""
+        """(n, T, 2): the intervals of rows, from their embeddings h (n, d)."""
         calibrations = self._calibration(by_group=within is not None)
         return intervals(self.references_, h, calibrations, epsilon, self._fitted.folds, within)
 
@@ -275,7 +275,7 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         return named
 
     def expected_intervals(self, epsilon: float = EPSILON) -> ExpectedIntervals:
-        """What intervals at `epsilon` will be like: how far coverage may be from 1 - ε by chance; `str` says it."""
+        """What to expect of intervals at `epsilon`: how far coverage may be from 1 - ε by chance; `str` says it."""
         found = self._calibration()[0].expected(epsilon)
         n_groups = self._fitted.n_groups
         return found if n_groups is None else found.of_groups(n_groups)
@@ -304,17 +304,17 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         groups: Any = None,
         ids: Iterable[Hashable] | None = None,
     ) -> pd.DataFrame:
-        """What every voter is worth for the numbers y of rows X: by how much it lowers the squared error.
+        """The worth of each voter for the numbers y of rows X: how much it lowers the squared error.
 
-        The Shapley values of the vote itself, exactly, for the error of the voters' mean in units of the variance of
-        the training numbers. They sum to what all voters together add to saying the mean of everyone: about the R² of
-        these rows. Of several numbers, the average. Voters who are alike share their worth.
+        These are exact Shapley values of the vote itself, for the error of the voters' mean in units of the variance of
+        the training numbers. They sum to what all voters together gain over predicting the overall mean: about the R²
+        of these rows. For several numbers, the average. Similar voters share their worth.
 
-        This is the worth of a vote given the embeddings. The network was trained on these examples, too, and what it
-        learned from one of them is not in its worth: retraining without it may change more, or less.
+        This is the worth of a vote given the embeddings. The network was trained on these examples, too, and the worth
+        leaves out what it learned from them: retraining without an example may change more, or less.
 
-        Args, and what is returned: as for `DWACClassifier.worth`. The tolerance is in units of the largest squared
-        difference between a voter's number and the true one.
+        Arguments and result as for `DWACClassifier.worth`. The tolerance is in units of the largest squared difference
+        between a voter's number and the true one.
         """
         options = Options(method, "squared_error", tolerance)
         return worth_of(self, X, y, options, groups=groups, ids=ids, show=self.verbose)
@@ -324,11 +324,11 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
     def explain(
         self, X: Any, k: int = 5, *, epsilon: float = EPSILON, private: bool | None = None
     ) -> Explanations[NumberExplanation]:
-        """Why each row gets its number: who voted for which number, how the votes split, whose removal would matter.
+        """Why each row gets its number: the voters and their numbers, how votes split, and whose removal would matter.
 
         A list with one `dwac.explain.NumberExplanation` per row, which prints as a table.
 
-        k: how many of the nearest training examples to show. epsilon: of the interval, as in `predict_interval`.
+        k: how many of the nearest training examples to show. epsilon: for the interval, as in `predict_interval`.
         private: give rounded numbers only; no training id, record, distance or number. By default for a model that was
         saved without its training examples. See `dwac.explain.privacy`.
         """
@@ -367,7 +367,7 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
     ) -> list[NumberExplanation]:
         """The same from embeddings (n, d) that are already computed; arguments as in `DWACClassifier.explain_of`.
 
-        descriptions: of the groups of `dwac.explain.numbers.in_groups(references)`; found here by default.
+        descriptions: of the groups of `dwac.explain.numbers.in_groups(references)`; computed by default.
         """
         fitted = self._fitted
         private = fitted.private if private is None else private
@@ -401,6 +401,6 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         )[1]
 
     def _guarantee(self, epsilon: float) -> float:
-        """The coverage that intervals have at least in theory, on average."""
+        """The proved lower bound of the intervals' average coverage."""
         least = self.expected_intervals(epsilon).guarantee
         return 1 - epsilon if least is None else least

@@ -1,4 +1,4 @@
-"""The settings of an estimator as a value, and everything about them that can be checked before seeing the data."""
+"""The settings of an estimator as a value, and all checks of them that need no data."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "average": ("mean", "median"),
     "unknown": ("atypical", "missing", "refuse"),
 }
-# Settings of the training loop, which cross-fitting does without.
+# Settings of the training loop, which cross-fitting does not use.
 _OTHER_WAYS = (
     "embedding_size", "ensemble_size", "auxiliary_weight", "epochs", "batch_size", "learning_rate", "weight_decay",
     "patience", "validation_size", "calibration_size", "checkpoint",
 )  # fmt: skip
-SMALL_TABLE, _COLUMNS = 4_000, 1_000  # below so many rows, and up to so many columns, "auto" cross-fits
+SMALL_TABLE, _COLUMNS = 4_000, 1_000  # "auto" cross-fits below this number of rows, and up to this number of columns
 _WHOLE = ("epochs", "batch_size", "patience", "embedding_size", "ensemble_size")
 _RATES = ("learning_rate", "weight_decay", "penalty", "auxiliary_weight")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Training:
-    """How networks are trained and their embeddings joined, for those who need to change it.
+    """Advanced settings: how networks are trained and their embeddings joined.
 
     >>> import dwac
     >>> dwac.DWACClassifier(epochs=20, training=dwac.Training(learning_rate=1e-2, batch_size=64))
@@ -58,22 +58,22 @@ class Training:
     Args:
         embedding_size: |h|, for each network of the ensemble.
         ensemble_size: how many networks to train side by side. Their embeddings are joined, so a prediction is still
-            one vote of training examples. More accurate, and as many times slower. By default 1, or on a GPU as many
-            as are known to help.
+            one vote of training examples. More accurate, and as many times slower. By default 1, or on a GPU the
+            number that is known to help.
         penalty: weight of mean ‖h‖² in the loss.
         auxiliary_weight: weight of an auxiliary softmax cross-entropy in the loss. It takes no part in predictions. Not
             for numbers.
         batch_size: rows per training step; they vote on one another.
         learning_rate: the peak of the one-cycle schedule.
         weight_decay: AdamW's weight decay.
-        patience: how many epochs without a lower validation loss end the training, which keeps the best weights. With 0
-            all epochs run, and the last weights are kept.
+        patience: training stops after this many epochs without a lower validation loss, and keeps the best weights.
+            With 0 all epochs run, and the last weights are kept.
         rescale: after training, fit the scale of the embeddings to the validation rows, for calibrated probabilities.
         raw_features: for a table, add its raw numbers to the embedding, with a weight fitted to the validation rows:
-            voters are then similar in both. (Not if `embedding_size` is given.) Whether or not that gains anything,
-            rows are compared as they are for their typicality. False does neither, and keeps no numbers of rows.
-        look_alikes: let the nearest voters count more, by a second, narrower kernel, where validation rows gain by it.
-            Representatives (`voters`, `condense`) have none.
+            voters are then similar in both. (Not if `embedding_size` is given.) In any case typicality compares raw
+            rows, too. False does neither, and keeps no numbers of rows.
+        look_alikes: give the nearest voters more weight, by a second, narrower kernel, if that improves validation
+            rows. Not for representatives (`voters`, `condense`).
         mixed_precision: compute the network in bfloat16: True, False, or "auto" (on a GPU, where it helps).
         compiled: replay training steps as a CUDA graph: True, False, or "auto" (on a GPU, where it helps).
     """
@@ -93,7 +93,7 @@ class Training:
     compiled: bool | str = "auto"
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The settings by name, from which scikit-learn makes `training__learning_rate` and the like."""
+        """The settings by name; scikit-learn turns them into names such as `training__learning_rate`."""
         del deep
         return dict(vars(self))
 
@@ -108,7 +108,7 @@ class Training:
 class Settings(Training):
     """The settings of `DWACClassifier` or `DWACRegressor`, with those of `Training` among them.
 
-    Settings that one of the estimators does not have are as by default.
+    Settings that an estimator does not have keep their defaults.
     """
 
     regression: bool  # whether numbers are predicted
@@ -132,7 +132,7 @@ class Settings(Training):
     verbose: bool | str = "auto"
 
     def or_recipe(self, name: str, encoder: Encoder) -> Any:
-        """A setting, or where it was left at None what the encoder's recipe says."""
+        """A setting, or the value of the encoder's recipe if it is None."""
         value = getattr(self, name)
         return getattr(encoder.recipe, name) if value is None else value
 
@@ -144,7 +144,7 @@ class Settings(Training):
             if not any(type(value) is type(choice) and value == choice for choice in choices):
                 raise InputError(f"{name} must be {' or '.join(map(repr, choices))}; got {value!r}")
         for name in _WHOLE:
-            if (value := getattr(self, name)) is not None:  # in a batch of one there is nobody to vote
+            if (value := getattr(self, name)) is not None:  # a batch of one has no voters
                 checks.positive_int(value, name, minimum=2 if name == "batch_size" else int(name != "patience"))
         for name in _RATES:
             if (value := getattr(self, name)) is not None:
@@ -174,14 +174,14 @@ def flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parameters(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of an estimator that has these flat settings; those of `Training` become one object."""
+    """The parameters of an estimator from flat settings; those of `Training` become one object."""
     training = Training(**{name: value for name, value in settings.items() if name in NAMES})
     others = {name: value for name, value in settings.items() if name not in NAMES}
     return others if training == Training() else {**others, "training": training}
 
 
 def refuse_moved(given: Mapping[str, Any]) -> None:
-    """Say where a setting belongs that was given to the estimator instead of `Training`."""
+    """Raise an error for settings of `Training` that were given to the estimator; it says where they belong."""
     if moved := _written({name: value for name, value in given.items() if name in NAMES}):
         raise InputError(f"{moved}: how to train is set in one object; use training=dwac.Training({moved})")
 
@@ -191,7 +191,7 @@ def _written(settings: Mapping[str, Any]) -> str:
 
 
 def takes_training(init: Callable[P, None]) -> Callable[P, None]:
-    """An `__init__` that says where a setting of `Training` belongs; Python would only say that it is unexpected."""
+    """Make `__init__` say where a setting of `Training` belongs; Python would only call it unexpected."""
 
     @wraps(init)
     def checked(*args: P.args, **given: P.kwargs) -> None:
@@ -202,7 +202,7 @@ def takes_training(init: Callable[P, None]) -> Callable[P, None]:
 
 
 def _check_shards(settings: Settings) -> None:
-    """Refuse what would let rows of one shard reach the network of another, or depends on how many rows there are."""
+    """Refuse settings that let rows of one shard reach another's network, or that depend on the number of rows."""
     checks.positive_int(settings.shards or 0, "shards", minimum=2)
     wrong = [name for name in ("ensemble_size", "checkpoint") if getattr(settings, name) is not None]
     wrong += ["cross_fit"] * (settings.cross_fit is True) + ["voters"] * (settings.voters not in (None, "all"))
@@ -223,9 +223,9 @@ def _check_shards(settings: Settings) -> None:
 
 
 def cross_fitted(settings: Settings, encoder: Encoder, n: int, columns: int) -> bool:
-    """Whether n rows of so many columns are cross-fitted; cross_fit=True raises an error that says why they cannot be.
+    """Whether n rows with this many columns are cross-fitted; with cross_fit=True, an error says why they cannot be.
 
-    "auto" leaves alone whoever says how to train: it applies to default settings.
+    "auto" applies to default settings only: not if a setting says how to train.
     """
     asked = settings.cross_fit
     if asked is False:

@@ -17,14 +17,14 @@ Floats = NDArray[np.float64]
 
 
 class Calibrations(NamedTuple):
-    """What the calibration rows allow: a decision on each label, and sets that miss few labels."""
+    """Calibration by held-out rows: of the decision on each label, and of sets that miss few labels."""
 
     labels: LabelCalibration
     misses: MissControl
 
 
 def calibrate(model: WeightedAverage, rows: HeldOutRows, target: Labels, folds: Folds | None) -> Calibrations:
-    """The calibration by rows with known labels; those of a cross-fitted model are judged by what left them out."""
+    """Calibrate with rows of known labels; a cross-fitted model judges each row by the networks that left it out."""
     rows.require()
     if folds is None:
         votes = batches.votes(model, rows.h).cpu().numpy()

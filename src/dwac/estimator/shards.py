@@ -1,6 +1,6 @@
-"""The rows of a sharded model: which network sees which of them, and what is needed to train it again.
+"""The rows of a sharded model: which network sees which rows, and what is needed to retrain it.
 
-What a row is for follows from its id and the seed alone: a keyed hash. It does not change when other rows go.
+The role of a row follows from its id and the seed alone, by a keyed hash. It does not change when other rows go.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 TRAINING, VALIDATION, CALIBRATION = range(3)
-SHARE = 0.1  # of the rows, by default: for validation, and for calibration
+SHARE = 0.1  # of the rows for validation, and for calibration, by default
 FEWEST = 50  # training rows of a shard
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """n rows of fit: first those that train, then those for validation, then those for calibration."""
+    """n rows of fit: first the training rows, then those for validation, then those for calibration."""
 
-    X: Any  # a DataFrame, or an array of images, as a file keeps it
+    X: Any  # a DataFrame, or an array of images, as stored in a file
     ids: pd.Index[Any]
     codes: Ints  # (n,) of classes; 0 for other targets
     exact: Floats  # (n, T) numbers, or (n, L) labels as 0 and 1; (n, 0) for classes
@@ -48,7 +48,7 @@ class Rows:
         return len(self.ids)
 
     def at(self, places: Ints) -> Rows:
-        """The rows at these places."""
+        """The rows at these positions."""
         return Rows(
             _trimmed(take(self.X, places)),
             self.ids[places],
@@ -60,16 +60,16 @@ class Rows:
         )
 
     def without(self, ids: pd.Index[Any]) -> Rows:
-        """All rows but these."""
+        """All rows except these."""
         return self.at(np.flatnonzero(~self.ids.isin(ids)))
 
     def of(self, shard: int) -> Rows:
-        """The rows that the network of a shard sees: to train on, or to stop by."""
+        """The rows that the network of a shard sees: for training, or for early stopping."""
         return self.at(np.flatnonzero((self.shard == shard) & (self.role != CALIBRATION)))
 
     @property
     def parts(self) -> Parts:
-        """Where the rows of each role are."""
+        """The positions of the rows of each role."""
         return Parts(*(np.flatnonzero(self.role == role) for role in (TRAINING, VALIDATION, CALIBRATION)))
 
     def seen_by(self, ids: pd.Index[Any]) -> set[int]:
@@ -101,15 +101,15 @@ class Shards:
     threads: int
     device: str
     rows: Rows | None  # None if the model was saved without its examples
-    stale: frozenset[int] = frozenset()  # networks that saw rows which were forgotten since
+    stale: frozenset[int] = frozenset()  # networks that saw rows that were forgotten since
     pending: tuple[str, ...] = ()  # the ids of those rows, hashed, for the next certificate
 
     def seed_of(self, shard: int) -> int:
-        """Of the network of a shard."""
+        """The seed of a shard's network."""
         return int.from_bytes(_keyed(self.seed, b"network", shard.to_bytes(8, "little"))[:4], "little") >> 1
 
     def forgot(self, ids: pd.Index[Any]) -> Shards:
-        """Without these rows, which some networks saw."""
+        """The same without these rows, which some networks saw."""
         if self.rows is None:
             return self
         return replace(
@@ -121,7 +121,7 @@ class Shards:
 
 
 def deal(ids: pd.Index[Any], seed: int, n_shards: int, validation: float, calibration: float) -> tuple[Ints, Ints]:
-    """(shard (n,), role (n,)): what each row is for, by a hash of its id that is keyed with the seed.
+    """(shard (n,), role (n,)) of each row, by a hash of its id that is keyed with the seed.
 
     >>> some, fewer = pd.Index(["a", "b", "c", "d"]), pd.Index(["d", "b"])
     >>> [part[[3, 1]].tolist() for part in deal(some, 0, 2, 0.1, 0.1)]
@@ -148,7 +148,7 @@ def _text(name: Any) -> bytes:
 
 
 def as_stored(X: Any) -> Any:
-    """Rows as a model folder gives them back, so that training does not depend on whether they were in one."""
+    """Rows as a model folder restores them, so that training does not depend on whether they were stored."""
     if not isinstance(X, pd.DataFrame):
         return X
     for name in X.columns:
@@ -157,7 +157,7 @@ def as_stored(X: Any) -> Any:
 
 
 def _require_one_type(column: pd.Series[Any]) -> None:
-    """Refuse what becomes text because of one value: how the other rows are read must not depend on its row."""
+    """Refuse a column that one value turns into text: a single row must not decide how the others are read."""
     kinds = {type(value).__name__ for value in column.dropna()} if column.dtype == object else set()
     if len(kinds) > 1:
         raise InputError(
@@ -167,7 +167,7 @@ def _require_one_type(column: pd.Series[Any]) -> None:
 
 
 def _trimmed(X: Any) -> Any:
-    """Without the names of categories that no row has: a row that is gone must not leave one behind."""
+    """X without the names of categories that no row has: a deleted row must not leave one behind."""
     if not isinstance(X, pd.DataFrame):
         return X
     named = [name for name in X.columns if isinstance(X[name].dtype, pd.CategoricalDtype)]
@@ -188,7 +188,7 @@ def require_rows(rows: Rows, n_shards: int) -> None:
 
 
 def pack(shards: Shards | None, *, include_rows: bool) -> tuple[dict[str, Any] | None, dict[str, Tensor]]:
-    """(config, tensors) for a model folder, which also has `frame_of`."""
+    """(config, tensors) for a model folder, which also stores `frame_of`."""
     if shards is None:
         return None, {}
     rows = shards.rows if include_rows else None
@@ -205,7 +205,7 @@ def pack(shards: Shards | None, *, include_rows: bool) -> tuple[dict[str, Any] |
 
 
 def frame_of(shards: Shards) -> pd.DataFrame | None:
-    """The rows by id, as a table; of images the ids alone."""
+    """The rows by id, as a table; for images the ids alone."""
     if shards.rows is None:
         return None
     X, ids = shards.rows.X, shards.rows.ids
@@ -215,7 +215,7 @@ def frame_of(shards: Shards) -> pd.DataFrame | None:
 def unpack(
     config: Mapping[str, Any] | None, tensors: Mapping[str, Tensor], frame: pd.DataFrame | None
 ) -> Shards | None:
-    """The same again; an error for contents that do not fit together."""
+    """Restore the shards; an error for inconsistent contents."""
     if config is None:
         return None
     n = checks.positive_int(config["n"], "shards", minimum=2)

@@ -1,7 +1,7 @@
-"""Categories that training never had: they are read as missing, said in the answer, and count as unlike training.
+"""Categories that were not in training: dwac reads them as missing, names them in the answer, and counts them as novel.
 
-A network has never seen such a value, and far from what it has seen it may be as sure as anywhere. Read as missing, the
-value makes no prediction surer, and no prediction set smaller, than its absence does. Decision 18.
+A network may be as certain about a value that it has never seen as about any other. Read as missing, the value makes
+no prediction more certain, and no prediction set smaller, than its absence does. Decision 18.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ POLICIES = (ATYPICAL, MISSING, REFUSE)
 
 
 class Judged(NamedTuple):
-    """Rows as the network takes them, and the unknown values of each."""
+    """Rows as inputs of the network, and the unknown values of each."""
 
     inputs: Inputs
     notes: NDArray[np.object_]  # (n,): None, or what is unknown: "job=pilot, town=Ys"
 
 
 def judge(encoder: Encoder, X: Any, inputs: Inputs, policy: str, seen: Callable[[Any], Collection[str]]) -> Judged:
-    """Read values that training never had as missing; if they are to be refused, an error names their rows.
+    """Read values that were not in training as missing; if the policy refuses them, an error names their rows.
 
-    seen: the values of a column that training rows have, as text. Rare ones have no index of their own.
+    seen: the values of a column in the training rows, as text. Rare ones have no index of their own.
     """
     if policy not in POLICIES:  # set after fit
         raise InputError(f"unknown must be {', '.join(map(repr, POLICIES[:-1]))} or {REFUSE!r}; got {policy!r}")

@@ -1,11 +1,11 @@
-"""What a monitor sees of rows: one pass through the model gives the predictions and the scores that are watched.
+"""What a monitor observes: one pass through the model gives the predictions and the scores to watch.
 
 observed = clf.observe(X)
 predictions_from(clf, observed, private=False)   # as `dwac.estimator.evaluation.predict(clf, X)`
 model_scores(clf, observed)                      # {"novelty": (n,), …}, to be compared with `calibration_scores(clf)`
 
-Of a cross-fitted model the scores are by fold, (n, F): a new row scored by the model without fold f is comparable with
-the rows of fold f, which that model has not seen either, and with no others.
+A cross-fitted model has scores by fold, (n, F): a new row scored by the model without fold f is comparable only with
+the rows of fold f, which that model has not seen either.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def predictions_from(clf: Any, observed: Observed, *, private: bool) -> Any:
 
 
 def model_scores(clf: Model, observed: Observed) -> dict[str, Floats]:
-    """By name, the scores of rows: (n,), or by fold (n, F); inf for rows that could not be read."""
+    """The scores of rows, by name: (n,), or by fold (n, F); inf for rows that could not be read."""
     scores = votes_scores(clf, unmasked(observed.votes if observed.fold_votes is None else observed.fold_votes))
     for each in scores.values():
         each[~observed.readable] = np.inf
@@ -56,7 +56,7 @@ def model_scores(clf: Model, observed: Observed) -> dict[str, Floats]:
 
 
 def calibration_scores(clf: Model) -> dict[str, Floats]:
-    """The same of the calibration rows, (n_cal,) each; of a cross-fitted model each by the model without its fold."""
+    """The same for the calibration rows, (n_cal,) each; in a cross-fitted model, by the model without their fold."""
     fitted = clf.fitted_
     if not fitted.calibrated:
         return {}
@@ -71,7 +71,7 @@ def calibration_folds(clf: Model) -> Ints | None:
 
 
 def votes_scores(clf: Model, votes: Floats) -> dict[str, Floats]:
-    """How uncertain a prediction is and what is predicted, each as one number per row, from votes (…, K)."""
+    """The uncertainty of a prediction and the prediction, each as one number per row, from votes (…, K)."""
     found = clf.target_.summarise(votes)
     return {CERTAINTY: found.uncertainty, PREDICTION: found.prediction}
 
@@ -80,7 +80,7 @@ def votes_scores(clf: Model, votes: Floats) -> dict[str, Floats]:
 
 
 def training_rows(clf: Model, most: int, seed: int) -> Any:
-    """At most so many training rows, drawn at random, as a frame; None if the model does not have (all of) them."""
+    """At most `most` training rows, drawn at random, as a frame; None if the model does not have (all of) them."""
     if not isinstance(clf.encoder_, TabularEncoder) or clf.fitted_.alone:
         return None
     ids = (clf.references_.members or clf.references_).voters.ids
@@ -90,7 +90,7 @@ def training_rows(clf: Model, most: int, seed: int) -> Any:
 
 
 def nearest_groups(clf: Model, h: torch.Tensor, *, own: bool = False) -> Ints:
-    """(n,): the group of the voter nearest to each row; own: the rows vote themselves, and the next one counts."""
+    """(n,): the group of the voter nearest to each row; own: the rows are voters, and the nearest other one counts."""
     references = clf.references_
     k = min(1 + own, len(references))
     places = references.voters.ids.get_indexer(pd.Index(references.nearest(h, k).ids[:, -1], tupleize_cols=False))
@@ -98,20 +98,20 @@ def nearest_groups(clf: Model, h: torch.Tensor, *, own: bool = False) -> Ints:
 
 
 def calibration_groups(clf: Model) -> Ints:
-    """The same of the calibration rows."""
+    """The same for the calibration rows."""
     return nearest_groups(clf, clf.calibration_h_, own=clf.cross_fitted_)
 
 
-# Which model it is
+# The identity of the model
 
 
 def version_of(clf: Model) -> tuple[Any, ...]:
-    """Objects that are others after an edit or a recalibration; compare them by identity."""
+    """Objects that every edit or recalibration replaces; compare them by identity."""
     return clf.model_, clf.references_.voters, clf.fitted_.calibration
 
 
 def fingerprint(clf: Model) -> str:
-    """A digest of who votes for what, who calibrates, and what is predicted: the same after saving and loading."""
+    """A digest of the votes, the calibration rows and the target: the same after saving and loading."""
     found = hashlib.sha256()
     parts = [clf.target_.names, clf.calibration_ids_, [getattr(column, "name", "") for column in _columns(clf)]]
     parts += [clf.references_.voters.ids, clf.references_.labels.cpu().numpy()]

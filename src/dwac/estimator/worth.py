@@ -1,4 +1,4 @@
-"""What every voter is worth for rows whose outcomes are known: from rows to tables by id or by group.
+"""The worth of each voter for rows with known outcomes, as tables by id or by group.
 
 The values are those of `dwac.worth`; this module defines the value of one vote, and of an empty set of voters.
 """
@@ -30,8 +30,8 @@ Ints = NDArray[np.int64]
 
 _UNREAD = "outcomes judge nobody"
 _COLUMNS = ("id", "worth", "deviation", "standard_error", "if_removed", "relative", "size")
-_FEW = 5  # examples of a class: fewer are compared with those of all other rare classes
-_PARTS = 5  # of the numbers, ordered by size
+_FEW = 5  # examples of a class; smaller classes are compared together
+_PARTS = 5  # of the numbers, sorted
 
 
 class Judges(NamedTuple):
@@ -99,8 +99,8 @@ def worth_by(
 
 
 def scores_of(model: DWACEstimator, judges: Judges) -> Floats:
-    """(n,): what the whole vote is worth for each row: P of the true label, that a label is as it is on average, or the
-    squared error, negative, in units of the variance. Leave-one-out is by how much its mean would fall.
+    """(n,): the worth of the whole vote for each row: P of the true label; for several labels, the mean P of being
+    right; for numbers, minus the squared error in units of the variance. Leave-one-out is how much the mean would fall.
     """
     references, found = model.references_, []
     says = _says(model, references, judges)
@@ -127,11 +127,11 @@ def _judges(model: DWACEstimator, X: Any, y: Any, ids: Iterable[Hashable] | None
 
 
 Game = Callable[[Tensor, slice, Tensor | None, int], Values]
-Says = Callable[[slice], list[Tensor]]  # (b, m) of some rows: what each voter says, as the mean of the vote counts it
+Says = Callable[[slice], list[Tensor]]  # (b, m): the value that each voter adds to the mean of the vote, for b rows
 
 
 def _says(model: DWACEstimator, references: ReferenceSet, judges: Judges, label: Any = None) -> Says:
-    """1 for the true label; the share of labels that are as they are; or how far each number is from the true one."""
+    """The value of each vote: 1 for the true label, the share of correct labels, or the distance to the true number."""
     device = references.labels.device
     if model.target_.kind == NUMBERS:
         assert references.targets is not None
@@ -152,7 +152,7 @@ def _says(model: DWACEstimator, references: ReferenceSet, judges: Judges, label:
 
 
 def _labels(model: DWACEstimator, label: Any) -> Any:
-    """Which columns of the labels are asked about: one, or all."""
+    """The columns of the labels to use: one, or all."""
     if label is None:
         return slice(None)
     place = np.flatnonzero(model.target_.names == label)
@@ -162,7 +162,7 @@ def _labels(model: DWACEstimator, label: Any) -> Any:
 
 
 def _game(model: DWACEstimator, references: ReferenceSet, judges: Judges, options: Options) -> Game:
-    """Values of voters, or of groups of them, for a block of rows."""
+    """The values of voters, or of groups of voters, for a block of rows."""
     if options.method not in worth.METHODS:
         raise InputError(f"method must be one of {', '.join(worth.METHODS)}; got {options.method!r}")
     kind = model.target_.kind
@@ -190,7 +190,7 @@ def _classes(model: DWACEstimator, references: ReferenceSet, judges: Judges, opt
 
 
 def _several(model: DWACEstimator, references: ReferenceSet, judges: Judges, options: Options) -> Game:
-    """Of several labels: the probability that a label is as it is, averaged over labels, or of one label alone."""
+    """The game for several labels: the probability of being right, averaged over labels, or of one label alone."""
     if options.utility != "probability":
         raise InputError(f"utility must be 'probability' for several labels; got {options.utility!r}")
     asked = _labels(model, options.label)
@@ -209,7 +209,7 @@ def _several(model: DWACEstimator, references: ReferenceSet, judges: Judges, opt
 
 
 def _numbers(model: DWACEstimator, references: ReferenceSet, judges: Judges, options: Options) -> Game:
-    """Of numbers: the squared error of the voters' mean, in units of their variance, averaged over several numbers."""
+    """The game for numbers: the squared error of the voters' mean, in units of their variance, averaged."""
     assert references.targets is not None
     votes = references.weights * references.class_weights[references.labels.cpu().numpy()]
     weights = torch.as_tensor(votes, device=references.labels.device)
@@ -219,7 +219,7 @@ def _numbers(model: DWACEstimator, references: ReferenceSet, judges: Judges, opt
         found = []
         for apart in says(rows):
             players = (log_w, apart) if groups is None else worth.together(log_w, apart, groups, n_groups)
-            empty = apart @ weights / weights.sum()  # everybody's mean
+            empty = apart @ weights / weights.sum()  # the mean of all voters
             found.append(worth.of_squared_error(*players, empty, method=options.method, tolerance=options.tolerance))
         return Values(*(torch.stack(column).mean(dim=0) for column in zip(*found, strict=True)))
 
@@ -229,7 +229,7 @@ def _numbers(model: DWACEstimator, references: ReferenceSet, judges: Judges, opt
 def kept_column(model: DWACEstimator, column: str, name: str = "groups") -> pd.Series[Any]:
     """A column of the training examples that the model holds, by id; missing values are a group of their own.
 
-    name: of the argument, for errors.
+    name: the argument's name, for errors.
     """
     frame = None if model.private_ else model.examples_.frame()
     if frame is None:
@@ -241,7 +241,7 @@ def kept_column(model: DWACEstimator, column: str, name: str = "groups") -> pd.S
 
 
 def _grouped(groups: Any, model: DWACEstimator) -> pd.Series[Any]:
-    """(m,): the group of each voter, given by id, by the name of a column, or in the order of the voters."""
+    """(m,): the group of each voter; groups are given by id, as the name of a column, or in the order of the voters."""
     references = model.references_
     groups = kept_column(model, groups) if isinstance(groups, str) else groups
     if isinstance(groups, Mapping):
@@ -268,13 +268,13 @@ def _by_id(groups: pd.Series[Any], ids: pd.Index[Any]) -> pd.Series[Any]:
 
 
 def _or_missing(groups: pd.Series[Any]) -> pd.Series[Any]:
-    """Missing values are a group of their own."""
+    """Make missing values a group of their own."""
     known = groups.notna()
     return groups if known.all() else groups.astype(object).where(known, "missing")
 
 
 def _relative(values: Floats, peers: Ints) -> Floats:
-    """(m,): by how many standard deviations each value lies above the mean of its peers; 0 where all are equal."""
+    """(m,): how many standard deviations each value lies above the mean of its peers; 0 where all are equal."""
     each = pd.Series(values).groupby(peers)
     apart, spread = values - each.transform("mean").to_numpy(), each.transform("std", ddof=0).to_numpy()
     small = 1e-9 * np.abs(values).max(initial=0.0)
@@ -282,10 +282,10 @@ def _relative(values: Floats, peers: Ints) -> Floats:
 
 
 def _peers(model: DWACEstimator, references: ReferenceSet) -> Ints:
-    """(m,): whom each voter is compared with: those of its class or with its labels; of numbers, those of its fifth.
+    """(m,): the peers of each voter: voters with its class or labels; for numbers, voters in the same fifth.
 
-    A vote for what is rare among the judges is wrong for most of them. So a whole class may be worth less than 0, which
-    says nothing of its examples.
+    A vote for an outcome that is rare among the judges is wrong for most of them. So a whole class may be worth less
+    than 0, which says nothing about its examples.
     """
     if model.target_.kind == NUMBERS:
         assert references.targets is not None
@@ -296,12 +296,12 @@ def _peers(model: DWACEstimator, references: ReferenceSet) -> Ints:
 
 
 def _apart(name: str) -> str:
-    """A target's name, made unlike those of the other columns."""
+    """A target's name, made different from those of the other columns."""
     return f"{name}_target" if name in _COLUMNS else name
 
 
 def _outcomes(model: DWACEstimator, references: ReferenceSet) -> dict[str, Any]:
-    """What each voter votes for, and how many it stands for, if there are such."""
+    """What each voter votes for and, for representatives, how many examples it represents."""
     found: dict[str, Any] = {}
     if model.target_.kind == NUMBERS:
         assert references.targets is not None

@@ -1,4 +1,4 @@
-"""VoteExplanation: what explanations of a label and of a number have in common: voters, groups, tables and pages."""
+"""VoteExplanation: the common base of explanations of labels and of numbers: voters, groups, tables and pages."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from dwac.metrics import Agreement
 from dwac.reference import ReferenceSet
 
 _OWN = ("id", "label", "weight", "log_weight", "share", "size", "distance", "examples", "most alike", "group")
-HALF = 0.5  # of the vote: who holds it explains the prediction
+HALF = 0.5  # share of the vote: voters that hold it explain the prediction
 _BESIDE = 4  # columns of a record that fit beside the votes on a page
 _ABREAST = 6  # records that fit beside each other
-EXAMPLE = "this example"  # its own row among those of the voters
+EXAMPLE = "this example"  # the name of its row in a table of voters
 STRANGE = 0.05  # typicality up to which an example is called unlike the training data
 
 
@@ -49,14 +49,14 @@ class VoteExplanation:
 
     neighbors: tuple[Neighbor, ...]  # nearest first; if private, see the subclass
     n_references: int  # how many vote
-    n_examples: int  # how many they vote for: the same number, unless few vote for all
+    n_examples: int  # how many they vote for: the same number, unless representatives vote for all
     typicality: float | None = None  # share of calibration examples at least as novel; near 0: unlike anything known
     private: bool = False
     record: Any = None  # the explained example itself
     attention: tuple[tuple[str, float], ...] | None = None  # the words of a text and their attention
-    unreadable: str | None = None  # why the example could not be read: nobody voted, and nothing is predicted
-    unknown: str | None = None  # values of the example that training never had: "job=pilot"
-    agreement: Agreement | None = None  # how often the prediction is that of all examples, where few vote for all
+    unreadable: str | None = None  # why the example could not be read: no votes and no prediction
+    unknown: str | None = None  # values of the example that the training data never had: "job=pilot"
+    agreement: Agreement | None = None  # how often representatives predict the same as all examples
     _votes: Votes | None = field(default=None, repr=False)
     _source: Source | None = field(default=None, repr=False)
 
@@ -64,7 +64,7 @@ class VoteExplanation:
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """All training examples, in groups of those that vote alike, heaviest first; none if private or unreadable.
+        """All training examples in groups that vote alike, heaviest first; empty if private or unreadable.
 
         A group's share is the exact sum of its members' votes.
         """
@@ -72,25 +72,25 @@ class VoteExplanation:
 
     @property
     def few_suffice(self) -> bool:
-        """Whether few examples explain the prediction: the neighbours hold half of the vote."""
+        """Whether a few examples explain the prediction: the neighbours hold half of the vote."""
         return not self.groups or sum(n.share for n in self.neighbors) >= HALF
 
     @cached_property
     def shown_groups(self) -> tuple[Group, ...]:
-        """The groups to show: as many of the heaviest as neighbours."""
+        """The groups to show: the heaviest, as many as there are neighbours."""
         return self.groups[: len(self.neighbors)]
 
     @cached_property
     def shown(self) -> tuple[Neighbor, ...]:
-        """Who to show: the neighbours if few suffice, else one member of each group, the most alike.
+        """The voters to show: the neighbours if a few suffice, else the member of each group most like the example.
 
-        Each of those stands for its group: `share` and `size` are the group's.
+        Such a member represents its group: `share` and `size` are the group's.
         """
         return self.neighbors if self.few_suffice else tuple(group.face for group in self.shown_groups)
 
     @property
     def _represents(self) -> bool:
-        """Whether few vote for all."""
+        """Whether representatives vote for all examples."""
         return self.n_examples != self.n_references
 
     # Tables
@@ -120,7 +120,7 @@ class VoteExplanation:
         return faces
 
     def _telling(self, columns: Sequence[Any]) -> list[Any]:
-        """Columns of records, those first that set the shown groups apart."""
+        """The columns of records; those that set the shown groups apart come first."""
         places: dict[Any, int] = {}
         for part in ", ".join(group.words or "" for group in self.shown_groups).split(", "):
             named = max(
@@ -143,12 +143,12 @@ class VoteExplanation:
         return pd.DataFrame(rows)
 
     def _title(self, key: Any) -> Any:
-        """The name of a column of records; where it is that of a column of ours it gets another, and both are kept."""
+        """The name of a column of records, changed where it would clash with one of our own columns."""
         return f"record.{key}" if key in self._own_names else key
 
     @property
     def _own_names(self) -> tuple[str, ...]:
-        """Columns that are not of records, in any table of voters."""
+        """The columns of any table of voters that do not come from records."""
         return _OWN
 
     def to_dict(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class VoteExplanation:
         return shown
 
     def _prediction(self) -> dict[str, Any]:
-        """What is predicted, and how it can change, for `to_dict`."""
+        """The prediction, and what would change it, for `to_dict`."""
         raise NotImplementedError
 
     # Words
@@ -194,16 +194,16 @@ class VoteExplanation:
         return "heaviest" if self._represents else "nearest"
 
     def _voters(self, n: int) -> str:
-        """So many training examples, or representatives where few vote for all."""
+        """ "n training examples", or "n representatives" where these vote for all."""
         return self._voter if n == 1 else f"{n:,} {self._voter}s"
 
     def _held_by_neighbors(self) -> str:
-        """How much of the vote the neighbours have."""
+        """The neighbours' share of the vote, in words."""
         held, k = percent(sum(n.share for n in self.neighbors)), len(self.neighbors)
         return f"the {self._order} one holds {held}" if k == 1 else f"the {k:,} {self._order} hold {held}"
 
     def _agreement_sentences(self, same: str) -> list[str]:
-        """How many vote for all, and how often they do the same as all."""
+        """How many representatives vote for all, and how often they predict the same as all, in words."""
         if not self._represents:
             return []
         known = self.agreement and f" They {same} on {self._agreed(self.agreement)}."
@@ -222,12 +222,12 @@ class VoteExplanation:
         return self.to_text()
 
     def __repr__(self) -> str:
-        """What is predicted, and how many voted, in one line."""
+        """The prediction and the number of voters, in one line."""
         voted = "could not be read" if self.unreadable else f"{self._voters(self.n_references)} voted"
         return f"<{type(self).__name__}: {self._headline()}; {voted}>"
 
     def _headline(self) -> str:
-        """What is predicted, in short."""
+        """The prediction, in short."""
         raise NotImplementedError
 
     def _summary(self) -> dict[str, Any]:
@@ -235,7 +235,7 @@ class VoteExplanation:
         raise NotImplementedError
 
     def _heaviest(self) -> dict[str, Any]:
-        """Who has most of the vote, and how much, for `_summary`; nothing if private or unreadable."""
+        """The heaviest voter and its share, for `_summary`; empty if private or unreadable."""
         if self.private or self.unreadable:
             return {}
         if self.few_suffice:
@@ -247,11 +247,11 @@ class VoteExplanation:
         return {"share": group.share, "heaviest voter": words}
 
     def to_text(self, width: int | None = None, *, again: bool = True) -> str:
-        """The sentences, then who voted as a table, in lines of at most `width` characters.
+        """The sentences, then a table of the voters, in lines of at most `width` characters.
 
-        The table begins with the example itself, and has as many columns as fit, the telling ones first; how many it
-        leaves out is said below. width: by default that of the terminal. again: say also what holds for all labels of
-        the example.
+        The table begins with the example itself, and has as many columns as fit, the most informative first; a line
+        below says how many are left out. width: by default that of the terminal. again: include the sentences that
+        hold for all labels of the example.
         """
         width = line_width() if width is None else width
         facts = [line for sentence in self._printed(again=again) for line in wrapped(sentence, width)]
@@ -276,9 +276,9 @@ class VoteExplanation:
         return "\n".join([*facts, "", *lines, *more_columns(left_out, width)])
 
     def _own_values(self, columns: Sequence[Any], width: int) -> tuple[list[str], list[Any]]:
-        """(the values of the example that compare with what sets groups apart, as many as fit; the columns left out).
+        """(as many values of the example as fit, from columns that set groups apart; the columns left out).
 
-        Of a text its beginning, of images nothing.
+        A text is cut to its beginning; an image is left out.
         """
         kind = kind_of(self.record)
         if kind not in ("table", "text"):
@@ -293,24 +293,24 @@ class VoteExplanation:
         return [textwrap.shorten(line, width, placeholder=" …")], list(values)[shown:]
 
     def _printed(self, *, again: bool) -> list[str]:
-        """The sentences that a table of the voters leaves to be said."""
+        """The sentences that a table of the voters does not already say."""
         of_all = [] if again else [*self._typicality_sentences(), *unknown_sentences(self.unknown)]
         told = {*self._told_below(), *of_all}
         return [sentence for sentence in self.sentences() if sentence not in told]
 
     def _told_below(self) -> list[str]:
-        """The sentences that say what a printed table says."""
+        """The sentences that repeat what a printed table says."""
         return []
 
     def _arranged(self, frame: pd.DataFrame) -> tuple[list[Any], int]:
-        """(columns of `_shown_frame` in the order in which they are shown, how many of these are not of records)."""
+        """(columns of `_shown_frame` in the order shown, how many of them do not come from records)."""
         keys = {key for voter in self.shown if voter.record is not None for key in record_items(voter.record)}
         titles = {self._title(key) for key in keys}
         own = [name for name in frame.columns if self.private or name not in titles]
         return [*own, *self._telling([name for name in frame.columns if name not in own])], len(own)
 
     def _example_row(self, own: Sequence[Any], columns: Sequence[Any]) -> pd.DataFrame:
-        """The explained example as a row among those of the voters; none if it has no such columns."""
+        """The explained example as a row of the table of voters; no row if it has no such columns."""
         if kind_of(self.record) not in ("table", "text"):
             return pd.DataFrame(columns=[*own, *columns], dtype=object)
         name = next((name for name in ("most alike", "id") if name in own), own[-1])
@@ -321,8 +321,8 @@ class VoteExplanation:
     def to_html(self, *, example: bool = True) -> str:
         """A self-contained HTML fragment: no scripts, no links, every value escaped.
 
-        example: show the example itself, a row of a table above those that voted, other things at the top; and say what
-        holds for all labels of the example.
+        example: show the example itself, a table row above its voters, anything else at the top; and include what holds
+        for all labels of the example.
         """
         frame = self._shown_frame()
         columns, own = self._arranged(frame)
@@ -342,7 +342,7 @@ class VoteExplanation:
         )
 
     def _records(self, frame: pd.DataFrame, mine: pd.DataFrame, columns: Sequence[Any]) -> VoterTable:
-        """The records of a few voters side by side, a line per column: many columns do not fit beside each other."""
+        """The records of a few voters side by side, one line per column: for records with many columns."""
         who = next(name for name in ("most alike", "id", *frame.columns) if name in frame)
         cells = pd.concat([mine[columns].astype(object), frame[columns].astype(object)])
         rows = [
@@ -355,7 +355,7 @@ class VoteExplanation:
 
 
 def set_sentences(labels: Sequence[Any] | None, epsilon: float) -> list[str]:
-    """The prediction set, with its share of hits, in words."""
+    """The prediction set and its coverage, in words."""
     if labels is None:
         return []
     named = ", ".join(map(str, labels)) if labels else "empty, as no label fits"
@@ -363,24 +363,24 @@ def set_sentences(labels: Sequence[Any] | None, epsilon: float) -> list[str]:
 
 
 def unread_sentences(why: str) -> list[str]:
-    """That an example could not be read, and what follows from that."""
+    """Sentences that say that an example could not be read, and what follows from that."""
     return [f"This example could not be read: {why}.", "No training example voted on it, and nothing is predicted."]
 
 
 def unread_counts(references: ReferenceSet, *, private: bool) -> dict[str, Any]:
-    """The voters of an example that could not be read: how many there are, none of whom voted."""
+    """The counts of voters for an example that could not be read, on which none of them voted."""
     counts = len(references), round(float(references.sizes.sum()))
     n_references, n_examples = map(privacy.count, counts) if private else counts
     return {"neighbors": (), "n_references": n_references, "n_examples": n_examples}
 
 
 def unknown_sentences(unknown: str | None) -> list[str]:
-    """Which values training never had, in words; nothing if it had all."""
+    """The values that the training data never had, in words; empty if it had all."""
     return [] if unknown is None else [f"Unknown values: {unknown}. Training had none of them; they count as missing."]
 
 
 def typicality_sentences(typicality: float | None, *, private: bool) -> list[str]:
-    """How usual an example is, in words; nothing if that was not measured."""
+    """How typical an example is, in words; empty if that was not measured."""
     if typicality is None:
         return []
     strange = " It is unlike the training data." if typicality <= STRANGE else ""
@@ -389,5 +389,5 @@ def typicality_sentences(typicality: float | None, *, private: bool) -> list[str
 
 
 def p_value(value: float, *, private: bool) -> str:
-    """A p-value, and the share of calibration examples that it is."""
+    """A p-value as text, with the share of calibration examples that it stands for."""
     return f": {privacy.credibility(value)}" if private else f" {value:.3f}: {privacy.percent(value)}"

@@ -1,7 +1,7 @@
-"""What can be said about the rows of a group, column by column: claims such as "age 17 to 29".
+"""Claims about the rows of a group, column by column, such as "age 17 to 29".
 
-A column offers several claims about a group. Each is true of most of its rows, and comes with the rows for which it
-holds, so that `dwac.explain.descriptions` can choose those that set the group apart.
+A column offers several claims about a group. Each is true of most of its rows and lists the rows for which it holds,
+so that `dwac.explain.descriptions` can choose those that set the group apart.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-MOST = 0.6  # of a group's rows for which a claim about one value must hold
-WIDE = 0.75  # and a claim about several values or a range
+MOST = 0.6  # share of a group's rows for which a claim about one value must hold
+WIDE = 0.75  # the same for a claim about several values or a range
 _INNER = (0.1, 0.9)  # quantiles of a group between which a range lies
 _STEPS = 40  # a range is rounded to about this part of the column's usual range
 _VALUES = 3  # values named in a claim
@@ -42,14 +42,14 @@ class Column(Protocol):
     """A column of n rows that can be described."""
 
     def claims(self, rows: slice, *, complete: bool = True) -> Iterator[Claim]:
-        """Claims that are true of most of these rows, which are all rows of a group if `complete`, else a sample."""
+        """Claims that are true of most of these rows: all rows of a group if `complete`, else a sample."""
         ...
 
 
 def column(series: pd.Series[Any], name: Any, kind: str | None = None) -> Column | None:
-    """A column that can be described; None for one that cannot: constant, empty, free text, ids, images.
+    """A column that can be described; None if it is constant, empty, free text, ids or images.
 
-    kind: numeric, boolean, datetime or categorical, as an encoder found it; by default it is found here.
+    kind: numeric, boolean, datetime or categorical, as an encoder inferred it; by default it is inferred here.
     """
     title = titled(name)
     held = pd.api.types.infer_dtype(series, skipna=True)
@@ -68,15 +68,15 @@ def column(series: pd.Series[Any], name: Any, kind: str | None = None) -> Column
 class Ranges:
     """Numbers (n,), NaN where missing: claims are ranges from about the 10th to the 90th percentile of a group.
 
-    Limits are rounded to a step; a claim holds for the rows between the limits that it names. A date is a number of
-    seconds; one that is named, such as 2024-05, means that whole month.
+    Limits are rounded to a step; a claim holds for the rows between the limits that it names. Dates are numbers of
+    seconds; a date in a claim, such as 2024-05, means the whole month.
     """
 
     def __init__(self, title: str, x: Floats, scale: Scale) -> None:
         self.title, self.x, self.scale = title, x, scale
 
     def claims(self, rows: slice, *, complete: bool = True) -> Iterator[Claim]:
-        """ "a to b", "at most b" and "at least a"; where one value prevails, that value; or that it is missing."""
+        """ "a to b", "at most b" and "at least a"; the prevailing value, if there is one; or that it is missing."""
         gaps = np.isnan(self.x)
         inside = self.x[rows][~gaps[rows]]
         if (share := float(gaps[rows].mean())) >= MOST:
@@ -110,7 +110,7 @@ class Scale(Protocol):
         ...
 
     def end(self, value: float) -> float:
-        """The first number that no longer counts as at most this rounded one."""
+        """The first number that is above this rounded one: outside "at most value"."""
         ...
 
     def text(self, value: float) -> str:
@@ -125,7 +125,7 @@ class Scale(Protocol):
 class NumberScale:
     """Numbers rounded to a step of 1 or 5 times a power of ten, perhaps with a unit.
 
-    x: (n,) the numbers; the step is about a part, `parts`, of their usual range, from the 5th to the 95th percentile.
+    x: (n,) the numbers; the step is about 1/`parts` of their usual range, from the 5th to the 95th percentile.
     whole: whether the step of whole numbers is at least 1.
     """
 
@@ -150,7 +150,7 @@ class NumberScale:
         return float(np.nextafter(value, math.inf))
 
     def text(self, value: float) -> str:
-        """With as many decimals as the step has, and a comma for thousands from 10,000 on: 1,990 is no year."""
+        """With as many decimals as the step has, and thousands separators from 10,000 on, so that years have none."""
         if self.decimals > 6 or abs(value) >= 1e15:
             return f"{value:.6g}{self.unit}"
         text = f"{value:,.{self.decimals}f}" if abs(value) >= 10_000 else f"{value:.{self.decimals}f}"
@@ -210,7 +210,7 @@ def _numbers(series: pd.Series[Any], title: str, held: str) -> Column | None:
     known = x[~np.isnan(x)]
     if len(known) == 0 or (known.min() == known.max() and len(known) == len(x)):
         return None
-    if len(pd.unique(known)) <= 2 and not unit:  # 0 and 1: one of them is named, or that it is missing
+    if len(pd.unique(known)) <= 2 and not unit:  # such as 0 and 1: claims name one of them, or that it is missing
         return _values(pd.Series(x), title)
     return Ranges(title, x, NumberScale(known, unit=unit))
 
@@ -255,7 +255,7 @@ class Values:
 
 
 def _values(series: pd.Series[Any], title: str) -> Column | None:
-    """None if there is one value only, if values hardly recur (ids, names), or if they are long texts."""
+    """A column of categories; None if it has only one value, if values hardly recur (ids, names) or are long texts."""
     try:
         codes, found = pd.factorize(series)
     except TypeError:  # lists and the like
@@ -279,7 +279,7 @@ def _named(value: Any) -> str:
 
 
 def often(share: float, rows: slice, complete: bool) -> str:
-    """For what share of these rows a claim holds; "always" is said only if they are all rows of the group.
+    """The adverb for the share of these rows for which a claim holds; "always" only if they are the whole group.
 
     >>> often(1.0, slice(0, 9), complete=True), often(1.0, slice(0, 9), complete=False)
     ('always ', 'nearly always ')

@@ -1,4 +1,4 @@
-"""Groups of training examples in words: what sets each apart, so that a person recognises it.
+"""Descriptions of groups of training examples: what sets each apart, so that a person recognises it.
 
 >>> X = pd.DataFrame({"age": [*range(18, 28), *range(40, 70)], "married": [False] * 10 + [True] * 30})
 >>> young, old = describe(X, [0] * 10 + [1] * 30, 2)
@@ -7,7 +7,7 @@
 >>> old
 'married always true, age at least 43, 75 % of training rows'
 
-Descriptions quote values of training rows, of single rows where groups are small: private explanations must drop them.
+Descriptions quote values of training rows, in small groups of single rows: private explanations must drop them.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_ROWS = 20_000  # rows that are read in all
-_FEWEST = 40  # rows that are read of each group, however many groups there are
+_ROWS = 20_000  # rows read in total
+_FEWEST = 40  # rows read of each group, however many groups there are
 _MOST_CLAIMS = 4
-_CONSIDERED = 16  # claims of one group that are tried together
-_LEAST = 0.05  # nats by which a claim must tell the group from the rest
-_FEW, _FEW_ROWS = 0.01, 5.0  # share of the group's size, and rows: so few rows of the rest no longer matter
-_SAME = 0.9  # overlap from which two claims pick out the same rows
+_CONSIDERED = 16  # candidate claims per group
+_LEAST = 0.05  # nats: the least worth of a claim
+_FEW, _FEW_ROWS = 0.01, 5.0  # share of the group's size, and rows: fewer rows of the rest than this are ignored
+_SAME = 0.9  # overlap from which two claims count as picking out the same rows
 _WORDS = 5  # words named for a group of texts
-_TEXTS = 3  # texts of a group that must have a word; half of them in smaller groups
-_LEAST_OF_WORD = 0.005  # nats: even telling words are in few texts
+_TEXTS = 3  # texts of a group that must contain a word; half of the texts in smaller groups
+_LEAST_OF_WORD = 0.005  # nats: even distinctive words are in few texts
 _WORDS_ARE = "words: "
 NOTHING = {"table": "no column sets it apart", "text": "no word sets it apart"}
 
@@ -51,21 +51,21 @@ def describe(
     kinds: Mapping[Any, str] | str | None = None,
     sizes: bool = True,
 ) -> list[str | None]:
-    """One description for each group 0 … n_groups-1 of the rows of X, by what sets it apart from the other rows.
+    """One description for each group 0 … n_groups-1 of the rows of X: what sets it apart from the other rows.
 
-    Tables: up to four columns that best tell the group from the rest, most telling first. A number or date is given
-    by the range from about the 10th to the 90th percentile of the group, rounded; a category by the values that most
-    of the group have. Every claim is true of most of the group. Columns of ids and free texts are left out. Texts: the
+    Tables: up to four columns that best tell the group from the rest, best first. Numbers and dates are described by
+    the rounded range from about the 10th to the 90th percentile of the group, categories by the values that most of
+    the group have. Every claim is true of most of the group. Columns of ids and free texts are left out. Texts: the
     words that are most over-represented. Anything else, such as images, has no description: None.
 
-    At most about 20,000 rows are read, as many of each group; sizes of groups are exact.
+    At most about 20,000 rows are read, equally many of each group; sizes of groups are exact.
 
     Args:
         X: a table (DataFrame, 2-D array, list of rows) or texts (list, array, Series, or a frame of one column).
         codes: (n,) the group of each row.
         n_groups: the number of groups; those without rows are described as such.
         kinds: for each column "numeric", "boolean", "datetime", "categorical", "text" (left out) or "empty"; or
-            "table" or "text" for all of X. What is not said is found from the values.
+            "table" or "text" for all of X. Missing kinds are inferred from the values.
         sizes: end with the group's share of the rows.
     """
     n_groups = checks.positive_int(n_groups, "n_groups")
@@ -89,10 +89,10 @@ def describe(
 
 
 def summary(descriptions: Sequence[str | None], shares: ArrayLike, *, most: int = 3) -> str | None:
-    """A whole vote in one sentence: its heaviest groups, each with its share of the vote; None if none is described.
+    """A whole vote in one sentence: its heaviest groups and their shares of the vote; None if none is described.
 
-    descriptions: one per group, without sizes (`describe(…, sizes=False)`). shares: (G,) of the vote. Named are the
-    heaviest groups that are described, up to `most`, and as few as hold nine tenths of the vote.
+    descriptions: one per group, without sizes (`describe(…, sizes=False)`). shares: (G,) of the vote. Names
+    the heaviest described groups, up to `most`, and no more than needed for nine tenths of the vote.
 
     >>> summary(["age 17 to 29", "age at least 50", "age 30 to 49"], [0.62, 0.05, 0.33])
     '62 % of the vote: age 17 to 29; 33 %: age 30 to 49; 5 %: another group'
@@ -123,7 +123,7 @@ def _percent(share: float) -> str:
 
 
 def share_in_words(count: int, total: int, noun: str) -> str:
-    """So many of all training rows, or texts, or examples.
+    """The share of all training rows, texts or examples, in words.
 
     >>> share_in_words(8, 100, "row"), share_in_words(1, 1000, "text")
     ('8 % of training rows', '1 training text')
@@ -134,7 +134,7 @@ def share_in_words(count: int, total: int, noun: str) -> str:
 
 
 def _form(X: Any, kinds: Mapping[Any, str]) -> str:
-    """What X is: "table", "text" or "other"."""
+    """The form of X: "table", "text" or "other"."""
     if isinstance(X, pd.DataFrame):
         if X.shape[1] == 1:
             name = X.columns[0]
@@ -161,7 +161,7 @@ def _form_of_one(series: pd.Series[Any]) -> str:
 
 
 class _Rows(NamedTuple):
-    """Rows that are read, ordered by group: those in `slices[g]` are of group g; each stands for `weights` rows."""
+    """The rows read, ordered by group: `slices[g]` are those of group g; each represents `weights` rows."""
 
     rows: Ints
     slices: list[slice]
@@ -170,7 +170,7 @@ class _Rows(NamedTuple):
 
     @classmethod
     def sampled(cls, codes: Ints, n_groups: int) -> _Rows:
-        """All rows, or at random as many of each group; the same ones every time."""
+        """All rows, or a random sample with equally many of each group; the same every time."""
         counts = np.bincount(codes, minlength=n_groups).astype(np.int64)
         most = max(_ROWS // n_groups, _FEWEST) if len(codes) > _ROWS else len(codes)
         shuffled = np.random.default_rng(0).permutation(len(codes))
@@ -200,12 +200,11 @@ def _claim_lists(X: Any, rows: _Rows, kinds: Mapping[Any, str]) -> list[list[str
 
 
 def _claims(columns: Sequence[Column], rows: _Rows, group: int) -> list[str]:
-    """The claims that together tell a group from the rest, chosen one after the other.
+    """The claims that together tell a group from the rest, chosen greedily.
 
     A claim that holds for a share c of the group and r of the rest is worth the Kullback-Leibler divergence of the two,
     c log c/r + (1-c) log (1-c)/(1-r): the evidence that a row of the group gives, on average, that it is not of the
-    rest. The next claim is judged on the rows that all earlier ones hold for, so a column that repeats another is left
-    out.
+    rest. The next claim is judged on the rows for which all earlier ones hold, so redundant columns are left out.
     """
     here = rows.slices[group]
     judge, complete = _Judge(rows, here), here.stop - here.start == rows.counts[group]
@@ -235,10 +234,10 @@ class _Judge:
         self.few = max(_FEW * float(self.inside.sum()), _FEW_ROWS)
 
     def worth(self, holds: Bools) -> float:
-        """What the claim is worth, in nats.
+        """The worth of a claim, in nats.
 
-        Once hardly any row of the rest is left, claims are judged on all of the rest again: they no longer narrow the
-        group down, but help to recognise it.
+        Once hardly any rows of the rest remain, claims are judged on all of the rest again: they no longer narrow the
+        group down, but help people to recognise it.
         """
         usual = self.few * float(self.all_rest @ holds) / max(self.total, 1.0)
         inside, rest = float(self.inside @ holds[self.here]), float(self.rest @ holds) + usual
@@ -246,19 +245,19 @@ class _Judge:
         return float(_worth(inside, float(self.inside.sum()), rest, n_rest))
 
     def narrow(self, holds: Bools) -> None:
-        """Go on with the rows for which this claim holds too."""
+        """Keep only the rows for which this claim holds too."""
         self.inside *= holds[self.here]
         self.rest *= holds
 
     def same(self, claim: Claim, other: Claim) -> bool:
-        """Whether two claims hold for nearly the same rows of the rest; not if they hold for hardly any."""
+        """Whether two claims hold for nearly the same rows of the rest; False if they hold for hardly any."""
         either = float(self.all_rest @ (claim.holds | other.holds))
         both = float(self.all_rest @ (claim.holds & other.holds))
         return either > self.few and both >= _SAME * either
 
 
 def _worth(inside: Any, n: float, rest: Any, n_rest: float) -> Any:
-    """The divergence, in nats, of a share inside/n from rest/n_rest, each drawn a little towards a half.
+    """The divergence, in nats, of a share inside/n from rest/n_rest, each shrunk a little towards a half.
 
     0 where the share is no larger in the group than in the rest, or where there is no rest.
     """
@@ -271,7 +270,7 @@ def _worth(inside: Any, n: float, rest: Any, n_rest: float) -> Any:
 
 
 def _word_lists(X: Any, rows: _Rows) -> list[list[str]]:
-    """The most distinctive words of each group: those worth most, as a claim that a text has the word.
+    """The most distinctive words of each group: those worth most as claims that a text contains the word.
 
     A word must be in several texts of the group, and at least twice as frequent there as in the rest.
     """
@@ -298,6 +297,6 @@ def _word_lists(X: Any, rows: _Rows) -> list[list[str]]:
 
 
 def _telling(text: Any) -> set[str]:
-    """The words of a text that may be named: no numbers and no single letters, but c++ and c#."""
+    """The words of a text that descriptions may use: no numbers and no single letters, but c++ and c#."""
     found = words(text) if isinstance(text, str) else set()
     return {word for word in found if not word[0].isdigit() and (len(word) > 1 or not word.isascii())}

@@ -1,4 +1,4 @@
-"""From embeddings to explanations: the votes of a reference set, shown example by example."""
+"""Explain predictions from embeddings: the votes of a reference set on each query."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ def explain(
         queries: (n, d) embeddings.
         k: how many neighbours to show; all of them if there are fewer.
         calibration: adds p-values, confidence and credibility.
-        nonconformity_kind: the score that the calibration was made from, "weights" or "probability".
-        fold_votes: (n, F, K) votes by the models of the folds, where the calibration is a `CrossCalibration`.
+        nonconformity_kind: the score of the calibration, "weights" or "probability".
+        fold_votes: (n, F, K) votes of the fold models, if the calibration is a `CrossCalibration`.
         typicality: (n,) the share of calibration examples at least as novel as each query, already rounded if private.
         classes: names of the labels 0 … K-1.
         records: the training examples by id, shown next to their votes.
         private: keep only labels and their rounded shares of the vote (see `dwac.explain.privacy`), whatever k is: no
             training id, record, distance or exact number.
         shown: how each query appears to a person: its "record" and, for a text, its "attention".
-        alike: how different training examples are from a query in the input: given the row of the query and ids, one
-            number per id, smaller for those more alike. By default members of a group are shown by their weights.
+        alike: how different training examples are from a query in the input: takes the row of the query and ids,
+            returns one number per id, smaller for more similar ones. By default group members are ordered by weight.
         descriptions: what sets each group of the references apart, in words.
-        agreement: how often the label is that of all examples, where few vote for all.
-        epsilon: of prediction sets. ordered: whether classes are in an order, so that sets have no gaps.
+        agreement: how often representatives predict the same label as all examples, if they vote for all.
+        epsilon: the error rate of prediction sets. ordered: whether classes are ordered, so that sets have no gaps.
 
     >>> refs = ReferenceSet([[0.1], [0.9], [3.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
     >>> e = explain(refs, [[0.0]], k=2, classes=["no", "yes"])[0]
@@ -143,7 +143,7 @@ def _hidden(exact: Explanation) -> Explanation:
     probabilities = dict(zip(exact.probabilities, rounded, strict=True))
     words = exact.attention and tuple((word, privacy.share(weight)) for word, weight in exact.attention)
     flip_size = exact.flip_size
-    # All examples of a label together: the share of a single one would reveal how near it is.
+    # All examples of a label together: the share of a single one would reveal how close it is.
     voters = [
         Neighbor(label, None, None, share) for label, share in probabilities.items() if share or label == exact.label
     ]
@@ -164,7 +164,7 @@ def _hidden(exact: Explanation) -> Explanation:
 
 
 def unreadable(why: str, references: ReferenceSet, *, private: bool) -> Explanation:
-    """The explanation of an example that could not be read: why, no label, and no voters."""
+    """The explanation of an example that could not be read: the reason, no label and no voters."""
     return Explanation(
         label=None,
         probability=math.nan,

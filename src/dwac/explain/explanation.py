@@ -43,8 +43,8 @@ class Explanation(VoteExplanation):
     confidence: float | None = None
     credibility: float | None = None
     p_values: dict[Any, float] | None = None
-    epsilon: float = EPSILON  # of `label_set`
-    ordered: bool = False  # whether labels are in an order
+    epsilon: float = EPSILON  # the error rate of `label_set`
+    ordered: bool = False  # whether labels are ordered
     _votes: LabelVotes | None = field(default=None, repr=False)
     _counts: tuple[int, int | None] | None = field(default=None, repr=False)  # deciding, flip_size: if not from votes
 
@@ -60,7 +60,7 @@ class Explanation(VoteExplanation):
     def deciding(self) -> int:
         """The least number of nearest examples that decide the label, whatever labels the others have (certified).
 
-        Where examples have weights, of those with the heaviest votes.
+        If examples have weights, those with the heaviest votes count instead of the nearest.
         """
         return self._counts[0] if self._counts else self._held.deciding()
 
@@ -68,16 +68,16 @@ class Explanation(VoteExplanation):
     def flip_size(self) -> int | None:
         """The least number of training examples whose removal changes the label; None if no removal does.
 
-        Where few vote for all, the number of representatives, each of which goes with all it votes for.
+        If representatives vote for all, the number of representatives, each removed with all it votes for.
         """
         return self._counts[1] if self._counts else self._held.flip_size()
 
     def flip_set(self) -> list[Any] | None:
         """Ids of a smallest set of training examples whose removal changes the label; None if there is no such set.
 
-        No smaller set suffices: only the removal of votes for the label helps, and these are the heaviest. Where few
-        vote for all, these are the ids of all whom the fewest representatives vote for: if one of those alone was
-        removed, another would take its place.
+        No smaller set suffices: only the removal of votes for the label helps, and these are the heaviest. If
+        representatives vote for all, these are the ids of all examples that the fewest such representatives vote for:
+        a representative removed alone would be replaced by another.
         """
         if self.private:
             raise PrivacyError("a private explanation holds no ids; use flip_size for the number of examples")
@@ -93,12 +93,12 @@ class Explanation(VoteExplanation):
 
     @property
     def few_suffice(self) -> bool:
-        """Whether few examples explain the prediction: ten decide it, or the neighbours hold half of the vote."""
+        """Whether a few examples explain the prediction: ten decide it, or the neighbours hold half of the vote."""
         return super().few_suffice or self.deciding <= _FEW
 
     @cached_property
     def shown_groups(self) -> tuple[Group, ...]:
-        """The groups to show: as many of the heaviest as neighbours, and the heaviest for another label."""
+        """The groups to show: the heaviest, as many as neighbours, and the heaviest group for another label."""
         heaviest = self.groups[: len(self.neighbors)]
         rival = next((group for group in self.groups if group.label != self.label), None)
         return heaviest if rival is None or rival in heaviest else (*heaviest, rival)
@@ -181,7 +181,7 @@ class Explanation(VoteExplanation):
         return f"The {self._order} {self._voters(self.deciding)} {decide} the label: it would be the same {others}."
 
     def _many_sentence(self) -> str:
-        """Plainly, that few examples do not explain the prediction."""
+        """The sentence that a handful of examples does not explain the prediction."""
         return (
             f"A few {self._voter}s do not explain it: {self._held_by_neighbors()} of the vote, and {self.deciding:,} "
             "are needed to decide the label."
@@ -199,7 +199,7 @@ class Explanation(VoteExplanation):
         return f"{groups}, {size:,} of {self.n_examples:,} training examples, {verb} the label: {_WHATEVER}."
 
     def _vote_sentences(self) -> list[str]:
-        """The whole vote, by what sets its heaviest groups apart."""
+        """The whole vote in words: what sets its heaviest groups apart."""
         words = [None if group.words in NOTHING.values() else group.words for group in self.groups]
         words = [
             text if text is None or group.label == self.label else f"for {group.label}, {text}"
@@ -225,7 +225,7 @@ class Explanation(VoteExplanation):
         return f"Removing {few} would change the label."
 
     def plot(self) -> Any:
-        """A matplotlib figure: the example next to those that voted on it. Needs the extra `dwac[report]`.
+        """A matplotlib figure: the example next to its voters. Needs the extra `dwac[report]`.
 
         Images appear side by side, words of a text are shaded by attention, and table columns that differ are marked.
         """

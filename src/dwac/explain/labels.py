@@ -1,4 +1,4 @@
-"""LabelExplanations: of several labels at once, each is a yes/no vote of the same voters, with its own explanation.
+"""LabelExplanations: several labels per example, each a yes/no vote of the same voters with its own explanation.
 
 explanations = explain_labels(model.references, h, table, names=["calm", "sad"])[0]
 print(explanations["sad"])
@@ -38,16 +38,16 @@ _COLUMNS = 6  # labels with a column of their own in a table of many explanation
 class LabelExplanations(Mapping[Any, Explanation]):
     """Why one example gets each of several labels, or does not: label → `Explanation` of a yes/no vote.
 
-    The explanation of the label "sad" chooses between "sad" and "not sad". It is made when it is first asked for,
-    unless it is private: then nothing is kept that it could be made from.
+    The explanation of the label "sad" chooses between "sad" and "not sad". It is made on first access, unless it is
+    private: then it is made at once, and the votes behind it are not kept.
 
     Args:
         probabilities: {label: P(label)}.
-        make: gives the explanation of the label at a place.
+        make: returns the explanation of the label at a position.
         private, unreadable, typicality, record, attention, unknown: as in the explanation of every label.
-        label_set: labels of which a share `epsilon` is missing on average at most, as `predict_set` gives them.
+        label_set: the prediction set, as from `predict_set`; on average it misses at most a share `epsilon` of labels.
 
-    `labels` are those predicted, with at least half of the votes; probabilities are NaN if unreadable.
+    `labels` are the predicted ones, with at least half of the votes; probabilities are NaN if unreadable.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class LabelExplanations(Mapping[Any, Explanation]):
 
     @property
     def _shown(self) -> tuple[Any, ...]:
-        """The labels whose explanations are printed: those predicted, or the most probable one."""
+        """The labels whose explanations are printed: the predicted ones, or the most probable one."""
         return self.labels or (max(self, key=lambda label: self.probabilities[label]),)
 
     def __str__(self) -> str:
@@ -139,7 +139,7 @@ class LabelExplanations(Mapping[Any, Explanation]):
     def to_text(self, width: int | None = None) -> str:
         """The sentences, then the explanations of the predicted labels, or of the most probable one.
 
-        width: of the lines, by default that of the terminal.
+        width: of lines, by default that of the terminal.
         """
         width = line_width() if width is None else width
         facts = "\n".join(line for sentence in self.sentences() for line in wrapped(sentence, width))
@@ -189,12 +189,12 @@ class LabelExplanations(Mapping[Any, Explanation]):
 
 
 def has_it(label: Any) -> str:
-    """The name of having a label."""
+    """The name of the class of examples that have a label."""
     return label if isinstance(label, str) else f"label {label}"
 
 
 def has_it_not(label: Any) -> str:
-    """The name of not having it."""
+    """The name of the class of examples that do not have it."""
     return f"not {has_it(label)}"
 
 
@@ -225,7 +225,7 @@ def explain_labels(
         names: (L,) of the labels. probabilities: (n, L) of the labels.
         sets: (n, L) prediction sets at error rate `epsilon`.
         prediction: p-values of having and of not having each label; already rounded if private.
-        descriptions: what sets the groups of a label's yes/no vote apart, in words: given the place of the label, and
+        descriptions: what sets the groups of a label's yes/no vote apart, in words: takes the position of the label and
             the references with these groups.
 
     >>> refs = ReferenceSet([[0.1], [0.9], [3.0]], [0, 1, 1], ids=["ann", "bob", "eve"])
@@ -284,7 +284,7 @@ def explain_labels(
 
 
 def unreadable_labels(why: str, names: Sequence[Any], references: ReferenceSet, *, private: bool) -> LabelExplanations:
-    """The explanations of an example that could not be read: why, no label, and no voters."""
+    """The explanations of an example that could not be read: the reason, no label and no voters."""
     chances = dict.fromkeys(names, math.nan)
     none = partial(unreadable, why, references, private=private)
     return LabelExplanations(chances, lambda _: none(), private=private, unreadable=why)

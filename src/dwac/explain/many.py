@@ -1,4 +1,4 @@
-"""Explanations: those of many rows, a list that prints as a table.
+"""Explanations: a list of the explanations of many rows, which prints as a table.
 
 found = clf.explain(X)
 found                         # a line per row: its id, the prediction, how sure, and who has most of the vote
@@ -21,8 +21,8 @@ from dwac.explain.rendering import VoterTable, line_width, more_columns, percent
 
 E = TypeVar("E")
 
-_LINES = 20  # of a table that is printed
-_VOTER, _NARROW = "heaviest voter", 18  # the column that fills the line, and its least characters
+_LINES = 20  # lines of a printed table
+_VOTER, _NARROW = "heaviest voter", 18  # the column that fills the line, and its minimum width
 _WHOLE = 1e4  # numbers from which no decimals are shown
 _PERCENT = ("probability", "confidence", "typicality", "share")
 
@@ -30,11 +30,11 @@ _PERCENT = ("probability", "confidence", "typicality", "share")
 class Explanations(list[E]):
     """A list of explanations that knows the ids of the explained rows, and prints as a table.
 
-    A slice has its ids, too. Everything else is as in any list.
+    A slice keeps its ids. Everything else works as in any list.
 
     Args:
         explanations: `Explanation`, `NumberExplanation` or `LabelExplanations` objects.
-        ids: of the explained rows, by default 0 … n-1.
+        ids: the ids of the explained rows, by default 0 … n-1.
     """
 
     def __init__(self, explanations: Iterable[E] = (), ids: Iterable[Hashable] | None = None) -> None:
@@ -45,7 +45,7 @@ class Explanations(list[E]):
 
     @property
     def ids(self) -> list[Any]:
-        """Of the explained rows; their numbers if none were given, or if the list was changed since."""
+        """The ids of the explained rows; 0 … n-1 if none were given, or if the list has changed since."""
         return list(range(len(self))) if self._ids is None or len(self._ids) != len(self) else list(self._ids)
 
     @overload
@@ -53,7 +53,7 @@ class Explanations(list[E]):
     @overload
     def __getitem__(self, place: slice) -> Explanations[E]: ...
     def __getitem__(self, place: Any) -> Any:
-        """One explanation, or those of a slice."""
+        """One explanation, or the explanations of a slice."""
         found = super().__getitem__(place)
         return Explanations(found, self.ids[place]) if isinstance(place, slice) else found
 
@@ -62,15 +62,15 @@ class Explanations(list[E]):
     def to_frame(self) -> pd.DataFrame:
         """One row per explained row, by its id: the prediction, how sure it is, and who has most of the vote.
 
-        Of labels: label, probability, confidence, typicality, and the share and name of the heaviest voter, or group if
-        a few voters do not explain it. Of numbers: prediction, low and high (of the interval), and the same. Of several
-        labels: the labels predicted, and probabilities.
+        Labels: label, probability, confidence, typicality, and the share and name of the heaviest voter, or group if a
+        few voters do not explain it. Numbers: prediction, low and high (of the interval), and the same. Several labels:
+        the predicted labels, and probabilities.
         """
         rows: list[dict[str, Any]] = [each._summary() for each in self]  # type: ignore[attr-defined]
         return pd.DataFrame(rows, index=pd.Index(self.ids, name="id", tupleize_cols=False))
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """All of them as plain Python values, ready for JSON."""
+        """All explanations as plain Python values, ready for JSON."""
         return [each.to_dict() for each in self]  # type: ignore[attr-defined]
 
     def _shown(self) -> pd.DataFrame:
@@ -93,7 +93,7 @@ class Explanations(list[E]):
         return f"{rest}print a single one to see all of it"
 
     def __repr__(self) -> str:
-        """A table, a line per explanation."""
+        """A table, one line per explanation."""
         if not self:
             return "no explanations"
         frame = self._shown()
@@ -124,5 +124,5 @@ def _text(name: str, value: Any, each: Any) -> str:
 
 
 def ids_of(X: Any, n: int) -> Sequence[Any]:
-    """The index of a frame or Series of n rows, else their numbers."""
+    """The index of a frame or Series of n rows, else 0 … n-1."""
     return X.index.tolist() if isinstance(X, pd.DataFrame | pd.Series) and len(X) == n else range(n)

@@ -33,9 +33,9 @@ from dwac.reference import ReferenceSet, with_classes
 
 Floats = NDArray[np.float64]
 
-LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # of `quantiles`
-_BINS = 40  # of a histogram, at most
-_OUTER = 0.005  # of the votes at each end may lie outside a histogram
+LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # levels of `quantiles`
+_BINS = 40  # bins of a histogram, at most
+_OUTER = 0.005  # share of the votes at each end that may lie outside a histogram
 _SAME = "predict what all would, to a tenth of the spread of the votes,"
 
 
@@ -44,17 +44,17 @@ class Influence(NamedTuple):
 
     id: Any
     target: float  # the number that it votes for
-    share: float  # of the vote
+    share: float  # its share of the vote
     move: float  # prediction without it - prediction
-    name: Any = None  # of the number that moves, where several are predicted
+    name: Any = None  # the name of the number that moves, if several are predicted
     record: Any = None
 
 
 @dataclass(frozen=True)
 class NumberSource(Source):
-    """What an explanation of a number shows of training examples."""
+    """The facts about training examples that an explanation of a number shows."""
 
-    single: bool = True  # whether one number is predicted, rather than one for each name
+    single: bool = True  # whether one number is predicted, not a tuple with one per name
 
     def vote(self, votes: Votes, row: int) -> Any:
         """The number, or numbers, of a reference."""
@@ -75,22 +75,22 @@ class NumberSource(Source):
 class NumberExplanation(VoteExplanation):
     """Why one example got its number; made by `explain_numbers`, or by `DWACRegressor.explain`.
 
-    Where several numbers are predicted, `prediction`, `interval`, `histogram` and the values of `quantiles` are tuples
-    with one entry for each of `names`; a neighbour's `label` is a tuple of its numbers. A neighbour's `label` is its
-    number, a group's a `NumberRange`.
+    A neighbour's `label` is its number, a group's a `NumberRange`. If several numbers are predicted, `prediction`,
+    `interval`, `histogram` and the values of `quantiles` are tuples with one entry for each of `names`; a neighbour's
+    `label` is a tuple of its numbers.
 
-    A `private` explanation has the prediction, the interval and a histogram alone, rounded by `dwac.explain.privacy`:
-    no neighbours, groups, quantiles or influence, since each of these is made of single examples' numbers.
+    A `private` explanation has only the prediction, the interval and a histogram, rounded by `dwac.explain.privacy`:
+    no neighbours, groups, quantiles or influence, since these contain numbers of single examples.
     """
 
     prediction: Any  # a number, or one for each name; NaN if unreadable
     interval: Any = None  # (low, high), which may be infinite; None without calibration rows
     epsilon: float | None = None  # the share of intervals that may miss the true number
     guarantee: float | None = None  # the least coverage in theory, on average: 1 - ε, or less if cross-fitted
-    names: tuple[Any, ...] = (None,)  # of the numbers
-    average: str = "mean"  # of the votes, which is the prediction
+    names: tuple[Any, ...] = (None,)  # names of the numbers
+    average: str = "mean"  # which average of the votes is the prediction
     _numerals: tuple[Numerals, ...] = field(default=(), repr=False)
-    _histogram: Any = field(default=None, repr=False)  # of a private explanation
+    _histogram: Any = field(default=None, repr=False)  # the histogram of a private explanation
     _votes: NumberVotes | None = field(default=None, repr=False)
     _source: NumberSource | None = field(default=None, repr=False)
 
@@ -116,7 +116,7 @@ class NumberExplanation(VoteExplanation):
     def histogram(self) -> Any:
         """(edges, shares): B + 1 ascending numbers, and the share of the votes in each of the B bins between them.
 
-        At most 1 % of the votes lie outside. Of a private explanation in twentieths, in few bins that are the same for
+        At most 1 % of the votes lie outside. If private, shares are in twentieths, in a few bins that are the same for
         every row; votes outside count in the outermost ones. None if the example could not be read.
         """
         if self._votes is None or self._source is None:
@@ -135,10 +135,10 @@ class NumberExplanation(VoteExplanation):
 
     @cached_property
     def influential(self) -> tuple[Influence, ...]:
-        """Those whose removal would move the prediction most, exactly, largest move first; as many as neighbours.
+        """The examples whose removal would move the prediction most (exact), largest move first; as many as neighbours.
 
-        Where several numbers are predicted, so many for each of them in turn. Where few vote for all, a representative
-        is removed with all its votes. Empty if private or unreadable, or if nobody else votes.
+        If several numbers are predicted, as many for each number in turn. If representatives vote for all, each is
+        removed with all its votes. Empty if private or unreadable, or if there is no other voter.
         """
         if self._votes is None or self._source is None or self.n_references == 1:
             return ()
@@ -156,7 +156,7 @@ class NumberExplanation(VoteExplanation):
     def to_frame(self) -> pd.DataFrame:
         """One row per neighbour: id, number, weight, share, distance, and the columns of its record.
 
-        Of several numbers a column for each. If private, one row per range of numbers.
+        Several numbers have one column each. If private, one row per range of numbers.
         """
         return self._histogram_frame() if self.private else self._numbered(super().to_frame(), lambda _, value: value)
 
@@ -187,7 +187,7 @@ class NumberExplanation(VoteExplanation):
         return self._numbered(frame, self._range)
 
     def _numbered(self, frame: pd.DataFrame, written: Callable[[int, Any], Any]) -> pd.DataFrame:
-        """The column of labels as numbers, one column for each."""
+        """The frame with its column of labels replaced by one column per number."""
         place = list(frame.columns).index("label")
         labels = [self._each(label) for label in frame.pop("label")]
         for t, name in enumerate(self.names):
@@ -289,7 +289,7 @@ class NumberExplanation(VoteExplanation):
         ]
 
     def _spread_sentence(self) -> str:
-        """Between which numbers half of the votes are."""
+        """The range of the middle half of the votes, in words."""
         assert self.quantiles is not None
         pairs = zip(self._each(self.quantiles[0.25]), self._each(self.quantiles[0.75]), strict=True)
         parts = []
@@ -300,7 +300,7 @@ class NumberExplanation(VoteExplanation):
         return f"The middle half of the vote is for {', '.join(parts)}."
 
     def _voters_sentence(self) -> str:
-        """How much the neighbours have of the vote, and how far apart their numbers are."""
+        """The neighbours' share of the vote, and how far apart their numbers are."""
         if self.n_references == 1:
             return f"The only {self._voter} decides the number."
         held = self._held_by_neighbors()
@@ -370,15 +370,15 @@ def explain_numbers(
     descriptions: Sequence[str | None] | None = None,
     agreement: Agreement | None = None,
 ) -> list[NumberExplanation]:
-    """Explain the numbers predicted for query embeddings (n, d), by references that have targets (m, T).
+    """Explain the numbers predicted for query embeddings (n, d), from references with targets (m, T).
 
     Args:
         references, queries, k, typicality, records, private, shown, alike, agreement: as for `explain`.
         descriptions: what sets each group of `in_groups(references)` apart, in words.
         intervals: (n, T, 2) intervals with error rate `epsilon`, ±inf allowed.
         guarantee: the least coverage of intervals in theory, on average; by default 1 - ε.
-        names: (T,) of the numbers. single: whether answers are numbers, not tuples; by default if there is only one.
-        average: "mean" or "median" of the votes, which is the prediction.
+        names: (T,) of the numbers. single: return numbers, not tuples; by default if there is only one.
+        average: whether the "mean" or the "median" of the votes is the prediction.
 
     >>> refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 0], ["ann", "bob", "eve"], targets=[10.0, 20.0, 90.0])
     >>> e = explain_numbers(refs, [[0.5]], k=2)[0]
@@ -437,7 +437,7 @@ def explain_numbers(
 
 
 def in_groups(references: ReferenceSet) -> ReferenceSet:
-    """The same voters in the groups that are shown: of those who vote alike, whatever bins their numbers are in.
+    """The same voters in the groups to show: those that vote alike, whatever bins their numbers are in.
 
     `ReferenceSet.groups` are within classes, and the classes of numbers are bins: too many and too narrow to read.
     """
@@ -447,7 +447,7 @@ def in_groups(references: ReferenceSet) -> ReferenceSet:
 
 
 def numerals_of(references: ReferenceSet) -> tuple[Numerals, ...]:
-    """How the numbers of references are written."""
+    """How to write the numbers of references, for each of T."""
     assert references.targets is not None
     return tuple(Numerals(column) for column in references.targets.cpu().numpy().T)
 
@@ -455,7 +455,7 @@ def numerals_of(references: ReferenceSet) -> tuple[Numerals, ...]:
 def unreadable_number(
     why: str, references: ReferenceSet, *, names: tuple[Any, ...], average: str, single: bool, private: bool
 ) -> NumberExplanation:
-    """The explanation of an example that could not be read: why, no number, and no voters."""
+    """The explanation of an example that could not be read: the reason, no number and no voters."""
     return NumberExplanation(
         prediction=math.nan if single else (math.nan,) * len(names),
         names=names,
@@ -480,7 +480,7 @@ def _hidden(exact: NumberExplanation) -> NumberExplanation:
         intervals = [tuple(privacy.interval(ends, step).tolist()) for ends, step in pairs]
     if exact._votes is not None:
         for t, each in enumerate(numerals):
-            # At the inner edges alone: what lies beyond the outer ones counts in the outermost bins.
+            # Only at the inner edges: votes beyond the outer ones count in the outermost bins.
             below = [float(exact._votes.distribution.cdf(np.nextafter(e, -np.inf))[0, t]) for e in each.edges[1:-1]]
             shares = privacy.shares(np.maximum(np.diff([0.0, *below, 1.0]), 0.0), privacy.COARSE)
             histograms.append((tuple(each.edges.tolist()), tuple(shares.tolist())))

@@ -1,4 +1,4 @@
-"""How predicted numbers are written and rounded: as many digits as their usual range makes worth reading."""
+"""Writing and rounding predicted numbers: the number of digits follows from their usual range."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Floats = NDArray[np.float64]
 Interval = tuple[float, float]
 
 _FINE = 2000  # a shown number is rounded to about this part of the usual range
-_PRIVATE_BINS = 8  # of a private histogram, at most
-_STEPS = 50  # to at most so many of the usual range are private numbers rounded
+_PRIVATE_BINS = 8  # bins of a private histogram, at most
+_STEPS = 50  # private numbers are rounded to at most this many steps of the usual range
 
 
 class Numerals:
-    """How the numbers of a reference set are written and rounded: digits follow from their usual range.
+    """Writes and rounds the numbers of a reference set: the digits follow from their usual range.
 
     >>> numerals = Numerals(np.linspace(100_000, 500_000, 50))
     >>> numerals.text(213_437.2), numerals.text(-12.345), numerals.text(1e-9), numerals.exact(1_234.5)
@@ -32,11 +32,11 @@ class Numerals:
         low, high = map(float, np.quantile(x, (0.05, 0.95)))
         low, high = (low, high) if low < high else (float(x.min()), float(x.max()))
         whole = bool((x == np.round(x)).all())
-        self.step = step_of(high - low, _STEPS, whole=whole)  # to which private numbers are rounded
+        self.step = step_of(high - low, _STEPS, whole=whole)  # private numbers are rounded to this
         self.edges = edges_of(low, high, _PRIVATE_BINS, whole=whole)  # of a private histogram
 
     def text(self, value: float) -> str:
-        """A predicted number, rounded to what is worth reading; at least three digits."""
+        """A predicted number, rounded to the digits worth reading; at least three."""
         step = self._fine.step
         if abs(value) < step / 100:
             return "0"
@@ -45,11 +45,11 @@ class Numerals:
         return self._fine.text(self._fine.start(value))
 
     def exact(self, value: float) -> str:
-        """A number that somebody has."""
+        """The number of a training example, with all its digits."""
         return self._fine.exact(value)
 
     def interval(self, ends: Interval) -> str:
-        """An interval; one without an end says so."""
+        """An interval in words; "at least" or "at most" if one end is infinite."""
         low, high = ends
         if math.isinf(low) and math.isinf(high):
             return "any number"
@@ -59,7 +59,7 @@ class Numerals:
 
 
 def step_of(span: float, parts: int, *, whole: bool) -> float:
-    """1, 2 or 5 times a power of ten, so that at most so many parts make the span; of whole numbers at least 1.
+    """1, 2 or 5 times a power of ten, such that at most `parts` steps make the span; at least 1 for whole numbers.
 
     >>> step_of(220.0, 50, whole=False), step_of(9.0, 50, whole=False), step_of(9.0, 50, whole=True)
     (5.0, 0.2, 1.0)
@@ -76,7 +76,7 @@ def step_of(span: float, parts: int, *, whole: bool) -> float:
 
 
 def edges_of(low: float, high: float, most: int, *, whole: bool) -> Floats:
-    """Edges of about so many bins at most, at round numbers; whole numbers that are few have a bin for each.
+    """Edges of about `most` bins at most, at round numbers; a few whole numbers get one bin each.
 
     >>> edges_of(0.0, 3.0, 8, whole=True).tolist(), edges_of(0.3, 1.7, 8, whole=False).tolist()
     ([-0.5, 0.5, 1.5, 2.5, 3.5], [0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8])

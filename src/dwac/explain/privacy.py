@@ -1,4 +1,4 @@
-"""Privacy: what a prediction may reveal without revealing who voted on it. The same rules hold everywhere.
+"""Privacy: what a prediction may reveal without revealing its voters. The same rules hold everywhere.
 
 A training example is at distance 0 from itself, so its exact weight, and any sum that contains it, gives it away. A
 private answer has labels and their shares of the vote, in whole per cent. It contains no id, record, position, distance
@@ -26,8 +26,8 @@ Floats = NDArray[np.float64]
 # A row and its copy moved by a thousandth differ by some 1e-6 in a share: a grid of 0.01 distinguishes one such pair in
 # thousands. A finer grid distinguishes more pairs; a coarser one no longer shows which label leads.
 STEPS = 100
-# Of the votes for ranges of numbers, of which there are more than labels: in whole per cent, a quarter of the answers
-# for training rows changed where the row was moved by a thousandth; in twentieths as few as predictions do.
+# For votes for ranges of numbers, which outnumber labels: in whole per cent, a quarter of the answers for training
+# rows changed when the row was moved by a thousandth; in twentieths, as few changed as predictions do.
 COARSE = 20
 FEWEST = 10  # the smallest count that is shown; it also represents all smaller ones
 PLAIN = 0.1  # p-values above this are those of ordinary rows, and all are shown alike
@@ -49,7 +49,7 @@ def shares(values: ArrayLike, steps: int = STEPS) -> Floats:
 
 
 def p_values(values: ArrayLike) -> Floats:
-    """p-values in whole per cent, rounded up, above a tenth to 1: so prediction sets keep their coverage."""
+    """p-values in whole per cent, rounded up, and to 1 above a tenth: prediction sets keep their coverage."""
     up = np.ceil(np.round(np.asarray(values, dtype=np.float64) * STEPS, 9)) / STEPS
     return np.where(up > PLAIN, 1.0, up)
 
@@ -76,17 +76,17 @@ def novelty(values: ArrayLike) -> Floats:
 def numbers(values: ArrayLike, step: float) -> Floats:
     """Predicted numbers rounded to whole steps; step 0, where all training numbers are the same, keeps them.
 
-    A prediction that one example decides is that example's own number, and quantiles of votes always are somebody's.
+    A prediction that one example decides is its own number, and quantiles of votes are always an example's number.
     So numbers are rounded to a step that is the same for all rows: between a fiftieth and a twentieth of the usual
     range of all training numbers (`dwac.explain.numbers.Numerals`). Whole numbers in a small range are then as visible
-    as a label is.
+    as labels are.
     """
     exact = np.asarray(values, dtype=np.float64)
     return np.asarray(np.round(exact / step) * step if step else exact)
 
 
 def interval(ends: ArrayLike, step: float) -> Floats:
-    """(…, 2): intervals whose ends are rounded outwards to whole steps: so they keep their coverage."""
+    """(…, 2): intervals with ends rounded outwards to whole steps, which keeps their coverage."""
     low, high = np.moveaxis(np.asarray(ends, dtype=np.float64), -1, 0)
     if not step:
         return np.stack([low, high], axis=-1)
@@ -101,16 +101,16 @@ def count(n: int) -> int:
 def few(n: int) -> int:
     """A count of the examples that matter to one prediction, to one significant digit; 10 means ten or fewer.
 
-    It depends on a single row, which a finer count would reveal when the row is moved a little.
+    It depends on a single row, which a finer count would reveal if the row was moved a little.
     """
     return max(int(float(f"{n:.1g}")), FEWEST)
 
 
 def agreement(exact: Agreement) -> Agreement:
-    """How often few voters agree with all, in whole per cent: never more than it is, its interval never narrower.
+    """How often representatives agree with all, in whole per cent: rounded down, and its interval outwards.
 
-    The same for every query, so it says nothing about the row that is asked. It is rounded like all other shares since
-    who edits a model and asks again could otherwise see the effect of one example.
+    It is the same for every query, so it says nothing about the query. It is rounded like all other shares because
+    a person who edits a model and asks again could otherwise see the effect of one example.
     """
     low, share = (math.floor(value * STEPS + 1e-9) / STEPS for value in (exact.low, exact.share))
     return Agreement(share, low, math.ceil(exact.high * STEPS - 1e-9) / STEPS, count(exact.n))
@@ -175,7 +175,7 @@ def labels(
 ) -> LabelPrediction:
     """Rounded p-values of several labels, from probabilities (n, L), and by fold (n, F, L) for a cross-fitted model.
 
-    Having a label and not having it are each given the benefit of rounding.
+    The p-values of having a label and of not having it are both rounded up.
     """
 
     def rounded(values: ArrayLike | None, has: bool) -> Floats | None:

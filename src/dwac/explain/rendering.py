@@ -1,4 +1,4 @@
-"""What explanations are printed and shown with: lines of text, and the cells and rows of pages."""
+"""Helpers that render explanations: lines of text, and the cells and rows of pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dwac import _checks as checks
 from dwac.drawing.records import data_url, is_png, written
 from dwac.explain import privacy
 
-NARROWEST, USUAL, WIDEST = 60, 100, 160  # characters of a printed line; the usual ones where there is no terminal
+NARROWEST, USUAL, WIDEST = 60, 100, 160  # characters of a printed line; USUAL without a terminal
 _GAP = 2  # between columns
 _NARROWEST = 12  # characters of a column that fills the line
 _LONGEST = 24  # characters of a cell, except where a column fills the line
@@ -24,7 +24,7 @@ _LONGEST = 24  # characters of a cell, except where a column fills the line
 
 
 def line_width() -> int:
-    """How many characters a printed line may have: those of the terminal (or COLUMNS), within reason."""
+    """The width of a printed line: that of the terminal (or COLUMNS), within limits."""
     return min(max(shutil.get_terminal_size((USUAL, 24)).columns, NARROWEST), WIDEST)
 
 
@@ -38,8 +38,8 @@ def table_lines(
 ) -> tuple[list[str], list[Any]]:
     """(lines of at most `width` characters, columns that did not fit) of a table.
 
-    The first `always` columns are shown whatever they take, then as many as fit. filling: a column of texts that takes
-    what is left of the line, at least `least` characters if the others allow it, and up to `deepest` lines.
+    The first `always` columns are always shown, then as many as fit. filling: a column of texts that takes the rest of
+    the line, at least `least` characters if the others allow it, and up to `deepest` lines.
 
     >>> frame = pd.DataFrame({"id": ["ann", "bob"], "age": [30, 41.5], "town": ["Ulm", "Bonn"]})
     >>> lines, left_out = table_lines(frame, 12, always=1)
@@ -68,7 +68,7 @@ def table_lines(
 
 
 def _cells(values: pd.Series[Any], name: Any, most: int = _LONGEST) -> list[str]:
-    """A column as texts of one length, its name first: numbers to the right, other things to the left."""
+    """A column as texts of one length, its name first: numbers right-aligned, anything else left-aligned."""
     there = [value for value in values if value is not None and not (isinstance(value, str) and value == "")]
     numbers = name in ("share", "distance", "number") or all(map(_numeral, there))
     texts = [written(name, most), *(written(value, most).replace("\n", " ") for value in values)]
@@ -92,12 +92,12 @@ def _filled(shown: list[list[str]], values: pd.Series[Any], name: Any, room: int
 
 
 def distance(value: float) -> str:
-    """A distance as text; what rounding leaves of 0 is 0."""
+    """A distance as text; rounding errors around 0 become 0."""
     return f"{value:.3g}" if value >= 1e-4 else "0"
 
 
 def more_columns(names: Sequence[Any], width: int) -> list[str]:
-    """How many columns are not shown, and which; nothing if all are.
+    """A line that says how many columns are not shown, and which; empty if all are.
 
     >>> more_columns(["age", "town"], 60), more_columns([], 60)
     (['2 more columns, in to_frame(): age, town'], [])

@@ -1,4 +1,4 @@
-"""Neighbor and Group: who voted on one query, one by one and in groups of those who vote alike."""
+"""Neighbor and Group: the voters on one query, one by one and in groups that vote alike."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dwac.explain.rendering import percent
 from dwac.explain.votes import Ints, Votes
 
 Floats = NDArray[np.float64]
-_COMPARED = 2000  # members of a group among which those most like the query are looked for
+_COMPARED = 2000  # members of a group that are compared with the query
 _ALIKE = 3  # members shown per group
 
 
@@ -25,9 +25,9 @@ class Neighbor:
     """One training example's vote. When private: all examples of one label together."""
 
     label: Any  # what it votes for: its label, its number, or a tuple of several numbers
-    log_weight: float | None  # log w(h, h_i), plus the logs of its own and its class's weight where there are any
+    log_weight: float | None  # log w(h, h_i), plus the logs of its own and its class's weight, if any
     weight: float | None  # w; may underflow to 0.0, which `share` does not
-    share: float  # of the votes of all classes together
+    share: float  # share of the votes of all classes together
     id: Any = None
     distance: float | None = None  # ‖h - h_i‖
     record: Any = field(default=None, repr=False)
@@ -35,20 +35,20 @@ class Neighbor:
 
     @classmethod
     def of(cls, label: Any, log_weight: float, log_total: float, *, squared_distance: float, **known: Any) -> Neighbor:
-        """A vote whose log-weight is known, and the log of all votes; known: its id, record and size."""
+        """A vote from its log-weight and the log of all votes; known: its id, record and size."""
         share, distance = float(np.exp(min(log_weight - log_total, 0.0))), float(np.sqrt(squared_distance))
         return cls(label, log_weight, float(np.exp(log_weight)), share, distance=distance, **known)
 
 
 @dataclass(frozen=True)
 class Source:
-    """What an explanation shows of training examples.
+    """The facts about training examples that an explanation shows.
 
-    alike: how different the examples with these ids are from the query in the input, smaller for those more alike.
+    alike: how different the examples with these ids are from the query in the input, smaller for more similar ones.
     descriptions: of each group of the reference set.
     """
 
-    names: Sequence[Any]  # of the classes, or of the numbers
+    names: Sequence[Any]  # names of the classes, or of the numbers
     records: Any = None
     alike: Callable[[list[Any]], Floats] | None = None
     descriptions: Sequence[str | None] | None = None
@@ -92,12 +92,12 @@ class Group:
 
     @property
     def ids(self) -> list[Any]:
-        """The ids of its members, in the order of the reference set; of those that vote, where few vote for all."""
+        """The ids of its members, in the order of the reference set; with representatives, only those that vote."""
         return plain_ids(self._votes.references.ids[self._rows])
 
     @property
     def words(self) -> str | None:
-        """What sets its members apart from the other training examples; None if that cannot be said."""
+        """What sets its members apart from the other training examples; None if unknown."""
         known = self._source.descriptions
         return None if known is None or self._leaf else known[self._code]
 
@@ -114,15 +114,15 @@ class Group:
 
     @cached_property
     def members(self) -> tuple[Neighbor, ...]:
-        """Those of its members that are most like the query in the input, most alike first.
+        """The members most like the query in the input, most similar first.
 
-        They are looked for among 2,000 of them, evenly spread. Where the input cannot be compared: the heaviest.
+        Only 2,000 members, evenly spread, are compared. If inputs cannot be compared: the heaviest members.
         """
         rows, differences = self._rows, np.zeros(len(self._rows))
         if self._source.alike is not None:
             rows = rows[np.unique(np.linspace(0, len(rows) - 1, _COMPARED).round().astype(np.int64))]
             differences = self._source.alike(plain_ids(self._votes.references.ids[rows]))
-        order = np.lexsort((-self._votes.log_w[rows], differences))  # the heavier of those equally alike comes first
+        order = np.lexsort((-self._votes.log_w[rows], differences))  # of equally similar ones the heavier comes first
         return tuple(self._neighbor(int(row)) for row in rows[order[:_ALIKE]])
 
     @cached_property
@@ -132,7 +132,7 @@ class Group:
 
     @cached_property
     def subgroups(self) -> tuple[Group, ...]:
-        """The smaller groups that it is made of, heaviest first; none if it is one of those."""
+        """The smaller groups it consists of, heaviest first; empty if it is one of those."""
         leaves = np.flatnonzero(self._votes.references.groups.parents == self._code)
         if self._leaf or len(leaves) < 2:
             return ()
@@ -170,7 +170,7 @@ def groups_of(votes: Votes, source: Source) -> tuple[Group, ...]:
 
 
 def voter_dict(voter: Neighbor, *, private: bool = False) -> dict[str, Any]:
-    """A vote as plain values; when private, label and share alone."""
+    """A vote as plain values; when private, only label and share."""
     if private:
         return {"label": voter.label, "share": voter.share}
     names = ("label", "weight", "log_weight", "share", "size", "id", "distance", "record")

@@ -25,7 +25,7 @@ class Votes:
 
     @cached_property
     def log_w(self) -> Floats:
-        """(m,): log w(h, h_i) with the reference's weight, without its class's; those of `same`, if that is given."""
+        """(m,): log w(h, h_i) with the reference's weight, without its class's; those of `same`, if given."""
         return self.references.voters.log_votes(self.h).cpu().numpy() if self._same is None else self._same.log_w
 
     @cached_property
@@ -64,7 +64,7 @@ class Votes:
 
 
 class LabelVotes(Votes):
-    """Votes on a label: `deciding` and `flip_set` are certified from these.
+    """Votes on a label, from which `deciding` and `flip_set` are certified.
 
     If two classes have equal votes, the first one is the label. `flip_set` therefore uses exact sums (`math.fsum`),
     which distinguish a tie from rounding.
@@ -76,7 +76,7 @@ class LabelVotes(Votes):
 
     @cached_property
     def ordered(self) -> tuple[Floats, Ints, Ints]:
-        """The same, heaviest first, and the labels and rows of these references."""
+        """The log-weights, heaviest first, and the labels and rows of these references."""
         rows = np.argsort(-self.log_w, kind="stable")
         return self.log_w[rows], self.labels[rows], rows
 
@@ -115,14 +115,14 @@ class LabelVotes(Votes):
     def flip_ids(self) -> list[Any] | None:
         """Ids of the smallest set of references whose removal changes the label; None if there is none.
 
-        Where references represent others, of all members of those leaves.
+        If references represent others, the ids of all members of those leaves.
         """
         rows, members = self.flip_rows(), self.references.members
         if rows is None:
             return None
         if members is None:
             return list(self.references.ids[rows].tolist())
-        behind = np.isin(members.groups.leaves, rows)  # the number of a leaf is the row of who represents it
+        behind = np.isin(members.groups.leaves, rows)  # the number of a leaf is the row of its representative
         return list(members.ids[behind].tolist())
 
     def flip_rows(self) -> Ints | None:
@@ -176,9 +176,9 @@ class NumberRange(NamedTuple):
 
 
 class NumberVotes(Votes):
-    """Votes for numbers (m, T), and the distribution that they make.
+    """Votes for numbers (m, T), and their distribution.
 
-    references: who votes, in the groups that are shown. distribution: of the votes on this query.
+    references: the voters, in the groups to show. distribution: of the votes on this query.
     """
 
     def __init__(self, references: ReferenceSet, h: Tensor, distribution: VoteDistribution, average: str) -> None:
@@ -197,14 +197,14 @@ class NumberVotes(Votes):
         weights = np.exp(log_w - log_w.max())
         means = weights @ self.targets[rows] / weights.sum()
         columns = zip(means.tolist(), self.targets[rows].T, strict=True)
-        # Rounding may put the mean of equal numbers beside them.
+        # Rounding may move the mean of equal numbers off them.
         return tuple(
             NumberRange(min(max(mean, float(y.min())), float(y.max())), float(y.min()), float(y.max()))
             for mean, y in columns
         )
 
     def influence(self, k: int) -> list[list[tuple[int, float, float]]]:
-        """For each of T the k references whose removal moves the prediction most: row, share and move."""
+        """For each of T numbers, the k references whose removal moves the prediction most: row, share and move."""
         if self.average == "median":
             return [self._median_moves(t, k) for t in range(self.targets.shape[1])]
         found = self.distribution.influence(k)
@@ -225,7 +225,7 @@ class NumberVotes(Votes):
         sums, last = np.cumsum(p), len(p) - 1
         before, after = (np.minimum(np.searchsorted(sums, (1 + sign * p) / 2), last) for sign in (-1, 1))
         without = y[np.where(before < np.arange(len(p)), before, after)]
-        if p.max() > 0.5:  # what the others have may be less than rounding: they are summed alone
+        if p.max() > 0.5:  # the other votes may be below rounding error: sum them separately
             heaviest = int(p.argmax())
             others = np.delete(log_w, heaviest)
             rest = np.cumsum(np.exp(others - others.max()))
@@ -236,7 +236,7 @@ class NumberVotes(Votes):
 
 
 def _log_sums(log_w: Floats, codes: Ints, n: int) -> Floats:
-    """(n,): log Σ exp(log_w) over those of each code; every code has some."""
+    """(n,): log Σ exp(log_w) over the entries of each code; every code occurs."""
     largest = np.full(n, -np.inf)
     np.maximum.at(largest, codes, log_w)
     return np.asarray(largest + np.log(np.bincount(codes, np.exp(log_w - largest[codes]), n)))

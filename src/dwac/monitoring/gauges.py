@@ -1,6 +1,6 @@
-"""What moved: the latest rows next to the training or calibration rows, column by column and group by group, in words.
+"""What moved, in words: compares the latest rows with training or calibration rows, by column and by group.
 
-A gauge divides the values of one column into cells and counts. It keeps counts and a sum, never a row.
+A gauge divides the values of one column into cells and counts them. It keeps counts and a sum, never a row.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Ints = NDArray[np.int64]
 
 COLUMN, GROUP, PREDICTION = "column", "group", "prediction"
 _CELLS = 10  # of numbers
-_CATEGORIES, _RECURS = 30, 5  # that are told apart; how often each must occur
-_EXPECTED = 5.0  # rows that a cell must be expected to have; smaller ones are counted together
-_HUGE = 1e100  # numbers beyond this would not add up
+_CATEGORIES, _RECURS = 30, 5  # with their own cells; how often each must occur
+_EXPECTED = 5.0  # expected rows of a cell; smaller cells are counted together
+_HUGE = 1e100  # sums of larger numbers could overflow
 _FAR = 0.1  # standard deviations by which a mean must move to be worth naming
-_NEW, _MUCH = 0.02, 2.0  # the least share of values never seen, and how much more frequent than expected
+_NEW, _MUCH = 0.02, 2.0  # the least share of unseen values, and how much more frequent than expected
 
 
 @dataclass(frozen=True)
 class Change:
-    """What moved, and how: `str` says it in a sentence."""
+    """What moved, and how: `str` gives a sentence."""
 
     kind: str  # "column", "group" or "prediction"
     name: str
@@ -54,7 +54,7 @@ class Change:
 
 @dataclass
 class CellCounts:
-    """Values counted by cell, and a sum: of numbers, or of values that training did not have."""
+    """Values counted by cell, and a sum: of numbers, or of values that were not in training."""
 
     counts: Ints
     sum: float = 0.0
@@ -64,13 +64,13 @@ class CellCounts:
 
     @property
     def n(self) -> int:
-        """How many values."""
+        """The number of values."""
         return int(self.counts.sum())
 
 
 @dataclass(eq=False)
 class Gauge(ABC):
-    """One column, or what is predicted, or the groups: how it was, and how to count it."""
+    """One column, the predictions, or the groups: the earlier counts, and how to count new values."""
 
     name: str
     kind: str
@@ -82,7 +82,7 @@ class Gauge(ABC):
 
     @abstractmethod
     def sentence(self, now: CellCounts) -> str:
-        """What is different."""
+        """What is different, as a sentence."""
 
     def changes(self, now: CellCounts) -> list[tuple[str, str, float, float]]:
         """(name, sentence, p-value, divergence) of each comparison."""
@@ -90,12 +90,12 @@ class Gauge(ABC):
         return [(self.name, self.sentence(now), p, nats)]
 
     def empty(self) -> CellCounts:
-        """Nothing counted."""
+        """Counts of no values."""
         return CellCounts(np.zeros_like(self.before.counts))
 
 
 class NumberGauge(Gauge):
-    """Numbers, booleans or times (in seconds): tenths of the earlier ones are the cells; the last one is for gaps."""
+    """Numbers, booleans or times (in seconds): tenths of the earlier values are the cells; the last is for gaps."""
 
     def __init__(self, name: str, kind: str, values: Floats, form: str = "numeric") -> None:
         super().__init__(name, kind)
@@ -104,13 +104,13 @@ class NumberGauge(Gauge):
         self._form = form
         self._cuts = np.unique(np.quantile(there, levels)) if len(there) else np.zeros(0)
         self._spread = float(there.std()) if len(there) else 0.0
-        self._offset = float(there.mean()) if len(there) else 0.0  # sums of what is far from 0 would lose digits
+        self._offset = float(there.mean()) if len(there) else 0.0  # sums of numbers far from 0 would lose digits
         self.before = self.tally(values)
 
     def tally(self, values: Floats) -> CellCounts:
         """Count values (n,), NaN where missing."""
         gaps = np.isnan(values)
-        # Equal to a cut is below it: of booleans, false and true have cells of their own.
+        # A value equal to a cut is below it, so that false and true have their own cells.
         cells = np.where(gaps, len(self._cuts) + 1, np.searchsorted(self._cuts, values, side="left"))
         counts = np.bincount(cells, minlength=len(self._cuts) + 2)
         there = np.clip(values[~gaps], -_HUGE, _HUGE)
@@ -121,7 +121,7 @@ class NumberGauge(Gauge):
         return None if there == 0 else self._offset + tally.sum / there
 
     def sentence(self, now: CellCounts) -> str:
-        """Gaps, the mean, or the range that became more or less frequent, whichever moved most."""
+        """A sentence on gaps, the mean, or a range that became more or less frequent, whichever moved most."""
         (old, new), (was, mean) = ((t.counts[-1] / max(t.n, 1) for t in (self.before, now)),
                                    (self._mean(t) for t in (self.before, now)))  # fmt: skip
         if mean is None or was is None or abs(new - old) > max(_FAR, abs(mean - was) / (self._spread or 1.0)):
@@ -141,13 +141,13 @@ class NumberGauge(Gauge):
 
     def written(self, value: float) -> str:
         """A value of the column: a number, or a date."""
-        if self._form == "datetime" and abs(value) < 1e15:  # numpy's dates go beyond those of pandas
+        if self._form == "datetime" and abs(value) < 1e15:  # numpy has a wider range of dates than pandas
             return str(np.datetime64(math.floor(value), "s").astype("datetime64[D]"))
         return amount(value)
 
 
 class Categories(Gauge):
-    """Values that are no numbers: the most frequent have cells; then all others; the last cell is for gaps."""
+    """Values that are not numbers: a cell for each of the most frequent, one for all others, and the last for gaps."""
 
     def __init__(self, name: str, kind: str, values: Sequence[Any], known: Sequence[Any] = ()) -> None:
         super().__init__(name, kind)
@@ -155,7 +155,7 @@ class Categories(Gauge):
         counts = said.value_counts()
         self._names = [str(each) for each in counts.index[counts >= _RECURS][:_CATEGORIES]]
         self._known = {*counts.index, *categories(list(known)).dropna()}
-        # Good and Turing: as many values as occur once are to be expected to be new.
+        # Good-Turing: as many new values are expected as values that occur once.
         self._expected = float((counts == 1).sum()) / max(len(said), 1)
         self.before = self.tally(values)
 
@@ -169,7 +169,7 @@ class Categories(Gauge):
         return CellCounts(np.bincount(cells, minlength=len(self._names) + 2), float(new))
 
     def sentence(self, now: CellCounts) -> str:
-        """Values never seen, or the one that became more or less frequent."""
+        """A sentence on unseen values, or on the value that became more or less frequent."""
         new = now.sum / max(now.n, 1)
         if new > max(_NEW, _MUCH * self._expected):
             return f"{self.name}: {_percent(new)} have a value that training did not have"
@@ -181,7 +181,7 @@ class Categories(Gauge):
 
 
 class VoterGroups(Gauge):
-    """To which group of voters rows are nearest; every group is a comparison of its own."""
+    """The group of voters nearest to each row; every group is a separate comparison."""
 
     def __init__(self, names: Sequence[str], groups: Ints) -> None:
         super().__init__("groups", GROUP)
@@ -193,11 +193,11 @@ class VoterGroups(Gauge):
         return CellCounts(np.bincount(values, minlength=len(self._names)))
 
     def sentence(self, now: CellCounts) -> str:
-        """Not asked: every group has its own."""
+        """Not used: every group has its own sentence."""
         raise NotImplementedError
 
     def changes(self, now: CellCounts) -> list[tuple[str, str, float, float]]:
-        """One for each group."""
+        """One comparison for each group."""
         found = []
         for group, name in enumerate(self._names):
             pairs = [np.array([t.counts[group], t.n - t.counts[group]]) for t in (self.before, now)]
@@ -222,7 +222,7 @@ def column_numbers(series: pd.Series[Any], name: Any, kind: str) -> Floats:
 
 
 def compared(before: Ints, now: Ints) -> tuple[float, float]:
-    """(p-value, divergence): whether two counts by cell are of one distribution, by a likelihood-ratio (G) test.
+    """(p-value, divergence): whether two counts by cell come from one distribution, by a likelihood-ratio (G) test.
 
     >>> p, nats = compared(np.array([50, 50]), np.array([90, 10]))
     >>> p < 1e-6, round(nats, 2)
@@ -258,7 +258,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def changes(gauges: Sequence[Gauge], now: Sequence[CellCounts], level: float) -> list[Change]:
-    """What moved, most first: comparisons whose corrected p-value is at most `level`."""
+    """What moved, largest change first: comparisons whose corrected p-value is at most `level`."""
     if not 0 < level < 1:
         raise InputError(f"level must be between 0 and 1; got {level!r}")
     found = [(gauge.kind, *each) for gauge, tally in zip(gauges, now, strict=True) for each in gauge.changes(tally)]

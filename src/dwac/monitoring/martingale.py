@@ -5,18 +5,18 @@ rows and new rows are exchangeable, the next new row falls into bin b with proba
 
     p_b = (a_b + c_b) / (n + 1 + t)
 
-after t new rows, c_b of which fell into bin b: every place in the order of all n + t scores is equally likely, and each
-row that fell into a bin has divided one of its gaps. This is exact for any number of calibration rows and any
-distribution of scores. (p-values against the calibration rows alone are not independent: whoever bets on them as if
-they were finds a drift that is only the chance of the calibration rows.)
+after t new rows, c_b of which fell into bin b: every rank among all n + t scores is equally likely, and each row that
+fell into a bin has divided one of its gaps. This is exact for any number of calibration rows and any distribution of
+scores. (p-values against the calibration rows alone are not independent: betting on them as if they were finds a drift
+that is only the chance of the calibration rows.)
 
-Who bets on a distribution q over the bins, chosen before the row is seen, and is paid q_b / p_b, owns a martingale M
-with M_0 = 1. By Ville's inequality P(sup_t M_t ≥ 1 / α) ≤ α: an alarm at M ≥ 100 is false with probability at most
-1 %, not per day but for ever.
+A player bets on a distribution q over the bins, chosen before the row is seen, and is paid q_b / p_b. Its wealth M is a
+martingale with M_0 = 1. By Ville's inequality P(sup_t M_t ≥ 1 / α) ≤ α: an alarm at M ≥ 100 is false with probability
+at most 1 %, not per day but for ever.
 
-The bets here, for windows of several lengths: q is what the latest rows did, shrunk towards p. Wealth waits as cash
-and enters bit by bit, so that a change after a long quiet time still finds it: at most a share 1 / (1 + log2(1 + t/τ))
-has not entered after t rows.
+The bets use windows of several lengths: q is the distribution of the latest rows, shrunk towards p. Wealth waits as
+cash and enters bit by bit, so that some is left for a change after a long quiet time: at most a share
+1 / (1 + log2(1 + t/τ)) has not entered after t rows.
 
 References: Vovk, Nouretdinov and Gammerman, "Testing exchangeability on-line" (2003); Vovk, Gammerman and Shafer,
 "Algorithmic learning in a random world" (2005), chapter 7; fixed share: Herbster and Warmuth (1998).
@@ -35,12 +35,12 @@ from dwac.errors import ShapeError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Shares of the gaps in each bin: finer towards both ends, where what is new shows first.
+# Shares of the gaps in each bin: finer towards both ends, where changes show first.
 SHARES = (0.01, 0.04, 0.1, 0.15, 0.2, 0.2, 0.15, 0.1, 0.04, 0.01)
-# Of a private model's typicality: how typical ordinary rows are would tell who was in training.
+# For a private model's typicality: the typicality of ordinary rows would reveal which rows were in training.
 PRIVATE_SHARES = (0.9, 0.05, 0.04, 0.01)
 WINDOWS = (40.0, 200.0, 1000.0)  # rows: how far back each bet looks
-_SHRINKAGE = 20.0  # rows' worth of belief that nothing has changed
+_SHRINKAGE = 20.0  # weight, in rows, of the belief that nothing has changed
 _ENTRY = 100.0  # τ: rows until half of the wealth has entered
 
 
@@ -56,7 +56,7 @@ def gap_counts(n: int, shares: Sequence[float] = SHARES) -> Ints:
 
 
 class Bets:
-    """The wealth of D players, each of whom bets on the bins of one stream; all arrays have D rows.
+    """The wealth of D players, each betting on the bins of one stream; all arrays have D rows.
 
     Args:
         gaps: (D, B) a_b of each stream; 0 for bins that it does not have.
@@ -73,7 +73,7 @@ class Bets:
         self.rows = 0
         self.counts = np.zeros((players, bins), dtype=np.int64)  # c_b
         self.recent = np.zeros((players, len(WINDOWS), bins))  # c_b, older rows counting less
-        self.log_wealth = np.full((players, len(WINDOWS)), -np.inf)  # of what has entered
+        self.log_wealth = np.full((players, len(WINDOWS)), -np.inf)  # of the wealth that has entered
         self.log_cash = 0.0
         self.drift = np.zeros(players)  # of the bets on the shortest window, since it was last 0 (Page's sum)
         self.since = np.zeros(players, dtype=np.int64)  # the row after that: where a change probably began
@@ -84,7 +84,7 @@ class Bets:
         return np.asarray(np.logaddexp(np.logaddexp.reduce(self.log_wealth, axis=1), self.log_cash))
 
     def step(self, bins: Ints) -> Floats:
-        """Take the bin (D,) of one more row of each stream; log M (D,) afterwards."""
+        """Take the bin (D,) of one more row of each stream; returns the new log M (D,)."""
         left = 1 / (1 + np.log2(1 + (self.rows + 1) / _ENTRY))
         entry = max(np.exp(self.log_cash) - left, np.finfo(np.float64).tiny)
         self.log_wealth = np.logaddexp(self.log_wealth, np.log(entry / len(WINDOWS)))
@@ -113,7 +113,7 @@ class Bets:
         return {**state, **{name: each.tolist() for name, each in arrays.items()}}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on where `to_dict` was called; an error for a state of other streams."""
+        """Continue from the result of `to_dict`; an error for a state of other streams."""
         counts = np.asarray(state["counts"], dtype=np.int64)
         recent = np.asarray(state["recent"], dtype=np.float64)
         wealth = np.array(

@@ -1,4 +1,4 @@
-"""`Monitor`: is what comes in still like what the model was calibrated on, and if not, what moved?"""
+"""`Monitor`: are new rows still like the calibration rows, and if not, what moved?"""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ Floats = NDArray[np.float64]
 READABILITY = "readability"  # raised the alarm: rows could not be read
 
 PART = 50  # rows that are counted together
-_BEFORE = 10  # readable rows that must come before a change, so that it is known to be one
-_NAMING = 200  # rows after an alarm that still tell what moved
+_BEFORE = 10  # readable rows that must come before a change
+_NAMING = 200  # rows after an alarm that still help to name what moved
 _LARGEST = 2**26  # bytes of a file with a monitor's state
 
 
 class Monitor:
-    """Watches rows in the order in which they come, and raises an alarm when they stop being like calibration rows.
+    """Watches rows in order of arrival, and raises an alarm when they stop being like calibration rows.
 
-    Valid at any time: whoever looks after every row, for ever, sees a false alarm with probability at most
-    `false_alarms` (per monitor: whoever starts a new one has that probability again). It holds if rows are exchangeable
-    with the calibration and training rows as long as nothing has changed, so not for rows that come sorted, or for a
-    column that always grows, such as a date: name those in `ignore`.
+    Valid at any time: even if checked after every row, for ever, the probability of a false alarm is at most
+    `false_alarms` (per monitor: a new one has that probability again). This holds if, as long as nothing changes, rows
+    are exchangeable with the calibration and training rows; so not for sorted rows, or for a column that always grows,
+    such as a date: name those in `ignore`.
 
-    Watched are the typicality of rows, how certain predictions are, what is predicted, and, if the model keeps its
-    training rows, every column of a table. Rows that cannot be read count as the strangest of all.
+    It watches the typicality of rows, the certainty of predictions, the predictions and, if the model keeps its
+    training rows, every column of a table. Rows that cannot be read count as the least typical.
 
     >>> from sklearn.datasets import load_iris
     >>> from dwac import DWACClassifier
@@ -64,7 +64,7 @@ class Monitor:
         false_alarms: the probability of a false alarm, ever.
         ignore: columns of a table that are not watched one by one. The model still sees them.
         random_state: seed of the numbers that order rows with equal scores.
-        private: round what is shown, as a private model does; the default for a model without its training examples.
+        private: round what is shown, as a private model does; by default for a model without its training examples.
         share: the part of `false_alarms` that this monitor may spend, if there are several for one stream.
     """
 
@@ -88,7 +88,7 @@ class Monitor:
         self._lock = threading.RLock()
         self._alarm: Alarm | None = None
         self._peaks: Floats = np.zeros(0)
-        self._waiting: list[WatchedValues] = []  # rows that gauges have yet to count
+        self._waiting: list[WatchedValues] = []  # rows that gauges have not counted yet
         self._version, self._fingerprint = watching.version_of(clf), watching.fingerprint(clf)
         self._sources = Sources(clf, ignore, self.random_state, self.private)
         self._players = Players(self._sources.watched, self.random_state)
@@ -97,14 +97,13 @@ class Monitor:
     # Rows
 
     def update(self, X: Any, ids: Sequence[Hashable] | None = None) -> State:
-        """Take more rows, in the order in which they came; the state afterwards.
+        """Take more rows, in order of arrival; returns the new state.
 
-        ids: their names, of which an alarm tells the one at which it was raised; by default rows are numbered from 0.
-        No rows, as on a day without any, change nothing.
+        ids: their names, one of which the alarm shows; by default rows are numbered from 0. An empty X changes nothing.
         """
         if not isinstance(X, Partial) and _is_empty(X) and (ids is None or len(ids) == 0):
             return self.state
-        # Each row is judged by itself, so that the size of the batch makes no difference.
+        # Each row is judged alone, so that the size of the batch makes no difference.
         observed = self.clf.observe(X if isinstance(X, Partial) else Partial(X, {}))
         return self.observe(observed, watching.predictions_from(self.clf, observed, private=False), ids)
 
@@ -141,7 +140,7 @@ class Monitor:
             return self.state
 
     def _counted(self, seen: WatchedValues, n: int) -> list[Any] | None:
-        """What gauges count of n rows; None if the rows are few, and wait for others to be counted with.
+        """The values of n rows for the gauges; None if the rows are few, and wait to be counted with others.
 
         The nearest voters of 50 rows are found about as fast as those of one.
         """
@@ -156,7 +155,7 @@ class Monitor:
         return self._sources.values([seen])
 
     def _count(self, end: int) -> None:
-        """Count the rows that wait, the last before row `end`; not after an edit, which may change the groups."""
+        """Count the waiting rows, which end before row `end`; not after an edit, which may change the groups."""
         if self._waiting and not self._edited():
             readable = sum(len(seen.votes) for seen in self._waiting)
             tallies = self._sources.tallies(self._sources.values(self._waiting), slice(0, readable))
@@ -176,11 +175,11 @@ class Monitor:
             best = int(wealth.argmax())
             if self._alarm is None and wealth[best] >= -np.log(self.false_alarms):
                 number = self._bets.rows - 1
-                # A row that cannot be read is strange to every player: no column is to blame.
+                # A row that cannot be read is atypical to every player: no column is to blame.
                 name = READABILITY if unreadable[row] else self._players.watched[best].name
                 since = int(self._bets.since[best])
-                before = since - self._unreadable - int(unreadable[:row].sum())  # readable rows, at least so many
-                # Rows that cannot be read have no scores that tell a time; and what was there first may be older.
+                before = since - self._unreadable - int(unreadable[:row].sum())  # a lower bound of the readable rows
+                # Unreadable rows have no scores that date a change; and a change from the start may be older.
                 began = None if unreadable[row] or before < _BEFORE else since
                 self._alarm = Alarm(number, None if ids is None else ids[row], now, name, began)
         if self._alarm is not None and self._bets.rows <= self._alarm.row + _NAMING:
@@ -196,10 +195,10 @@ class Monitor:
         evidence = float(self._evidence().max() / np.log(10))
         self._history.add(StreamBlock(self._bets.rows - n, n, bad, now, now, typicality, credibility, evidence))
 
-    # What is known
+    # The state
 
     def _evidence(self) -> Floats:
-        """(D,): the log wealth of each player, times the part of the error rate that it may spend."""
+        """(D,): the log of each player's wealth times its share of the error rate."""
         return np.asarray(self._bets.log_martingale + np.log(self.share * self._players.weights))
 
     @property
@@ -209,12 +208,12 @@ class Monitor:
 
     @property
     def alarm(self) -> Alarm | None:
-        """When the alarm was raised, by what, and what had moved; None if there was none. It stays until `reset`."""
+        """When the alarm was raised, by what, and what moved; None if there was none. It stays until `reset`."""
         return self._alarm
 
     @property
     def state(self) -> State:
-        """All that is known now."""
+        """The current state."""
         with self._lock:
             now = self._evidence()
             detectors = [
@@ -246,7 +245,7 @@ class Monitor:
 
         The latest rows are the last 1,000 or, after an alarm, those of them since the change probably began.
         Columns are compared with training rows, predictions and groups with calibration rows, by G-tests whose p-values
-        are corrected for their number. Unlike the alarm, they hold for one look, not for one after every row.
+        are corrected for their number. Unlike the alarm, they are valid for one look, not for a look after every row.
         """
         with self._lock:
             self._count(self._bets.rows)
@@ -254,7 +253,7 @@ class Monitor:
             return changes(self._sources.gauges, self._latest.since(since), level)
 
     def reset(self) -> None:
-        """Forget all rows and the alarm: after a change was dealt with. False alarms are counted anew."""
+        """Forget all rows and the alarm, once a change was dealt with. The false-alarm probability starts again."""
         with self._lock:
             self._bets = Bets(self._players.gaps)
             self._peaks = np.full(len(self._players), -np.inf)
@@ -266,7 +265,7 @@ class Monitor:
     # Files
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the state as JSON: counts, no rows. `load` goes on from it."""
+        """Write the state as JSON: counts, no rows. `load` continues from it."""
         with self._lock:
             self._count(self._bets.rows)
             state = {
@@ -288,7 +287,7 @@ class Monitor:
 
     @classmethod
     def load(cls, path: str | PathLike[str], clf: Any, *, private: bool | None = None) -> Monitor:
-        """A monitor that goes on where `save` was called, with the same model."""
+        """A monitor that continues from a saved state, with the same model."""
         state = read_state(Path(path))
         monitor = cls(
             clf,
@@ -322,7 +321,7 @@ def _is_empty(X: Any) -> bool:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """The state in a file; an error if it is none."""
+    """The state in a file; an error if the file holds none."""
     try:
         found = json.loads(read_file(path, largest=_LARGEST))
         if not isinstance(found, dict) or found.get("format") != FORMAT:

@@ -1,7 +1,7 @@
-"""Who bets on what: each player watches one score and knows the bins into which calibration rows divide it.
+"""The players of the bets: each watches one score and knows the bins into which calibration rows divide it.
 
-Bins end at scores of calibration rows at fixed places of their order, whatever the scores are. Equal scores are put in
-a random order, by numbers drawn from a stored seed: a repeated run makes the same draws.
+Bins end at fixed ranks of the calibration scores, whatever the scores are. Equal scores are put in a random order, by
+numbers drawn from a stored seed: a repeated run makes the same draws.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ Ints = NDArray[np.int64]
 
 MODEL, COLUMN = "model", "column"
 # Scores are compared on a grid, fine for small numbers and relative for large ones: rounding, which differs between
-# machines and between float32 and float64, must not decide between equal scores.
+# machines and between float32 and float64, must not order equal scores.
 _MODEL_STEP, _COLUMN_STEP = 1e-3, 1e-5
 
 
 @dataclass(frozen=True)
 class Watched:
-    """A score of calibration rows (n,), to be compared with that of new rows."""
+    """A score of calibration rows (n,), to compare with that of new rows."""
 
     name: str
     kind: str  # MODEL or COLUMN
     scores: Floats
-    fold: int | None = None  # of a cross-fitted model: by the model without this fold, and of its rows
+    fold: int | None = None  # cross-fitted: scores of this fold's rows by the model without it
     shares: tuple[float, ...] = SHARES  # of the bins
 
 
 class Players:
     """D players: their bins, and the share of the error rate that each may spend.
 
-    Half of it is for scores of the model, half for columns, and within each as much for every player. No average is
-    taken of their wealth: each is a martingale as long as one looks at its own score alone, but who also knows the
-    others, or stops by them, may find their average above 1. What holds is the union bound: player d raises an alarm
-    at M ≥ 1 / (α w_d), which is false with probability at most α w_d, and Σ w_d = 1.
+    Half of it is for scores of the model, half for columns, and within each half all players have equal shares. Their
+    wealth is not averaged: each is a martingale given its own score alone, but given the other scores, or stopped by
+    them, the average may exceed 1. The union bound holds: player d raises an alarm at M ≥ 1 / (α w_d), which is false
+    with probability at most α w_d, and Σ w_d = 1.
     """
 
     def __init__(self, watched: Sequence[Watched], seed: int) -> None:
@@ -52,7 +52,7 @@ class Players:
         most = len(SHARES)
         self.gaps = np.zeros((len(watched), most), dtype=np.int64)
         self._cuts = np.full((len(watched), most - 1), np.inf)
-        self._draws = np.full((len(watched), most - 1), 2.0)  # above every draw: a cut that is not there
+        self._draws = np.full((len(watched), most - 1), 2.0)  # above every draw: marks a missing cut
         for player, each in enumerate(watched):
             cells, chance = self._cells(each, each.scores), draws.random(len(each.scores))
             order = np.lexsort((chance, cells))
@@ -67,7 +67,7 @@ class Players:
 
     @property
     def weights(self) -> Floats:
-        """(D,): w_d, which sum to 1. The folds of one score share what the score may spend."""
+        """(D,): w_d, which sum to 1. The folds of one score divide its share."""
         names = [(each.kind, each.name) for each in self.watched]
         kinds = [kind for kind, _ in set(names)]
         shares = [1 / (len(set(kinds)) * kinds.count(kind) * names.count((kind, name))) for kind, name in names]
@@ -80,7 +80,7 @@ class Players:
         return np.random.Generator(source).random((n, len(self)))
 
     def bins(self, scores: Sequence[Floats], draws: Floats) -> Ints:
-        """(n, D): the bin of each row by each player, from D scores (n,)."""
+        """(n, D): the bin of each row for each player, from D scores (n,)."""
         found = np.empty(draws.shape, dtype=np.int64)
         for player, (each, values) in enumerate(zip(self.watched, scores, strict=True)):
             cells, cuts = self._cells(each, values)[:, None], self._cuts[player]
@@ -95,9 +95,9 @@ class Players:
 
 
 def hashed(values: Any) -> Floats:
-    """(n,): categories as numbers between 0 and 1, the same for equal ones; missing ones are a category, too.
+    """(n,): categories as numbers between 0 and 1, the same for equal ones; missing values are a category, too.
 
-    Any order of the categories serves, so long as it does not depend on which of them calibration rows have.
+    Any order of the categories will do, if it does not depend on which of them the calibration rows have.
     """
     codes, distinct = pd.factorize(categories(values))
     places = [int.from_bytes(hashlib.blake2b(str(value).encode(), digest_size=7).digest(), "big") for value in distinct]
@@ -105,7 +105,7 @@ def hashed(values: Any) -> Floats:
 
 
 def categories(values: Any) -> pd.Series[Any]:
-    """(n,): values as text, missing ones as they are; 1.0 is 1, which a table with gaps would write so."""
+    """(n,): values as text, missing ones unchanged; 1.0 becomes 1, since a table with gaps turns 1 into 1.0."""
     said = pd.Series(values, dtype=object).map(_said, na_action="ignore")
     return said.reset_index(drop=True)
 

@@ -1,6 +1,6 @@
-"""What a monitor remembers besides its bets: the stream in blocks of time, and counts of the latest rows.
+"""A monitor's memory besides its bets: the stream in blocks of time, and counts of the latest rows.
 
-Both are bounded, however long the stream: blocks are merged in pairs as they become many, and only the latest rows are
+Both are bounded, however long the stream: blocks are merged in pairs when there are many, and only the latest rows are
 counted.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from dwac.monitoring.gauges import CellCounts, Gauge
 
-LATEST, _PART = 1000, 50  # the latest rows; of one part of them
+LATEST, _PART = 1000, 50  # the latest rows; rows per part
 _BLOCK, _BLOCKS = 50, 200  # rows of the first blocks; the most blocks
 
 
@@ -46,7 +46,7 @@ def _mean(one: StreamBlock, other: StreamBlock, name: str) -> float | None:
 
 @dataclass
 class StreamHistory:
-    """The stream as blocks, oldest first, at most 200 of them: all as long as possible, and the last still filling."""
+    """The stream as at most 200 blocks, oldest first, of at least `size` rows, except the last, still filling."""
 
     size: int = _BLOCK
     blocks: list[StreamBlock] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Latest:
             del self._parts[0]
 
     def since(self, row: int) -> list[CellCounts]:
-        """By gauge, the counts of the latest rows from about this one on; of the last part at least."""
+        """The counts of the latest rows by gauge, from about this row on; at least those of the last part."""
         found = [gauge.empty() for gauge in self._gauges]
         for place, (first, _, tallies) in enumerate(self._parts):
             if first >= row or place == len(self._parts) - 1:
@@ -101,7 +101,7 @@ class Latest:
         return [[first, n, [[t.counts.tolist(), t.sum] for t in tallies]] for first, n, tallies in self._parts]
 
     def restore(self, parts: list[Any]) -> None:
-        """Go on where `to_dict` was called."""
+        """Continue from the result of `to_dict`."""
         shapes, found = [gauge.empty().counts.shape for gauge in self._gauges], []
         for first, n, tallies in parts:
             read = [CellCounts(np.asarray(counts, dtype=np.int64), float(total)) for counts, total in tallies]

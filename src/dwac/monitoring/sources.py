@@ -1,7 +1,7 @@
-"""What is watched of a model's rows: scores of the model, columns of a table, predictions and groups of voters.
+"""What a monitor watches: scores of the model, columns of a table, predictions and groups of voters.
 
-Scores are compared with those of calibration rows, columns with those of training rows, which are as exchangeable with
-new rows as long as no model is asked. A model that keeps no training rows has no columns to compare with.
+Scores are compared with those of calibration rows, columns with those of training rows, which are just as exchangeable
+with new rows if no model is involved. A model that keeps no training rows has no columns to compare with.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TRAINING_ROWS = 2000  # that columns are compared with, drawn at random
 
 
 class WatchedValues(NamedTuple):
-    """What gauges count of rows that could be read: the values of each watched column, the votes and h."""
+    """What gauges need of readable rows: the values of each watched column, the votes and h."""
 
     columns: list[Any]
     votes: Floats
@@ -42,12 +42,12 @@ class WatchedValues(NamedTuple):
 
 
 class Sources:
-    """How the rows of a model become scores to bet on (`scores`) and counts to compare (`tallies`).
+    """Turns the rows of a model into scores to bet on (`scores`) and counts to compare (`tallies`).
 
     Args:
         clf: a fitted model.
         ignore: columns that are not watched.
-        seed: draws the training rows that columns are compared with.
+        seed: for drawing the training rows that columns are compared with.
         private: name no value of a training row.
     """
 
@@ -69,7 +69,7 @@ class Sources:
         return [column for column in columns if column.kind != "empty" and column.name not in self.ignored]
 
     def _before(self, seed: int) -> pd.DataFrame | None:
-        """Training rows to compare columns with; None, and a note, if there are none."""
+        """Training rows to compare columns with; None, with a note, if there are none."""
         if not self._columns:
             return None
         if self.private:
@@ -113,7 +113,7 @@ class Sources:
         return found
 
     def _shown(self, name: str, scores: Floats) -> Floats:
-        """Scores, if private as coarse as answers are."""
+        """Scores; if private, rounded like answers."""
         if not self.private or name == watching.PREDICTION:
             return scores
         return privacy.novelty(scores) if name == watching.NOVELTY else np.round(scores, 2)
@@ -182,7 +182,7 @@ class Sources:
         return found
 
     def seen(self, observed: Observed, frame: pd.DataFrame | None) -> WatchedValues:
-        """What there is to count of the rows that could be read; `values` finds the rest, for many rows at once."""
+        """The values of readable rows to count; `values` computes the rest, for many rows at once."""
         columns: list[Any] = []
         for column in self._columns:
             if frame is None:  # no row could be read
@@ -192,7 +192,7 @@ class Sources:
         return WatchedValues(columns, observed.votes[observed.readable], observed.h)
 
     def values(self, seen: Sequence[WatchedValues]) -> list[Any]:
-        """For each gauge, what it counts of these rows."""
+        """The values of these rows for each gauge."""
         seen = [each for each in seen if len(each.votes)]
         if not seen:
             return [[] for _ in self.gauges]

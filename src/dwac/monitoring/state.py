@@ -1,4 +1,4 @@
-"""What a monitor knows at one time, for people and programs; and several monitors of one stream taken together."""
+"""The state of a monitor at one time, for people and programs; and the joint state of several monitors of a stream."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _NAMED = 5  # changes that are named in a text
 
 @dataclass(frozen=True)
 class Alarm:
-    """The first row at which the evidence was enough."""
+    """The first row at which the evidence was sufficient."""
 
     row: int  # its number in the stream, from 0
     id: Hashable | None
     time: float  # seconds since 1970
     by: str  # what raised it: "typicality", "certainty", "prediction", "readability" or the name of a column
-    since: int | None  # the row with which the change probably began, by the score that raised it; None: unknown
-    moved: tuple[Change, ...] | None = None  # what had moved by then, most first
+    since: int | None  # where the change probably began, by the score that raised it; None: unknown
+    moved: tuple[Change, ...] | None = None  # what had moved by then, largest change first
 
     def named(self, moved: Sequence[Change]) -> Alarm:
-        """The same, with what had moved."""
+        """The same, with the changes found."""
         return replace(self, moved=tuple(moved))
 
     def to_dict(self) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Detector:
-    """What one score has found: logs of wealth, times the part of the error rate that it may spend."""
+    """The evidence of one score: logs of wealth times its share of the error rate."""
 
     name: str
     kind: str  # "model" or "column"
@@ -57,10 +57,10 @@ class Detector:
 
 @dataclass(frozen=True)
 class State:
-    """All that a monitor knows. `str` says it in words; `to_dict` is the answer to GET /v1/monitor.
+    """The state of a monitor. `str` puts it in words; `to_dict` is the answer to GET /v1/monitor.
 
-    The evidence is against "the rows are like those of calibration": it stays below 1 / `false_alarms` for ever with
-    probability 1 - `false_alarms`, if they are.
+    The evidence is against "the rows are like the calibration rows": if they are, it stays below 1 / `false_alarms` for
+    ever with probability 1 - `false_alarms`.
     """
 
     rows: int
@@ -68,7 +68,7 @@ class State:
     false_alarms: float
     alarm: Alarm | None
     log_evidence: float
-    log_peak: float  # the highest that it ever was
+    log_peak: float  # the highest so far
     detectors: tuple[Detector, ...]
     history: tuple[StreamBlock, ...]
     notes: tuple[str, ...] = ()
@@ -76,12 +76,12 @@ class State:
 
     @property
     def evidence(self) -> float:
-        """Now; at most 1e300."""
+        """The current evidence; at most 1e300."""
         return _bounded(self.log_evidence)
 
     @property
     def p_value(self) -> float:
-        """1 / the highest evidence so far: valid at any time, whenever one looks."""
+        """1 / the highest evidence so far: valid at any time."""
         return min(1.0, math.exp(-max(self.log_peak, 0.0)))
 
     @property
@@ -142,10 +142,10 @@ class State:
 
 
 def merged(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Several monitors, each of a part of the rows of one stream, as one; from and to `State.to_dict`.
+    """Merge several monitors, each of a part of the rows of one stream; takes and returns the form of `State.to_dict`.
 
-    Each may spend its share of the error rate alone: the alarm of one is the alarm of all. Their evidence is not
-    averaged: they share their calibration rows, and the average of such monitors is no longer valid at any time.
+    Each has its own share of the error rate: the alarm of one is the alarm of all. Their evidence is not averaged: they
+    share their calibration rows, and then an average is no longer valid at any time.
     """
     rows = sum(state["rows"] for state in states)
     alarms = [state["alarm"] for state in states if state["alarm"] is not None]
@@ -181,7 +181,7 @@ def _share(value: float | None) -> float | None:
 
 
 def _short(log: float) -> str:
-    """Evidence for people."""
+    """Evidence as short text."""
     if log > math.log(1e6):
         return f"10^{log / math.log(10):.0f}"
     return f"{math.exp(log):,.3g}" if log < math.log(1000) else f"{math.exp(log):,.0f}"

@@ -1,7 +1,7 @@
 """Evaluate a model on many examples: in batches, on its device, in evaluation mode.
 
 All batches have the same size; the last one is padded. Rounding depends on the shape of a computation: otherwise a row
-would get different numbers alone than in a batch, and would not tie with itself in a calibration set.
+would get different numbers alone and in a batch, and would not tie with itself in a calibration set.
 
 Processes that share a training (`dwac.nn.ranks`) divide the rows.
 """
@@ -53,14 +53,14 @@ def embed(model: Model, x: Tensor | Inputs, *, batch_size: int | None = None) ->
 def apply(
     model: Model, function: Callable[[Inputs], Tensor], inputs: Inputs, *, batch_size: int | None = None
 ) -> Tensor:
-    """A function of batches, such as a part of the model, applied to many examples in evaluation mode."""
+    """Apply a function of batches, such as a part of the model, to many examples in evaluation mode."""
     size = batch_size or _rows_at_once(model, inputs)
     return over_ranks(lambda *parts: _mapped(model, function, parts, size), *inputs)
 
 
 @torch.no_grad()
 def compared(model: Model, x: Tensor | Inputs) -> Tensor:
-    """What rows of a table are compared by, (n, q); (n, 0) if the network has no such features."""
+    """The features by which rows of a table are compared, (n, q); (n, 0) if the network has none."""
     inputs = inputs_of(x)
     if not isinstance(model, WeightedAverage) or model.n_compared_features == 0:
         return torch.zeros(len(inputs[0]), 0, device=model.device)
@@ -76,7 +76,7 @@ def votes(model: Model, h: Tensor) -> Tensor:
 
 
 def _mapped(model: Model, function: Callable[[Inputs], Tensor], x: Inputs, size: int) -> Tensor:
-    """A function applied to batches of one size, so that the result for a row does not depend on the other rows."""
+    """Apply a function to batches of one size, so that the result for a row does not depend on the other rows."""
     with evaluating(model):
         batches = (
             tuple(filled(part, size) for part in on(batch, model.device)) for (batch,) in batches_of(x, size=size)
@@ -97,7 +97,7 @@ def _rows_at_once(model: Model, x: Inputs) -> int:
 
 @contextmanager
 def quick(model: Model) -> Iterator[None]:
-    """Inside, networks that average many views of an example (`quick`) use few: to judge between epochs of training."""
+    """Let networks that average many views of an example (`quick`) use few, to validate between epochs of training."""
     parts: list[Any] = [part for part in model.modules() if getattr(part, "quick", None) is False]
     for part in parts:
         part.quick = True
@@ -125,7 +125,7 @@ def on(inputs: Inputs, device: torch.device) -> Inputs:
 
 
 def batches_of(x: Inputs, *columns: Tensor, size: int | None = None) -> Iterator[tuple[Any, ...]]:
-    """(x, *columns) in parts of `size` rows; by default as many as suit the device."""
+    """(x, *columns) in parts of `size` rows; the default depends on the device."""
     size = size or (4096 if x[0].is_cuda else 512)
     for start in range(0, len(x[0]), size):
         rows = slice(start, start + size)

@@ -49,7 +49,7 @@ class Ensemble(nn.Module):
 
     @property
     def first(self) -> Any:
-        """The first network: what all members have in common can be asked of it."""
+        """The first network, for properties that all members share."""
         return self.members[0]
 
     def attention(self, *inputs: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ def cross_entropy(logits: Tensor, y: Tensor, weights: Tensor | None = None) -> T
 
 
 def at_least_float32(values: Tensor) -> Tensor:
-    """Half precision is too little for a loss."""
+    """Values in at least float32: half precision is not enough for a loss."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 

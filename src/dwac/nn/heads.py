@@ -104,7 +104,7 @@ class _Head(nn.Module):
             if not ensemble:
                 return self.embedding(features)  # type: ignore[no-any-return]
             if isinstance(self.embedding, nn.LazyLinear):
-                self.embedding(features[:1, 0])  # takes its shape
+                self.embedding(features[:1, 0])  # initialises the lazy layer
             return joined(memberwise(features, self.embedding.weight, self.embedding.bias))
 
     def loss(
@@ -134,8 +134,8 @@ class _Head(nn.Module):
 
         The embedding layer's weight and bias are scaled, and the references with them, so that votes, explanations and
         probabilities still add up. With the gaussian kernel all log-weights are
-        multiplied by factor²: a temperature T is factor = 1/√T. For `SoftmaxTwin` the logits are multiplied by
-        factor, at the layer that makes them: a temperature T is factor = 1/T.
+        multiplied by factor²: a temperature T is factor = 1/√T. For `SoftmaxTwin` the logits are multiplied by factor,
+        in the layer that computes them: a temperature T is factor = 1/T.
         """
         if isinstance(factor, bool) or not isinstance(factor, int | float | np.number) or not 0 < factor < np.inf:
             raise InputError(f"factor must be a finite number above 0; got {factor!r}")
@@ -143,13 +143,13 @@ class _Head(nn.Module):
 
     @torch.no_grad()
     def scale_members(self, factors: Tensor) -> None:
-        """Multiply what each network of an ensemble gives, h_m or logits, by a factor of its own, (M,), in place."""
+        """Multiply the output of each network of an ensemble, h_m or logits, by its own factor, (M,), in place."""
         for parameter in self._last:
             parameter.view(self.ensemble_size, -1).mul_(factors.to(parameter)[:, None])
 
     @property
     def _last(self) -> list[nn.Parameter]:
-        """The parameters of the last layer, which scales."""
+        """The parameters of the last layer, which is scaled."""
         return list(self.embedding.parameters())
 
     def _scale(self, factor: float) -> None:
@@ -170,12 +170,12 @@ class WeightedAverage(_Head):
         embedding_size: |h|; by default K, as in the paper.
         kernel: "gaussian" (the paper's), "laplace" or "inverse_quadratic".
         penalty: weight of mean ‖h‖² in the loss; a small one keeps embeddings from growing without bound.
-        auxiliary_weight: weight of an auxiliary loss, the cross-entropy of a softmax over h. It helps training where
-            images vary much, and takes no part in predictions.
+        auxiliary_weight: weight of an auxiliary loss, the cross-entropy of a softmax over h. It helps training if
+            images vary a lot, and takes no part in predictions.
         n_features: the backbone's number of features; by default taken from the first batch.
-        likeness: (K, K) how far a vote for one label is a vote for another, in training; see `leave_one_out_loss`.
-        averaged: (K, B) what is averaged of an example of each label, where labels are not classes. Models are judged
-            by these averages, and trained by them if labels have no likeness.
+        likeness: (K, K) how much a vote for one label counts for another, in training; see `leave_one_out_loss`.
+        averaged: (K, B) values to average for each label, if labels are not classes. Models are judged by these
+            averages, and trained on them if labels have no likeness.
 
     >>> model = WeightedAverage(nn.Linear(4, 8), n_classes=3)
     >>> x, y = torch.randn(12, 4), torch.arange(12) % 3
@@ -210,7 +210,7 @@ class WeightedAverage(_Head):
                 raise InputError(f"{name} must be a finite number of at least 0; got {weight!r}")
         self.kernel = get_kernel(kernel).name
         self.penalty, self.auxiliary_weight = float(penalty), float(auxiliary_weight)
-        self.raw_feature_weight = 0.0  # of raw features in distances: dwac.training fits it
+        self.raw_feature_weight = 0.0  # weight of raw features in distances, fitted by dwac.training
         if auxiliary_weight:
             size = self.embedding_size // self.ensemble_size
             self.auxiliary_head = EnsembleLogits(self.ensemble_size, size, self.n_classes, linear=True)
@@ -257,7 +257,7 @@ class WeightedAverage(_Head):
             raise InputError("a batch that several processes share takes no support; leave it out")
         check_weights(weights, len(h))
         whole = share.gather(h, y, ids, weights)
-        if share.empty:  # its zeros take part in the gradients all the same
+        if share.empty:  # its zeros still take part in the gradients
             beside = self.auxiliary_head.loss(h, y) if self.auxiliary_weight else h.sum()
             return 0.0 * (whole.h.sum() + beside)
         own, others = share.own, [slice(share.own.start), slice(share.own.stop, None)]
@@ -272,7 +272,7 @@ class WeightedAverage(_Head):
         return vote if self.penalty == 0 else vote + self._norm(h, share.n)
 
     def _counts(self, whole: Whole) -> Tensor:
-        """(n,): how much each row's loss counts: not at all where nobody could vote for its label."""
+        """(n,): how much each row's loss counts: 0 if no other row could vote for its label."""
         y, ids = whole.y, whole.ids
         classes = self.likeness is None and self.averaged is None
         if ids is not None:
@@ -286,7 +286,7 @@ class WeightedAverage(_Head):
         return counts if whole.weights is None else counts * whole.weights.to(counts)
 
     def loss_apart(self, x: Tensor, y: Tensor, *, weights: Tensor | None = None) -> Tensor:
-        """The loss of an ensemble whose members each have a batch of their own: x (M, n, …), y and weights (M, n).
+        """The loss of an ensemble in which each member has its own batch: x (M, n, …), y and weights (M, n).
 
         The backbone must have `apart`, which maps x to features (M, n, f).
         """
@@ -297,7 +297,7 @@ class WeightedAverage(_Head):
         return vote + self.penalty * h.square().sum(dim=2).mean()
 
     def embed(self, x: Any) -> Tensor:
-        """h of a batch; with raw features z of weight λ where they count, [h, λ z]: voters are near in z too."""
+        """h of a batch; [h, λ z] if raw features z have a weight λ, so that voters are near in z too."""
         h = super().embed(x)
         if self.raw_feature_weight:
             h = torch.cat([h, self.raw_feature_weight * self.raw_features(x)], dim=1)
@@ -309,13 +309,13 @@ class WeightedAverage(_Head):
         return z.to(self.embedding.weight)
 
     def compared_features(self, x: Any) -> Tensor:
-        """What examples of a batch are compared by to see whether one is unlike all others, (n, q); see `Known`."""
+        """The features by which examples are compared to see whether one is unlike all others, (n, q); see `Known`."""
         z: Tensor = self.first_network.compared_features(*_arguments(x))
         return z.to(self.embedding.weight)
 
     @property
     def n_compared_features(self) -> int:
-        """Their number: 0 for most backbones."""
+        """The number of compared features: 0 for most backbones."""
         return getattr(self.first_network, "n_compared_features", 0)
 
     @property
@@ -325,23 +325,24 @@ class WeightedAverage(_Head):
 
     @property
     def vector_size(self) -> int:
-        """How long the vectors are that `embed` gives."""
+        """The length of the vectors that `embed` returns, raw features included."""
         return self.embedding_size + (self.n_raw_features if self.raw_feature_weight else 0)
 
     @property
     def _tables(self) -> dict[str, Any]:
-        """What labels stand for in the loss."""
+        """The tables that define what labels mean in the loss."""
         return {"averaged": self.averaged} if self.likeness is None else {"likeness": self.likeness}
 
     def _vote(
         self, h: Tensor, y: Tensor, ids: Tensor | None, support: Support | None, weights: Tensor | None
     ) -> Tensor:
-        """The leave-one-out loss; for an ensemble, the mean over its networks, each alone."""
+        """The leave-one-out loss; for an ensemble, the mean of the losses of its networks."""
         options: dict[str, Any] = {"ids": ids, "kernel": self.kernel, "weights": weights, **self._tables}
         if self.ensemble_size == 1:
             return leave_one_out_loss(h, y, support=support, **options)
         if (self.likeness is not None or self.averaged is not None) and ids is None and support is None:
-            # All networks at once: no kernel is fused for these, and launching them one by one takes most time.
+            # All networks at once: there is no fused kernel here, and launching them one by one would take most of the
+            # time.
             members = members_of(h, self.ensemble_size).transpose(0, 1)
             options["weights"] = None if weights is None else weights.expand(self.ensemble_size, -1)
             return leave_one_out_loss(members, y.expand(self.ensemble_size, -1), **options)
@@ -361,9 +362,9 @@ class WeightedAverage(_Head):
     def remember(self, loader: Iterable[Any]) -> None:
         """Embed the training data in evaluation mode and keep it as the reference set.
 
-        `loader` yields (x, y) or (x, y, ids) batches. Ids are whole numbers; without them examples are numbered in the
-        order in which they come, so do not shuffle. Call this again whenever the weights change: references that were
-        embedded with other weights vote wrongly.
+        `loader` yields (x, y) or (x, y, ids) batches. Ids are whole numbers; without them examples are numbered in
+        order, so do not shuffle. Call this again whenever the weights change: references embedded with other weights
+        vote wrongly.
         """
         device = self.device
         with evaluating(self):
@@ -388,11 +389,11 @@ class WeightedAverage(_Head):
         super()._scale(factor)
         self.raw_feature_weight = factor * self.raw_feature_weight
         if refs is not None and scaled is not None:
-            put_voters(refs, replace(refs.voters, embeddings=scaled))  # in place: others may hold this very set
+            put_voters(refs, replace(refs.voters, embeddings=scaled))  # in place: others may hold this set
 
     @torch.no_grad()
     def scale_members(self, factors: Tensor) -> None:
-        """Multiply each network's h_m by a factor of its own, (M,), in place, and the references' with it."""
+        """Multiply each network's h_m by its own factor, (M,), in place, also in the references."""
         super().scale_members(factors)
         self.references = self.references.replaced(embeddings=self.weighed(self.references.embeddings, factors))
 
@@ -458,7 +459,7 @@ class WeightedAverage(_Head):
         near = state_dict.pop(prefix + "look_alikes", None)
         super()._load_from_state_dict(state_dict, prefix, *args)
         if any(part is None for part in held):
-            self._references = None  # weights of another model: the old references do not fit them
+            self._references = None  # the weights are new: the old references do not fit them
             return
         h, y, ids = held
         references = ReferenceSet(h, y, ids.tolist(), self.n_classes, self.kernel).to(self.device)
@@ -466,7 +467,7 @@ class WeightedAverage(_Head):
 
 
 class _SquaredNorm(torch.autograd.Function):
-    """weight Σ ‖h‖², with fewer kernel launches on a GPU than plain operations take."""
+    """weight Σ ‖h‖², with fewer kernel launches on a GPU than plain operations."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: float) -> Tensor:
@@ -486,8 +487,8 @@ class SoftmaxTwin(_Head):
 
     If |h| = K (the default), h are the logits; otherwise a linear layer maps h to them.
 
-    targets: (K, T) numbers or truth values, what the labels stand for. The network then has T outputs: numbers are
-    fitted by squared error, truth values by a logistic function each.
+    targets: (K, T) numbers or booleans that the labels stand for. The network then has T outputs: numbers are fitted by
+    squared error, booleans by a logistic function each.
     """
 
     targets: Tensor | None
@@ -510,7 +511,7 @@ class SoftmaxTwin(_Head):
 
     @property
     def n_outputs(self) -> int:
-        """How many numbers the network computes of an example."""
+        """How many numbers the network computes for an example."""
         return self.n_classes if self.targets is None else self.targets.shape[1]
 
     def loss(
@@ -559,14 +560,14 @@ class SoftmaxTwin(_Head):
 
     @property
     def _last(self) -> list[nn.Parameter]:
-        """The parameters of the layer that makes the logits."""
+        """The parameters of the layer that computes the logits."""
         return list(self.logits.parameters()) or super()._last
 
     def remember(self, loader: Iterable[Any]) -> None:
         """A softmax needs no references: this does nothing."""
 
     def log_class_weights(self, x: Any) -> Tensor:
-        """The logits, (n, K) float64, in place of the votes; their softmax is the probability. Of targets, (n, T)."""
+        """The logits, (n, K) float64, in place of the votes; their softmax is the probability. With targets, (n, T)."""
         return self.logits(self.embed(x)).double()  # type: ignore[no-any-return]
 
     def forward(self, x: Any) -> Tensor:
@@ -579,7 +580,7 @@ Model = WeightedAverage | SoftmaxTwin
 
 
 def part_of(counts: Tensor, rows: slice) -> Tensor:
-    """What these rows count, of all."""
+    """The share of these rows in all counts."""
     return counts[rows].sum() / counts.sum().clamp_min(torch.finfo(counts.dtype).tiny)
 
 

@@ -7,12 +7,12 @@
 >>> h.grad.flatten() > 0  # a step against the gradient moves the two classes apart
 tensor([ True,  True, False, False])
 
-Other targets than classes differ in what is voted for, or averaged, and in nothing else (docs/decisions/0022). Numbers:
-an example votes for all labels that are like its own (`likeness`). Ordered labels, and several labels at once: the loss
-is how far the average of the voters' values is from the example's own (`averaged`).
+Targets other than classes only change what voters vote for, or what is averaged (docs/decisions/0022). For numbers, an
+example votes for all labels similar to its own (`likeness`). For ordered labels, and several labels at once, the loss
+is the distance of the voters' average from the example's own values (`averaged`).
 
-Implementations of the same loss: a fused CUDA kernel (`dwac.nn.fused_loss`), an explicit gradient (`_GaussianVote`,
-and `_MemberVotes` for several networks with a batch each), and plain autograd for everything else.
+Implementations of the same loss: a fused CUDA kernel (`dwac.nn.fused_loss`), an explicit gradient (`_GaussianVote`, and
+`_MemberVotes` for several networks with a batch each), and plain autograd for everything else.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from torch import Tensor
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
 from dwac.kernels import full_precision, get_kernel, log_weights
 
-# Cells of the (n, m) matrix of log-weights held at a time: what fits the cache, what fits a GPU next to a network.
+# Cells of the (n, m) matrix of log-weights held at a time: what fits in the cache, and on a GPU next to a network.
 CELLS = {"cpu": 2**17}
 _MOST_CELLS = 2**26
-_MARGIN = 20  # by which the log of the smallest share exceeds that of the smallest float, as shares are multiplied
-_FAINT = 1e-18  # weight of the own class, relative to the nearest voter, below which it is weighed by itself
+_MARGIN = 20  # log of the smallest share minus that of the smallest float, because shares are multiplied
+_FAINT = 1e-18  # relative to the nearest voter: an example's own class with less weight is summed separately
 
 
 class Support(NamedTuple):
@@ -67,21 +67,21 @@ def leave_one_out_loss(
     An example whose class has no other member among the references cannot be classified correctly: it is left out of
     the mean, though it still votes on the others. If no example remains, the loss is 0 with gradient 0.
 
-    With `likeness`, all others vote for the label of j, each as far as its own label is like it; the second sum is then
-    log Σ_{i≠j} w(h_j, h_i) S(y_i, y_j). The labels of numbers are bins, and near ones are alike.
+    With `likeness`, all others vote for the label of j, as far as their own label is similar to it; the second sum is
+    then log Σ_{i≠j} w(h_j, h_i) S(y_i, y_j). For numbers, the labels are bins, and near bins are similar.
 
     With `averaged`, the loss of j is the squared distance between the average of the voters' values and its own:
 
         ‖Σ_{i≠j} p_ji v(y_i) - v(y_j)‖²,    p_ji = w(h_j, h_i) / Σ_{l≠j} w(h_j, h_l)
 
-    A 1 for each label that an example has makes this the Brier score; a 1 for each threshold that a number does not
-    exceed, weighted by the width to the next, the continuous ranked probability score. Every example with a voter
+    With a 1 for each label of an example, this is the Brier score. With a 1 for each threshold that a number does not
+    exceed, weighted by the width to the next, it is the continuous ranked probability score. Every example with a voter
     counts.
 
     With the gaussian kernel the gradient is computed explicitly; autograd is used only if the gradient itself is
     differentiated (`create_graph=True`).
 
-    For the M members of an ensemble, each with a minibatch of its own, h is (M, n, d), y and weights are (M, n), and
+    For the M members of an ensemble, each with its own minibatch, h is (M, n, d), y and weights are (M, n), and
     the result is the mean of the members' losses, computed at once.
 
     Args:
@@ -92,8 +92,8 @@ def leave_one_out_loss(
         kernel: see `dwac.kernels`.
         weights: (n,) how much each example's loss counts, at least 0: the mean becomes Σ_j weight_j loss_j /
             Σ_j weight_j. They weight the loss, not the vote: an example of weight 0 still votes on the others.
-        likeness: (K, K) S > 0, how far a vote for one label is a vote for another; by default not at all.
-        averaged: (K, B) v, the values of an example of each label; by default its class is what counts.
+        likeness: (K, K) S > 0, how much a vote for one label counts for another; by default not at all.
+        averaged: (K, B) v, the values of each label; by default labels are classes.
     """
     name = get_kernel(kernel).name
     if h.ndim == 3:
@@ -130,7 +130,7 @@ def plain_loss(
     weights: Tensor | None,
     tables: _Tables | None = None,
 ) -> Tensor:
-    """The definition in operations that autograd can differentiate: any kernel, any order."""
+    """The loss in operations that autograd can differentiate: for any kernel, to any order."""
     ref_h = h if extra is None else torch.cat([h, extra])
     own = voters.own(slice(None))
     if own is None:
@@ -164,7 +164,7 @@ class BatchVoters(NamedTuple):
 
     @staticmethod
     def of(y: Tensor, ids: Tensor | None, support: Support | None) -> BatchVoters:
-        """The minibatch and its support; ids only where examples may recur."""
+        """The minibatch and its support; ids only if examples may recur."""
         if support is not None and ids is not None:
             return BatchVoters(y, torch.cat([y, support.y.to(y)]), ids, torch.cat([ids, support.ids.to(ids)]))
         if ids is not None and ids.device.type == "cpu" and len(ids.unique()) == len(ids):
@@ -177,7 +177,7 @@ class BatchVoters(NamedTuple):
 
 
 class _Tables(NamedTuple):
-    """What labels stand for, where they are not classes: one of the two."""
+    """What labels stand for if they are not classes: one of the two fields is set."""
 
     log_likeness: Tensor | None  # (K, K)
     averaged: Tensor | None  # (K, B)
@@ -197,7 +197,7 @@ class _GaussianVote(torch.autograd.Function):
         ∂ loss_j / ∂ log w_ji = P_ji - Q_ji,    log w_ji = -‖h_j - h_i‖²,    G_ji = (P_ji - Q_ji) weight_j / Σ weight
         ∂ loss / ∂ h_j = 2 Σ_i (G_ji + G_ij) (h_i - h_j)
 
-    Of averages, ∂ loss_j / ∂ log w_ji = P_ji (s_ji - Σ_l P_jl s_jl), s_ji = 2 v(y_i) · (Σ_l P_jl v(y_l) - v(y_j)).
+    For averages, ∂ loss_j / ∂ log w_ji = P_ji (s_ji - Σ_l P_jl s_jl), s_ji = 2 v(y_i) · (Σ_l P_jl v(y_l) - v(y_j)).
 
     It is computed together with the loss, one block of rows at a time: no (n, m) matrix is kept for the backward pass.
     """
@@ -260,8 +260,8 @@ class _GaussianVote(torch.autograd.Function):
 def shares_of(log_w: Tensor) -> tuple[Tensor, Tensor]:
     """w / Σ w of each row (…, n, m), and the log of its largest w, (…, n).
 
-    On a CPU, a share too small to matter is set to one that is small, but not below what float holds at full speed:
-    such numbers make exp and every product with them many times slower.
+    On a CPU, negligible shares are raised to a small normal float: subnormal numbers make exp and every product many
+    times slower.
     """
     nearest = log_w.amax(dim=-1)
     if log_w.device.type == "cpu":
@@ -275,9 +275,9 @@ def _least(dtype: torch.dtype) -> float:
 
 
 def _averaged(p: Tensor, ref_v: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """The losses (…, n) of shares p (…, n, m) of voters with values (…, m, B) for examples with values (…, n, B).
+    """The losses (…, n) of shares p (…, n, m), for voters with values (…, m, B) and examples with values (…, n, B).
 
-    And their gradient in the logs of the weights, (…, n, m), for which the memory of p is used.
+    Also their gradient in the log weights, (…, n, m), which overwrites p.
     """
     missed = p @ ref_v - v
     slopes = (2 * missed) @ ref_v.mT
@@ -286,7 +286,7 @@ def _averaged(p: Tensor, ref_v: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _members_loss(h: Tensor, y: Tensor, kernel: str, weights: Tensor | None, tables: _Tables | None) -> Tensor:
-    """The mean over members of each one's loss: h (M, n, d), y and weights (M, n)."""
+    """The mean of the members' losses: h (M, n, d), y and weights (M, n)."""
     h = h.to(torch.promote_types(h.dtype, torch.float32))
     if kernel != "gaussian" or (weights is not None and weights.requires_grad and torch.is_grad_enabled()):
         return _plain_members_loss(h, y, kernel, weights, tables)
@@ -363,7 +363,7 @@ class _Masks:
         self.silent = torch.finfo(dtype).min / 4
         self.barrier: Tensor | None = None
         self.classes: Tensor | None = None
-        if voters.y.device.type == "cpu":  # there, copying rows of a table is three times as fast as comparing
+        if voters.y.device.type == "cpu":  # on a CPU, copying table rows is three times as fast as comparing
             names, self.codes, counts = _encoded(voters.ref_y)
             if log_likeness is not None:
                 self.barrier = log_likeness[names][:, voters.ref_y]
@@ -373,12 +373,12 @@ class _Masks:
             self.several = counts > 1
 
     def vote(self, ref_h: Tensor, squared: Tensor, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """Of rows j: the loss, its gradient P - Q in the logs of the weights, and whether others have j's label.
+        """For rows j: the loss, its gradient P - Q in the log weights, and whether others have j's label.
 
         The weights of j's class are among those of all others, so one exponential per pair is enough. With the sums s
         over the class and r over the rest, the loss is log(1 + r / s). P - Q is P in the rest, and -P r / s in the
-        class: precise, however small r is. Where s is so small that its terms may be too small for a float, the class
-        is weighed by itself (`weigh`).
+        class: precise, however small r is. If s is so small that its terms may underflow, the class is summed
+        separately (`weigh`).
         """
         assert self.classes is not None
         w = self.others(ref_h, squared, rows)
@@ -403,7 +403,7 @@ class _Masks:
         return losses, difference, heard
 
     def weigh(self, ref_h: Tensor, squared: Tensor, rows: slice | Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The same for any rows; voters for the own label have exponentials, and a unit, of their own."""
+        """`vote` for any rows; voters for j's own label have separate exponentials and a separate unit."""
         log_w = self.others(ref_h, squared, rows)
         p, nearest = shares_of(log_w)
         q, nearest_same = shares_of(self.same_class(log_w, rows))
@@ -425,7 +425,7 @@ class _Masks:
         return log_w
 
     def same_class(self, log_w: Tensor, rows: slice | Tensor) -> Tensor:
-        """The same, in place, where i also has the label of j; with a likeness of labels, as far as i's is like it."""
+        """`others`, in place, where i also has the label of j; with a likeness, plus its log."""
         if self.barrier is not None:
             return log_w.add_(self.barrier.index_select(0, self.codes[rows]))
         if self.log_likeness is not None:
@@ -438,7 +438,7 @@ def _encoded(y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     low, high = (int(end) for end in y.aminmax())
     if low < 0 or high > len(y) + 64:
         return y.unique(return_inverse=True, return_counts=True)  # type: ignore[no-any-return]
-    counts = torch.bincount(y)  # already such numbers, and few: no sorting
+    counts = torch.bincount(y)  # already 0 … C-1, and few: no sorting needed
     return torch.arange(len(counts)), y, counts
 
 
@@ -506,7 +506,7 @@ def check_tensors(**tensors: Any) -> None:
 
 def check_finite(h: Tensor, name: str) -> None:
     """Raise on NaN or infinity; checked only on a CPU, because a GPU would have to wait."""
-    # The sum is quick and tells nearly always. It may also be infinite if no number is.
+    # The sum is a quick check. It may also be infinite if no single number is.
     if h.device.type == "cpu" and not math.isfinite(h.detach().sum()) and not bool(torch.isfinite(h).all()):
         raise NonFiniteError(f"{name} must be finite; got NaN or infinity; check the inputs and the learning rate")
 

@@ -1,6 +1,6 @@
 """Batch normalisation over all ranks: mean and variance are those of the whole batch, as in one process.
 
-torch's SyncBatchNorm does this on GPUs alone, and not for ranks without rows.
+torch's SyncBatchNorm does this on GPUs only, and not for ranks without rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dwac.nn.ranks import Ranks, Share
 
 
 class SharedNorms:
-    """Inside this context, the batch normalisation of a network in training mode is that of the whole batch.
+    """Inside this context, a network in training mode normalises by the statistics of the whole batch.
 
     `share` must be set before each batch.
     """
@@ -38,7 +38,7 @@ class SharedNorms:
 
 
 class _Shared:
-    """The forward pass of one such layer."""
+    """The forward pass of one batch normalisation layer."""
 
     def __init__(self, norm: _BatchNorm, shared: SharedNorms) -> None:
         self.norm, self.shared = norm, shared

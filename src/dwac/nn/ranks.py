@@ -28,7 +28,7 @@ _SHARING: ContextVar[Ranks | None] = ContextVar("sharing", default=None)
 
 
 class Ranks:
-    """The processes of a torch.distributed group, and which of them this is.
+    """The processes of a torch.distributed group, and the rank of this one.
 
     Tensors that the group's backend cannot send, such as a GPU's with gloo, travel through the CPU.
     """
@@ -41,7 +41,7 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is rank 0, which alone prints and writes."""
+        """Whether this is rank 0, the only one that prints and writes."""
         return self.rank == 0
 
     def sizes(self, n: int) -> list[int]:
@@ -58,7 +58,7 @@ class Ranks:
         """This rank's share of a batch of n rows."""
         return Share(self, n)
 
-    # What the ranks tell one another
+    # Communication
 
     def total(self, values: Tensor) -> Tensor:
         """The sum over ranks, in place."""
@@ -74,7 +74,7 @@ class Ranks:
         return found.to(values.device)
 
     def rows(self, part: Tensor, sizes: Sequence[int]) -> Tensor:
-        """All ranks' rows, one after the other, of which each rank has as many as `sizes` says."""
+        """The rows of all ranks, concatenated; `sizes` gives the number of rows of each rank."""
         most = max(sizes)
         padded = part if len(part) == most else torch.cat([part, part.new_zeros(most - len(part), *part.shape[1:])])
         found = self.gathered(padded)
@@ -87,7 +87,7 @@ class Ranks:
         return values if sent is values else values.copy_(sent)
 
     def agreed(self, values: Sequence[float]) -> list[float]:
-        """The numbers of rank 0: rounding may differ between machines, decisions must not."""
+        """The numbers of rank 0, so that rounding on other machines does not change decisions."""
         return [float(value) for value in self.first_says(torch.tensor(values, dtype=torch.float64)).tolist()]
 
     def first_sends(self, data: bytes | None) -> bytes | None:
@@ -119,8 +119,8 @@ class Ranks:
     def _call(self, function: Callable[..., Any], *values: Any) -> None:
         try:
             function(*values, group=self.group)
-        except RuntimeError as error:  # gloo and nccl have no class of their own for this
-            said = re.sub(r"^\[[^\]]*\]\s*|\. .*", "", " ".join(str(error).split()))  # without the place in its source
+        except RuntimeError as error:  # gloo and nccl have no specific error class for this
+            said = re.sub(r"^\[[^\]]*\]\s*|\. .*", "", " ".join(str(error).split()))  # without the source location
             raise ProcessError(
                 f"rank {self.rank} of {self.size} lost another process, which stopped or cannot be reached ({said})"
             ) from error
@@ -129,8 +129,8 @@ class Ranks:
 class Share:
     """A rank's share of a batch of n rows that all ranks know.
 
-    A rank without rows of its own (n < R) computes with any one row, a stand-in, which counts nowhere: so it takes part
-    in what the ranks exchange.
+    A rank without rows (n < R) computes with any one row, a stand-in that does not count, so that it takes part in the
+    communication.
     """
 
     def __init__(self, ranks: Ranks, n: int) -> None:
@@ -151,7 +151,7 @@ class Share:
     def gather(self, h: Tensor, y: Tensor, ids: Tensor | None, weights: Tensor | None) -> Whole:
         """The whole batch from the parts of all ranks, sent at once; differentiable in h.
 
-        Going back, the gradients of all ranks are added, and each rank keeps that of its own rows.
+        The backward pass adds the gradients of all ranks, and each rank keeps those of its own rows.
         """
         columns = [part for part in (y, ids, weights) if part is not None]
         plain = [part.detach()[: self.size].reshape(-1, 1).contiguous().view(torch.uint8) for part in columns]
@@ -166,7 +166,7 @@ class Share:
 
 
 class Whole(NamedTuple):
-    """A batch of n rows, as every rank has it: embeddings, labels, ids and weights."""
+    """A whole batch of n rows, the same on every rank: embeddings, labels, ids and weights."""
 
     h: Tensor
     y: Tensor
@@ -175,7 +175,7 @@ class Whole(NamedTuple):
 
 
 class _Gather(torch.autograd.Function):
-    """Rows of all ranks: h (n, d), and bytes (n, w) beside."""
+    """Gather the rows of all ranks: h (n, d), and accompanying bytes (n, w)."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, beside: Tensor, share: Share) -> tuple[Tensor, Tensor]:
@@ -194,12 +194,12 @@ class _Gather(torch.autograd.Function):
         return share.ranks.total(grads[0].contiguous())[share.own], None, None
 
 
-# Who takes part
+# Which ranks take part
 
 
 @contextmanager
 def joined(ranks: Ranks | None) -> Iterator[Ranks | None]:
-    """Inside, `sharing` finds these ranks. A single one shares with nobody."""
+    """Let `sharing` find these ranks inside the context. A single rank does not share."""
     token = _JOINED.set(ranks if ranks is not None and ranks.size > 1 else None)
     try:
         yield ranks
@@ -209,9 +209,9 @@ def joined(ranks: Ranks | None) -> Iterator[Ranks | None]:
 
 @contextmanager
 def sharing() -> Iterator[Ranks | None]:
-    """Inside, all ranks make the same calls and divide the rows; None if this process is alone.
+    """Divide rows over the ranks inside the context, where all must make the same calls; None if alone.
 
-    Only there: whoever asks for a prediction on rank 0 alone must not wait for the others.
+    Rows are divided only there: a prediction on rank 0 alone must not wait for the others.
     """
     token = _SHARING.set(_JOINED.get())
     try:
@@ -222,7 +222,7 @@ def sharing() -> Iterator[Ranks | None]:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Inside, this process shares nothing: what one rank does by itself, such as calling back."""
+    """Share nothing inside the context, for work of one rank only, such as callbacks."""
     token = _SHARING.set(None)
     try:
         yield
@@ -236,9 +236,9 @@ def shared() -> Ranks | None:
 
 
 def over_ranks(function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
-    """function(*rows), (n, …), of which every rank computes a part if ranks share the work.
+    """function(*rows), (n, …); every rank computes a part if ranks share the work.
 
-    The function must treat every row alone.
+    The function must treat every row separately.
     """
     ranks, n = shared(), len(rows[0])
     if ranks is None or n < ranks.size:
@@ -248,7 +248,7 @@ def over_ranks(function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
 
 
 def gpus_are_own() -> bool:
-    """Whether this process is alone, or each of them has a GPU of its own, from which the group can send."""
+    """Whether this process is alone, or each process has its own GPU, from which the group can send."""
     ranks = _JOINED.get()
     return ranks is None or ranks._gpus
 
@@ -259,6 +259,6 @@ def processes_joined() -> bool:
 
 
 def is_first() -> bool:
-    """Whether this process is alone or rank 0: who prints, and writes."""
+    """Whether this process is alone or rank 0, and so prints and writes."""
     ranks = _JOINED.get()
     return ranks is None or ranks.first

@@ -1,9 +1,9 @@
-"""Networks that know nothing of one another: each has its own inputs, embedding and training, and they vote together.
+"""Independent networks that vote together: each has its own inputs, embedding and training.
 
 model = WeightedAverage(ShardedNetwork(members), n_classes=10, embedding_size=size)
 
-An `Ensemble` trains its networks side by side, on the same rows. The members of `ShardedNetwork` were each trained
-alone on a part of the rows: replacing one leaves the others as they are, bit for bit.
+An `Ensemble` trains its networks side by side, on the same rows. Each member of `ShardedNetwork` was trained alone on a
+part of the rows: replacing one leaves the others unchanged, bit for bit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dwac.nn.ensemble import features_of
 
 
 class Member(nn.Module):
-    """A network with an embedding of its own, h_s = W_s f_s(x) + b_s: (n, d_s)."""
+    """A network with its own embedding, h_s = W_s f_s(x) + b_s: (n, d_s)."""
 
     def __init__(self, network: nn.Module, embedding: nn.Linear) -> None:
         super().__init__()
@@ -35,8 +35,8 @@ class Member(nn.Module):
 class ShardedNetwork(nn.Module):
     """h = [h_1, …, h_S] / √S of S members: (n, d_1 + … + d_S), so that ‖h - h_i‖² is the mean over the members.
 
-    Its inputs are those of the first member, then of the second, and so on; or, if shared, the same for all. What rows
-    are compared by as they are (raw features) is that of the first member.
+    Its inputs are those of the first member, then of the second, and so on; or, if shared, the same for all. Raw
+    features are those of the first member.
     """
 
     def __init__(self, members: Iterable[Member], *, shared: bool = False) -> None:
@@ -69,5 +69,5 @@ class ShardedNetwork(nn.Module):
         return cast(Tensor, self.first.raw_features(*self.apart(inputs)[0]))
 
     def compared_features(self, *inputs: Tensor) -> Tensor:
-        """What the first member compares rows by."""
+        """The features by which the first member compares rows."""
         return cast(Tensor, self.first.compared_features(*self.apart(inputs)[0]))

@@ -16,19 +16,19 @@ from dwac.nn.ensemble import Ensemble, features_of
 
 
 class SharedBackbone(Ensemble):
-    """A network f whose features (n, features) go into M members, each with its own: together (n, M, …).
+    """A network f whose features (n, features) are the input of M members: their outputs are (n, M, …).
 
-    With `fixed`, f stays as it is: it gets no gradients and is always in evaluation mode, so its features of a training
-    set can be computed once, before training (`dwac.training.fixed_features`).
+    With `fixed`, f does not change: it gets no gradients and is always in evaluation mode, so its features of a
+    training set can be computed once, before training (`dwac.training.fixed_features`).
 
     Args:
         shared: f.
         members: networks that take the features of f.
-        fixed: whether f stays as it is.
-        beside: networks that take other inputs, those after the `n_inputs` of f. They are members, too; the features of
-            all are padded with zeros to one length.
+        fixed: whether f does not change in training.
+        beside: networks that take the inputs after the `n_inputs` of f. They are members, too; all features are padded
+            with zeros to one length.
         n_inputs: how many inputs f takes; None: all.
-        rate: the learning rate of those, as a multiple of the members'.
+        rate: the learning rate of the networks beside f, as a multiple of the members'.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SharedBackbone(Ensemble):
         return torch.stack([F.pad(part, (0, width - part.shape[1])) for part in parts], dim=1)
 
     def _of_others(self, network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
-        """The features of a network beside f; for predictions on a CPU row by row, so that each rounds as if alone."""
+        """The features of a network beside f; row by row for predictions on a CPU, so that each rounds as if alone."""
         if self.training or inputs[0].is_cuda or len(inputs[0]) <= 1:
             return features_of(network(*inputs))
         _, places = torch.unique(torch.cat([part.double() for part in inputs], dim=1), dim=0, return_inverse=True)

@@ -1,4 +1,4 @@
-"""A file, a folder or standard input as rows for a model: tables, images or texts. Internal.
+"""Read a file, a folder or standard input as rows for a model: tables, images or texts. Internal.
 
 rows = read("people.csv", target="income")               # .X .y .ids .kind
 clf = DWACClassifier().fit(rows.X, rows.y, ids=rows.ids)
@@ -90,19 +90,19 @@ def read(
         target: the column with the target, or several columns: of 0 and 1 for several labels, or of numbers.
         text: the column with the text to predict from; found automatically if it is the only one.
         ids: the column with the ids of the rows; otherwise rows are numbered from 0.
-        groups: without `like`, the column that says which rows belong together (`Rows.groups`); no feature.
+        groups: without `like`, the column that says which rows belong together (`Rows.groups`); not a feature.
         like: the model that will predict: read its columns, in their types. Cells of other types, and missing texts,
             stay as they are: the model reports which rows it cannot read.
         labelled: whether labels are required; by default only for training (without `like`).
-        form: one of FORMATS; by default found from the file name, or else from the data.
+        form: one of FORMATS; by default inferred from the file name, or else from the data.
         encoding: encoding of text files.
-        task: without `like`, what the target is: one of TASKS; by default judged from its values (`Rows.task`).
+        task: without `like`, what the target is: one of TASKS; by default inferred from its values (`Rows.task`).
         order: labels from the lowest to the highest, for ordered labels that are not numbers.
-        told: how the table is written, as far as it is said; it goes before what the model learned.
-        sheet: of a workbook; by default the first.
-        ignore: without `like`, columns that are not learned from.
-        kinds: without `like`, what columns hold, where it is not found right: one of KINDS for each.
-        unlabelled: what is done with rows without a target where one is required: "refuse" or "drop".
+        told: how the table is written, as far as given; it overrides what the model learned.
+        sheet: the sheet of a workbook; by default the first.
+        ignore: without `like`, columns that are not used as features.
+        kinds: without `like`, the types of columns that dwac would infer wrongly: one of KINDS for each.
+        unlabelled: how to treat rows without a target if one is required: "refuse" or "drop".
     """
     if form is not None and form not in FORMATS:
         raise InputError(f"unknown format {form!r}; choose {', '.join(FORMATS)}")
@@ -165,7 +165,7 @@ def read(
 
 
 def _refuse_options(options: Mapping[str, Any], name: str, what: str) -> None:
-    """Raise an error for options of tables that were given for something else."""
+    """Raise an error for table options given with other data."""
     given = [option for option, value in options.items() if value]
     if given:
         raise InputError(f"{given[0]} is for tables; {name} is {what}; leave it out")
@@ -174,7 +174,7 @@ def _refuse_options(options: Mapping[str, Any], name: str, what: str) -> None:
 def _understood(
     form: str, table: Table, marks: Marks, told: Notation, leave: set[str], kinds: Mapping[str, str]
 ) -> tuple[pd.DataFrame, Notation, list[str]]:
-    """(a table for training, how it was written, what is to be said); Parquet has types of its own."""
+    """(a table for training, how it was written, notes); Parquet has its own types."""
     frame, where = table
     if form == "parquet" and not kinds:
         return frame, told, []
@@ -192,12 +192,12 @@ def _understood(
 
 
 def columns_of(target: str | Sequence[str] | None, text: str | None = None, ids: str | None = None) -> Columns:
-    """The columns that were named."""
+    """The columns named by the caller."""
     return Columns(_one_or_several(target), text, ids)
 
 
 def _one_or_several(target: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
-    """Names of columns, each once; a single one is itself."""
+    """Column names without duplicates; a single name stays a string."""
     names = () if target is None else (target,) if isinstance(target, str) else tuple(dict.fromkeys(target))
     return names if len(names) > 1 else names[0] if names else None
 
@@ -215,7 +215,7 @@ def _bytes(source: str | PathLike[str]) -> tuple[str, bytes]:
 
 
 def _sniffed(data: bytes, like: Model | None) -> str:
-    """The format, judged from the data."""
+    """The format, inferred from the data."""
     if data[:4] == b"PAR1":
         return "parquet"
     if excel.is_workbook(data):
@@ -238,7 +238,7 @@ def _picture(picture: str | bytes, name: str, labelled: bool) -> Rows:
 
 
 def _finished(rows: Rows, like: Model | None, name: str, task: str | None, order: Sequence[str]) -> Rows:
-    """Rows of images or texts, with a target as it would be in a table, or is in the model."""
+    """Rows of images or texts, with the target in the form of a table's, or of the model's."""
     if like is not None:
         _refuse_other(rows.kind, like, name)
     elif rows.kind == "text":
@@ -264,7 +264,7 @@ def _with_texts(rows: Rows, name: str) -> Rows:
 
 
 def _refuse_other(kind: str, like: Model, name: str) -> None:
-    """Raise an error for data of another kind than the model reads."""
+    """Raise an error for data of a kind that the model does not read."""
     what = {"tabular": "a table", "image": "images", "text": "texts"}
     if kind != like.kind:
         hint = {"tabular": "a CSV, Parquet or JSON Lines file", "image": "an image file or a folder of images"}

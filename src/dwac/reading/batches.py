@@ -1,4 +1,4 @@
-"""Batches of rows for a model: its columns in the types of training, one text, or one encoded image per row."""
+"""Batches of rows for a model: its columns with the types of training, one text, or one encoded image per row."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from dwac.reading.roles import Reading, arrange_like
 from dwac.reading.rows import Columns, Model
 from dwac.reading.tables import Marks, Table, is_text
 
-Given = Any  # a batch of rows: a RecordBatch, or a DataFrame where cells of a column differ in type, as in JSON
-Unreadable = dict[int, str]  # row → why it cannot even become part of X
+Given = Any  # a batch of rows: a RecordBatch, or a DataFrame if the cells of a column differ in type, as in JSON
+Unreadable = dict[int, str]  # row → why it cannot become part of X
 
 
 def rows_of(
     model: Model, given: Given, asked: Columns, how: Reading, name: str = "the batch"
 ) -> tuple[Any, Unreadable]:
-    """(X, rows that are not part of X and why) of a batch.
+    """(X of a batch, the rows that are not part of X and why).
 
-    asked: the column of ids, and of the text or the encoded image; how: how cells are read; name: for errors.
+    asked: the column of ids, and of the text or the encoded image; how: how to read cells; name: for errors.
     """
     if model.kind == "image":
         return _images(given, asked.text, name)
@@ -44,9 +44,9 @@ def rows_of(
 
 
 def worded_columns(model: Model, asked: Columns, *, numbers: bool = False) -> Wanted:
-    """Columns that stay as they are written: categories, texts and ids; 007 is not 7.
+    """Columns that stay text: categories, texts and ids; 007 is not 7.
 
-    numbers: those of the model, too, to see how they are written.
+    numbers: also the model's numeric columns, to see how they are written.
     """
     words: set[Any] = {*asked.named, *model.columns.named}
     columns = model.clf.encoder_.columns if isinstance(model.clf.encoder_, TabularEncoder) else []
@@ -61,7 +61,7 @@ def _strings(names: set[Any]) -> frozenset[str]:
 
 
 def needed_columns(model: Model, asked: Columns) -> set[str] | None:
-    """The columns that are used; None if that depends on which there are."""
+    """The columns that are used; None if this depends on the columns of the file."""
     ids = set() if asked.id is None else {asked.id}
     if isinstance(model.clf.encoder_, TabularEncoder):
         names = [column.name for column in model.clf.encoder_.columns]
@@ -71,9 +71,9 @@ def needed_columns(model: Model, asked: Columns) -> set[str] | None:
 
 
 def judge_notation(model: Model, layout: Layout, asked: Columns, said: Notation) -> Notation:
-    """How the cells of a file are written, judged from its beginning as `read` judges from all of it.
+    """How the cells of a file are written, inferred from its beginning, as `read` infers it from the whole file.
 
-    Its parts are read apart from one another, and each must be read in the same way.
+    Its parts are read separately, and all must be read in the same way.
     """
     told, sure = said.over(model.notation), said.decimal is not None
     if not isinstance(model.clf.encoder_, TabularEncoder):
@@ -82,15 +82,15 @@ def judge_notation(model: Model, layout: Layout, asked: Columns, said: Notation)
     wanted = worded_columns(model, asked, numbers=not sure and told.decimal == COMMA)
     rows = first_rows(layout, wanted._replace(needed=needed_columns(model, asked)))
     if rows is not None:
-        with suppress(InputError):  # which every part then says of itself
+        with suppress(InputError):  # every part reports this error itself
             rows_of(model, rows, asked, how, layout.url)
     return how.settled([column.name for column in model.clf.encoder_.columns if column.kind == "numeric"])
 
 
 def _features(model: Model, given: Given, asked: Columns) -> Given:
-    """The columns that a model of tables reads; whole numbers as text where it knows them as such.
+    """The columns that a table model reads; whole numbers as text where training had text.
 
-    Of a model that was trained on an array, all columns that may be features.
+    For a model that was trained on an array: all columns that may be features.
     """
     assert isinstance(model.clf.encoder_, TabularEncoder)
     learned = {column.name: column for column in model.clf.encoder_.columns}
@@ -104,7 +104,7 @@ def _features(model: Model, given: Given, asked: Columns) -> Given:
     for field, values in zip(given.schema, given.columns, strict=True):
         column = learned.get(field.name)
         worded = column is not None and column.kind == "categorical" and all(map(_is_word, column.categories))
-        # Before pandas, which turns whole numbers into fractions where a batch has gaps: 3 would become "3.0".
+        # Before pandas, which turns whole numbers into floats if a batch has gaps: 3 would become "3.0".
         columns.append(pc.cast(values, pa.string()) if worded and pa.types.is_integer(field.type) else values)
     return pa.RecordBatch.from_arrays(columns, names=names)
 

@@ -1,4 +1,4 @@
-"""The rows of a part of a file, a batch at a time; rows that cannot be parsed are set aside with the reason."""
+"""Read the rows of a part of a file in batches; rows that cannot be parsed are set aside with the reason."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Part(NamedTuple):
     form: str  # "parquet", "csv", "tsv" or "jsonl"
     start: int = 0  # of Parquet: the first row; otherwise the first byte
     stop: int | None = None  # where the next part begins; None: at the end of the file
-    row: int = 0  # how many rows of the file come before it
-    line: int = 0  # how many lines of the file come before it
+    row: int = 0  # number of rows of the file before it
+    line: int = 0  # number of lines of the file before it
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Chunk:
     """Some rows of a part: those that could be parsed, and those that could not."""
 
     rows: pa.RecordBatch | pd.DataFrame
-    numbers: NDArray[np.int64]  # of the parsed rows: which row of the file each is
+    numbers: NDArray[np.int64]  # row numbers in the file, of the parsed rows
     bad: list[Bad] = field(default_factory=list)
     written: Callable[[int], tuple[int | None, str | None]] = lambda _: (None, None)  # place in rows → (line, text)
 
 
 def chunks(part: Part, layout: Layout | None, rows: int, wanted: Wanted) -> Iterator[Chunk]:
-    """The rows of a part in order, at most so many at once; layout: of its file, unless that is Parquet."""
+    """The rows of a part in order, at most `rows` at once; layout: of its file, unless that is Parquet."""
     if layout is None:
         yield from _parquet(part, rows, wanted.needed)
         return
@@ -66,10 +66,10 @@ def chunks(part: Part, layout: Layout | None, rows: int, wanted: Wanted) -> Iter
 
 
 def first_rows(layout: Layout, wanted: Wanted) -> pa.RecordBatch | pd.DataFrame | None:
-    """The rows that the beginning of a file holds, from which is judged how it is written; None if there is none."""
+    """The rows at the beginning of a file, to infer how it is written; None if there are none."""
     head = next(layout.blocks(HEAD), b"")
     parts = cuts([head], layout.mark, start=layout.start, line=layout.line)
-    cut = next(parts, None)  # a second would be a record that the head does not hold all of
+    cut = next(parts, None)  # a second cut would be an incomplete record
     if cut is None or not (cut.whole and cut.rows) or (len(head) == HEAD and not cut.data.endswith(b"\n")):
         return None
     chunk = next(_parse(cut, layout, wanted, cut.rows), None)
@@ -80,7 +80,7 @@ def _cuts(part: Part, layout: Layout) -> Iterator[Cut]:
     if not layout.divisible:
         yield from cuts(layout.blocks(), layout.mark, line=layout.line)
         return
-    start, line = max(part.start, layout.start), max(part.line, layout.line)  # a file that could not be planned
+    start, line = max(part.start, layout.start), max(part.line, layout.line)  # for a file that could not be divided
     to_the_end = replace(layout, start=start).blocks  # may be long
     blocks = to_the_end() if part.stop is None else [place(part.file).read(start, part.stop)]
     for cut in cuts(blocks, layout.mark, start=start, line=line):
@@ -95,7 +95,7 @@ def _parse(cut: Cut, layout: Layout, wanted: Wanted, rows: int) -> Iterator[Chun
         raw = cut.data[start : int(stops[place])].rstrip(b"\r").decode(layout.stored, errors="backslashreplace")
         return cut.line + cut.data.count(b"\n", 0, start) + 1, raw[:_KEPT]
 
-    # Objects of JSON take much memory, so they are parsed as they are used; types in CSV are found from many rows.
+    # JSON objects take much memory, so they are parsed as they are used; types in CSV are inferred from many rows.
     step = rows if layout.form == "jsonl" else max(len(starts), 1)
     for base in range(0, len(starts), step):
         some = slice(base, base + step)
@@ -112,7 +112,7 @@ def _parse(cut: Cut, layout: Layout, wanted: Wanted, rows: int) -> Iterator[Chun
 def _cut_up(
     table: Any, kept: NDArray[np.int64], bad: list[Bad], cut: Cut, rows: int, written: Callable[[int], tuple[int, str]]
 ) -> Iterator[Chunk]:
-    """Parsed rows, at most so many at once; kept: which records of the cut they are."""
+    """Parsed rows, at most `rows` at once; kept: their record numbers in the cut."""
     for first in range(0, max(len(kept), 1), rows):
         some = kept[first : first + rows]
         part = table.iloc[first : first + rows] if isinstance(table, pd.DataFrame) else table.slice(first, rows)

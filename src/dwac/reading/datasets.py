@@ -1,4 +1,4 @@
-"""Datasets of Parquet that are read in batches: folders, globs, URLs, and files larger than memory."""
+"""Parquet datasets that are read in batches: folders, globs, URLs, and files larger than memory."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from dwac.reading.rows import Columns, Rows
 from dwac.reading.targets import TASKS, judge
 from dwac.tasks import CLASSES, LABELS, NUMBERS, ORDERED
 
-_SAMPLE = 100_000  # rows from which the task is judged
-_SHOWN = 5_000  # rows from which the kinds of columns are shown
-_MOST_TEST = 100_000  # test rows, which stay in memory
+_SAMPLE = 100_000  # rows from which the task is inferred
+_SHOWN = 5_000  # rows from which the column types are shown
+_MOST_TEST = 100_000  # the most test rows, which stay in memory
 _SUFFIXES = (".parquet", ".pq")
 
 
 @dataclass(frozen=True)
 class Streamed:
-    """A dataset to train on, and some of its rows, from which it was understood."""
+    """A dataset to train on, and the sample of its rows from which dwac inferred the task and columns."""
 
     stream: Stream
-    rows: Rows  # some of them: the target of a sample drawn at random, the features of the first
+    rows: Rows  # a sample: the target of random rows, the features of the first rows
     test: Rows  # held out
 
 
 def is_dataset(source: str | PathLike[str], form: str | None = None) -> bool:
-    """Whether a source is a dataset of Parquet that is read in batches, rather than a file that is read as a whole."""
+    """Whether a source is a Parquet dataset to be read in batches, rather than a file to be read as a whole."""
     name = fspath(source)
     if form not in (None, "parquet") or name == "-":
         return False
@@ -54,7 +54,7 @@ def is_dataset(source: str | PathLike[str], form: str | None = None) -> bool:
     try:
         facts = pq.read_metadata(path)
     except (pa.ArrowException, OSError):
-        return False  # whoever reads it as a whole says what is wrong
+        return False  # reading it as a whole will report the error
     return bool(sum(facts.row_group(group).total_byte_size for group in range(facts.num_row_groups)) > room())
 
 
@@ -68,10 +68,10 @@ def read_dataset(
     seed: int = 0,
     ignore: Sequence[str] = (),
 ) -> Streamed:
-    """Understand a dataset as `read` does a file: from a sample of its rows, unless the task is given.
+    """Infer the task and columns of a dataset from a sample of its rows, as `read` does for a file.
 
-    Labels stay as they are in the files. test_size: the share, or number, of rows to hold out, at most 100,000.
-    ignore: columns that are not learned from.
+    A given task is kept. Labels stay as they are in the files. test_size: the share, or number, of rows to hold out, at
+    most 100,000. ignore: columns that are not used as features.
     """
     name = str(source)
     if asked.target is None:
@@ -131,7 +131,7 @@ def _task(some: Chunk, targets: Sequence[str], task: str | None, order: Sequence
 
 
 def _held_out(stream: Stream, size: float, rng: np.random.Generator) -> tuple[NDArray[np.int64] | None, Stream]:
-    """The numbers of test rows, and the stream without them."""
+    """The row numbers of the test rows, and the stream without them."""
     n = min(round(size * stream.n) if size < 1 else int(size), _MOST_TEST)
     if n == 0:
         return None, stream
@@ -142,7 +142,7 @@ def _held_out(stream: Stream, size: float, rng: np.random.Generator) -> tuple[ND
 
 
 def _rows(like: Rows, held: Chunk | None) -> Rows:
-    """Test rows, of which there may be none."""
+    """The test rows; possibly none."""
     if held is None:
         return replace(like, X=like.X[:0], y=like.y[:0], ids=[])
     X: Any = held.X if like.kind == "tabular" else held.X.iloc[:, 0].tolist()
@@ -150,7 +150,7 @@ def _rows(like: Rows, held: Chunk | None) -> Rows:
 
 
 def _values(y: Any) -> Any:
-    """The target of rows, as `Rows` have it."""
+    """The target of some rows, in the form that `Rows` holds."""
     if isinstance(y, pd.DataFrame):
         return y
     if any(isinstance(value, np.ndarray) for value in y.head(1)):

@@ -18,7 +18,7 @@ from dwac.reading.notation import category
 from dwac.reading.tables import Table
 
 SUFFIXES = (".xlsx", ".xlsm", ".xltx", ".xltm")
-_OLD = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # begins workbooks of before 2007, and those with a password
+_OLD = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # first bytes of workbooks from before 2007, and of those with a password
 _LOCKED = "EncryptedPackage".encode("utf-16-le")
 
 
@@ -28,9 +28,9 @@ def is_workbook(data: bytes) -> bool:
 
 
 def read_workbook(data: bytes, name: str, sheet: str | None, texts: Collection[str]) -> tuple[Table, list[str]]:
-    """(the table on a sheet, by default the first; what is to be said of it).
+    """(the table on a sheet, by default the first; notes on it).
 
-    The first row that is not empty names the columns. texts: columns that become text, 3 as "3".
+    The first row that is not empty names the columns. texts: columns to read as text, 3 as "3".
     """
     book = _opened(data, name)
     try:
@@ -56,7 +56,7 @@ def read_workbook(data: bytes, name: str, sheet: str | None, texts: Collection[s
 
 @contextmanager
 def explained_by(notes: Sequence[str]) -> Iterator[None]:
-    """Let an error end with the notes on its workbook: what is missing may be on another sheet, or a formula."""
+    """Append the notes on the workbook to an error: the missing data may be on another sheet, or a formula."""
     try:
         yield
     except InputError as error:
@@ -79,7 +79,7 @@ def _notes(data: bytes, names: Sequence[str], chosen: str, *, asked: bool) -> li
 
 
 def _unstored(data: bytes, sheet: str) -> dict[str, int]:
-    """By the letter of a column, how many formulas have no value: programs that do not calculate write them so."""
+    """The number of formulas without a stored value, by column letter: some programs do not calculate them."""
     from openpyxl.utils import get_column_letter
 
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -90,7 +90,7 @@ def _unstored(data: bytes, sheet: str) -> dict[str, int]:
     with _loaded(data, values=True) as stored, _loaded(data, values=False) as written:
         for row, formulas in zip(_cells(stored[sheet]), _cells(written[sheet]), strict=True):
             for place, (cell, formula) in enumerate(zip(row, formulas, strict=True), start=1):
-                # An empty text, which a formula may give, is stored as a "str".
+                # An empty text, a possible result of a formula, is stored as a "str".
                 if formula.data_type == "f" and cell.value is None and cell.data_type == "n":
                     found[get_column_letter(place)] += 1
     return dict(found)
@@ -138,12 +138,12 @@ def _rows(sheet: Any) -> Iterator[tuple[int, list[Any]]]:
 
 
 def _cells(sheet: Any) -> Iterator[Any]:
-    sheet.reset_dimensions()  # which some programs write wrongly
+    sheet.reset_dimensions()  # some programs write them wrongly
     return iter(sheet.iter_rows())
 
 
 def _value(cell: Any) -> Any:
-    """What a cell shows: a code that is stored as 123 and formatted as 00000 is the text 00123."""
+    """The value that a cell shows: a code stored as 123 and formatted as 00000 is the text 00123."""
     value = cell.value
     if getattr(cell, "data_type", "") == "e":
         return None
@@ -188,7 +188,7 @@ def _refuse_nameless(places: Sequence[int], name: str) -> None:
 
 
 def _typed(values: list[Any], text: bool) -> pd.Series[Any]:
-    """A column of cells: numbers, dates or truth if all of them are, else text."""
+    """A column of cells: numbers, dates or booleans if all cells are, else text."""
     found = pd.Series(values, dtype=object)
     held = pd.api.types.infer_dtype(found, skipna=True)
     if text or held in ("time", "timedelta") or (held.startswith("mixed") and held != "mixed-integer-float"):

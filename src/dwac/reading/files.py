@@ -51,7 +51,7 @@ def _pictures(folder: Path) -> list[str]:
 def read_sentences(data: bytes, name: str, *, encoding: str, labelled: bool, classes: Collection[str] = ()) -> Rows:
     """One text per line; its id is its line number, from 0. If `labelled`: label, tab, text. Blank lines are skipped.
 
-    classes: if every line begins with one of these and a tab, these are labels and not part of the texts.
+    classes: if every line begins with one of these and a tab, they are labels and not part of the texts.
     """
     lines = [
         (number, line.strip("\r"))

@@ -24,24 +24,24 @@ from dwac.reading.records import BLOCK, spans
 from dwac.storage.parquet import require_columns
 
 FORMS = ("parquet", "csv", "tsv", "jsonl")
-INDEX = ""  # the name of the unnamed first column, to which pandas writes its index
+INDEX = ""  # the name of the unnamed first column, where pandas writes its index
 SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 SUFFIXES |= {".parquet": "parquet", ".pq": "parquet"}
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
-_MARKS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz"}  # that files begin with
-_BZIP2 = b"1AY&SY"  # begins its first block, after BZh and a digit
+_MARKS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz"}  # first bytes of files
+_BZIP2 = b"1AY&SY"  # the start of the first block, after BZh and a digit
 _DELIMITERS = ",\t;|"
 _CELL = r'(?m)(?:^|;)"?-?{}"?(?:;|\r?$)'
 _COMMA = re.compile(_CELL.format("[0-9]+,[0-9]+"))
 # 1.500 may be 1500, with a point between thousands.
 _POINT = re.compile(_CELL.format(r"(?![1-9][0-9]{0,2}\.[0-9]{3}\b)[0-9]+\.[0-9]+"))
-HEAD = 2**16  # bytes from which the layout is judged; more where the column names are longer
+HEAD = 2**16  # bytes from which the layout is inferred; more if the column names are longer
 _LONGEST_HEAD = 2**24
 _BY_BYTE = ("utf-8", "ascii", "iso8859", "cp125", "koi8", "mac-")  # encodings in which the byte 10 is always a newline
 
 
 def room() -> int:
-    """The most bytes of a table: a quarter of this machine's memory, because pandas and the model need some too."""
+    """The most bytes a table may have: a quarter of this machine's memory, as pandas and the model need some too."""
     return memory() // 4
 
 
@@ -49,18 +49,18 @@ def room() -> int:
 
 
 def form_of(name: str) -> str | None:
-    """The format that a file name ends in, before any ending of a compression; None if it is none of FORMS."""
+    """The format by a file name's suffix, ignoring a compression suffix; None if it is not in FORMS."""
     return SUFFIXES.get(suffix_of(plain_name(name)))
 
 
 def suffix_of(name: str) -> str:
-    """What a file name ends in, in lower case: ".csv"."""
+    """The suffix of a file name in lower case: ".csv"."""
     base = name.rsplit("/", 1)[-1]
     return f".{base.rsplit('.', 1)[-1].lower()}" if "." in base else ""
 
 
 def plain_name(name: str) -> str:
-    """A file name without the ending of a compression.
+    """A file name without its compression suffix.
 
     >>> plain_name("rows.csv.gz"), plain_name("rows.csv")
     ('rows.csv', 'rows.csv')
@@ -87,13 +87,13 @@ def named(names: list[str], name: str) -> list[str]:
 
 
 def compression_of(name: str) -> str | None:
-    """How a file is compressed, by its name."""
+    """The compression of a file, by its name."""
     return _COMPRESSIONS.get(suffix_of(name))
 
 
 @contextmanager
 def decompressing(raw: Any, how: str, name: str) -> Iterator[Any]:
-    """The bytes in a compressed file, to be read from it."""
+    """A stream of the decompressed bytes of a file."""
     try:
         if how == "xz":
             with lzma.LZMAFile(raw) as stream:
@@ -106,7 +106,7 @@ def decompressing(raw: Any, how: str, name: str) -> Iterator[Any]:
 
 
 def decompressed(data: bytes, name: str) -> tuple[str, bytes]:
-    """(name of what is inside, its bytes), known by the first bytes; what is not compressed stays as it is."""
+    """(name of the file inside, its bytes), recognized by the first bytes; uncompressed data stays unchanged."""
     how = next((how for mark, how in _MARKS.items() if data.startswith(mark)), None)
     if data[:3] == b"BZh" and data[4:10] == _BZIP2:
         how = "bz2"
@@ -117,7 +117,7 @@ def decompressed(data: bytes, name: str) -> tuple[str, bytes]:
 
 
 def _from_archive(data: bytes, name: str) -> tuple[str, bytes]:
-    """The only file of a zip archive. A workbook is an archive too, and stays as it is."""
+    """The only file in a zip archive. A workbook is also an archive, and stays unchanged."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             inside = archive.namelist()
@@ -166,7 +166,7 @@ def opened(url: str) -> Iterator[Any]:
 
 
 def delimiter_of(head: str, form: str) -> str:
-    """What separates the fields of CSV or TSV, judged from the line with the column names."""
+    """The field separator of CSV or TSV, inferred from the line with the column names."""
     return "\t" if form == "tsv" else max(_DELIMITERS, key="".join(head.split('"')[::2]).count)
 
 
@@ -177,20 +177,20 @@ def decimal_comma(text: str, delimiter: str) -> bool:
 
 @dataclass(frozen=True)
 class Layout:
-    """What is known of a CSV or JSON Lines file before its rows are read."""
+    """What is known about a CSV or JSON Lines file before its rows are read."""
 
     url: str
     form: str
     encoding: str
     start: int = 0  # the byte where its rows begin, if it can be divided
-    line: int = 0  # how many lines come before
-    names: tuple[str, ...] = ()  # columns of CSV; of JSON Lines those that its first lines have
+    line: int = 0  # number of lines before the rows
+    names: tuple[str, ...] = ()  # columns of CSV; for JSON Lines, the keys of its first lines
     delimiter: str = ","
-    comma: bool = False  # whether decimals have a comma
+    comma: bool = False  # whether numbers have decimal commas
 
     @property
     def divisible(self) -> bool:
-        """Whether records end at bytes that can be found without reading from the beginning."""
+        """Whether the ends of records can be found without reading from the beginning."""
         return compression_of(self.url) is None and self.encoding.startswith(_BY_BYTE)
 
     @property
@@ -199,7 +199,7 @@ class Layout:
         return None if self.form == "jsonl" else self.delimiter.encode()
 
     def blocks(self, size: int | None = None) -> Iterator[bytes]:
-        """The bytes of the rows, decompressed, in the encoding `stored`; size: how many are read at once."""
+        """The bytes of the rows, decompressed, in the encoding `stored`; size: bytes read at once."""
         skip = self.start
         with opened(self.url) as stream:
             if self.divisible:
@@ -227,7 +227,7 @@ def _transcoded(stream: Any, encoding: str, size: int) -> Iterator[bytes]:
 
 
 def layout_of(url: str, form: str, encoding: str, separator: str | None = None, decimal: str | None = None) -> Layout:
-    """The layout of a file, judged from its beginning, except for what is known of CSV: separator and decimal mark."""
+    """The layout of a file, inferred from its beginning; separator and decimal mark of CSV, if known, are kept."""
 
     def begin(size: int) -> bytes:
         with opened(url) as stream:
@@ -244,7 +244,7 @@ def judge_layout(
     separator: str | None = None,
     decimal: str | None = None,
 ) -> Layout:
-    """The same of whatever gives its first bytes; url: its name."""
+    """`layout_of` for anything that returns its first bytes; url: its name."""
     encoding, size = _normal(encoding), HEAD
     while True:
         head = begin(size)
@@ -270,10 +270,10 @@ def judge_layout(
 def _csv_layout(
     known: Layout, head: bytes, separator: str | None, decimal: str | None, *, whole: bool
 ) -> Layout | None:
-    """The layout of CSV from its beginning; None if the column names do not end in it."""
+    """The layout of CSV from its beginning; None if it does not contain all of the column names."""
     text = head.decode(known.stored, errors="replace")
     first = next((line for line in text.splitlines() if line.strip()), None)
-    if first is None:  # nothing but blanks of all languages
+    if first is None:  # only whitespace, including Unicode whitespace
         raise InputError(f"{known.url} is empty; give a file with data, or remove it")
     delimiter = separator or delimiter_of(first, known.form)
     starts, stops = spans(head, delimiter.encode())

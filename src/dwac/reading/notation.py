@@ -1,7 +1,7 @@
-"""How numbers and dates are written: decimal commas, thousands, 31/01/2020; judged from a column, or told.
+"""How numbers and dates are written: decimal commas, thousands, 31/01/2020; inferred from a column, or given.
 
-A column is understood without being told only if every cell agrees. Where two readings fit every cell (1,500 or
-01/02/2020), one is taken and a note says which, and which option says otherwise.
+dwac infers how a column is written only if every cell agrees. Where two readings fit every cell (1,500 or
+01/02/2020), it takes one, and a note names it and the option that chooses the other.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _DATE = re.compile(
 
 @dataclass(frozen=True)
 class Notation:
-    """How the tables of a model are written. None: judged from each file.
+    """How the tables of a model are written. None: inferred from each file.
 
-    The first three were said. `numbers` and `dates` were learned in training: by column, the mark before decimals, and
-    what comes first in a date. They decide where the cells of a later file do not.
+    The user gave the first three. `numbers` and `dates` were learned in training: the decimal mark and the date order
+    of each column. They decide where the cells of a later file are ambiguous.
     """
 
     separator: str | None = None
@@ -51,7 +51,7 @@ class Notation:
     dates: Mapping[str, str] = field(default_factory=dict)
 
     def over(self, other: Notation) -> Notation:
-        """This where it says something, else the other."""
+        """This notation, with the other's value for each field that is not set."""
         return Notation(
             self.separator or other.separator,
             self.decimal or other.decimal,
@@ -61,20 +61,20 @@ class Notation:
         )
 
     def decimal_of(self, column: str) -> str | None:
-        """The mark before decimals in a column; None: to be judged."""
+        """The decimal mark of a column; None: infer it."""
         return self.decimal or self.numbers.get(column)
 
     def order_of(self, column: str) -> str | None:
-        """What comes first in the dates of a column; None: to be judged."""
+        """The date order of a column; None: infer it."""
         return _order(self) or self.dates.get(column)
 
     def to_dict(self) -> dict[str, Any]:
-        """What there is to store; {} if nothing is known."""
+        """The known fields, to be stored; {} if nothing is known."""
         return {name: value for name, value in asdict(self).items() if value not in (None, {})}
 
     @classmethod
     def from_dict(cls, found: Any) -> Notation:
-        """What `to_dict` gave; ValueError if it cannot have."""
+        """The notation that `to_dict` stored; ValueError if the values are not valid."""
         known = {each.name for each in fields(cls)}
         if not isinstance(found, dict) or not set(found) <= known:
             raise ValueError(f"a notation has the keys {', '.join(sorted(known))}")
@@ -87,7 +87,7 @@ class Notation:
 
 
 def notation(separator: str | None = None, decimal: str | None = None, day_first: bool | None = None) -> Notation:
-    """What was said of how a table is written, checked.
+    """The given options on how a table is written, checked.
 
     >>> notation("tab", ",").separator
     '\\t'
@@ -104,15 +104,15 @@ def notation(separator: str | None = None, decimal: str | None = None, day_first
 
 
 class Read(NamedTuple):
-    """A column of texts as numbers or dates, missing where a cell is neither, and how it was read."""
+    """A column of texts as numbers or dates, missing where a cell is neither, and how dwac read it."""
 
     column: pd.Series[Any]
-    how: str  # the decimal mark, or what comes first in dates
+    how: str  # the decimal mark, or the date order
     doubtful: bool  # whether another reading fits every cell too
 
 
 def _cells(values: pd.Series[Any]) -> pd.Series[Any]:
-    """The texts of a column that say something, without spaces around them."""
+    """The texts of a column that are not missing, without surrounding spaces."""
     texts = values[values.map(lambda value: isinstance(value, str)).astype(bool)].str.strip()
     return texts[~texts.isin(_BLANK)]
 
@@ -121,7 +121,7 @@ def _cells(values: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def as_numbers(values: pd.Series[Any], decimal: str | None = None, usual: str = POINT, *, judge: bool = True) -> Read:
-    """Texts as numbers. decimal: the mark before decimals; usual: the mark where both fit; judge: try others too.
+    """Texts as numbers. decimal: the decimal mark; usual: the mark if both fit; judge: try other marks too.
 
     >>> as_numbers(pd.Series(["1,5", "2"])).column.tolist(), as_numbers(pd.Series(["1,500"])).doubtful
     ([1.5, 2.0], True)
@@ -136,7 +136,7 @@ def as_numbers(values: pd.Series[Any], decimal: str | None = None, usual: str = 
     doubtful = decimal is None and fits[mark] == fits[other] > 0 and any("," in c or "." in c for c in distinct)
     form, thousands = _FORMS[mark], _THOUSANDS[mark]
     known = {cell: float(thousands.sub("", cell).replace(mark, ".")) for cell in distinct if form.fullmatch(cell)}
-    known = {cell: value for cell, value in known.items() if math.isfinite(value)}  # 1e999 is no number
+    known = {cell: value for cell, value in known.items() if math.isfinite(value)}  # 1e999 is not a number
     return Read(cells.map(known).astype("float64").reindex(values.index), mark, doubtful)
 
 
@@ -146,8 +146,8 @@ def as_numbers(values: pd.Series[Any], decimal: str | None = None, usual: str = 
 def as_dates(values: pd.Series[Any], order: str | None = None, usual: str = MONTH_FIRST) -> Read:
     """Texts such as 31/01/2020, 31.1.2020 14:30 or 2020/01/31 as dates; anything else is missing.
 
-    order: what comes first; by default judged: 13 or more is a day, and points mean the day is first. usual: what comes
-    first where both fit.
+    order: what comes first; by default inferred: 13 or more is a day, and points mean that the day is first. usual:
+    what comes first if both orders fit.
 
     >>> as_dates(pd.Series(["31/01/2020"])).how, as_dates(pd.Series(["01/02/2020"])).doubtful
     ('day first', True)
@@ -184,7 +184,7 @@ def as_dates(values: pd.Series[Any], order: str | None = None, usual: str = MONT
 
 
 def _whole_years(years: pd.Series[Any]) -> pd.Series[Any]:
-    """19 as 2019, 75 as 1975: years of two digits, as other programs read them."""
+    """Two-digit years in full, as other programs read them: 19 as 2019, 75 as 1975."""
     return years.where(years >= 100, years + 1900 + 100 * (years < 69))
 
 
@@ -192,7 +192,7 @@ def _whole_years(years: pd.Series[Any]) -> pd.Series[Any]:
 
 
 class Understood(NamedTuple):
-    """A table whose texts became numbers and dates where they are, how they were written, and what is to be said."""
+    """A table with texts converted to numbers and dates where they fit, how they were written, and notes."""
 
     frame: pd.DataFrame
     notation: Notation
@@ -209,10 +209,10 @@ def understood(
     where: Callable[[int], str] = "row {}".format,
     known: Mapping[str, str] | None = None,
 ) -> Understood:
-    """Read columns of text as numbers and dates where every cell is one, or as `kinds` says.
+    """Read columns of text as numbers or dates if every cell is one, or as `kinds` says.
 
-    leave: columns that stay as they are. semicolons: whether the file has decimal commas or semicolons between fields,
-    as where days come first. known: columns that were read as numbers already, and the mark before their decimals.
+    leave: columns to leave unchanged. semicolons: whether the file has decimal commas or semicolons between fields,
+    as in countries that write the day first. known: columns already read as numbers, and their decimal marks.
     """
     kinds = kinds or {}
     texts = [name for name in frame.columns if name not in leave and name not in kinds and _is_text(frame[name])]
@@ -250,7 +250,7 @@ def _is_text(values: pd.Series[Any]) -> bool:
 
 
 def _code(values: pd.Series[Any]) -> str:
-    """The first code with zeros before it, such as 00123, in a column where every cell is digits; else ""."""
+    """The first code with leading zeros, such as 00123, if every cell of the column is digits; else ""."""
     cells = _cells(values).unique().tolist()
     return next((cell for cell in cells if len(cell) > 1 and cell[0] == "0"), "") if all(map(_is_digits, cells)) else ""
 
@@ -270,7 +270,7 @@ def _note_of_codes(codes: Mapping[str, str]) -> list[str]:
 
 
 def begins_like_number(values: pd.Series[Any]) -> bool:
-    """Whether the first text of a column is a number, written in any way: a quick look before a long one."""
+    """Whether the first text of a column is a number in any notation: a quick check before a slow one."""
     first = next((v.strip() for v in values if isinstance(v, str) and v.strip() not in _BLANK), "")
     return any(form.fullmatch(first) for form in _FORMS.values()) and first != ""
 
@@ -286,7 +286,7 @@ def _all_dates(values: pd.Series[Any], told: Notation) -> Read | None:
     cells = _cells(values)
     if not len(cells) or not _DATE.fullmatch(cells.iloc[0]):
         return None
-    # What was said decides where both orders fit; a column whose dates cannot be so is judged.
+    # The given order decides where both fit; if it does not fit a column, the order is inferred.
     tried = (as_dates(values, order) for order in dict.fromkeys((_order(told), None)))
     return next((found for found in tried if found.column.notna().sum() == len(cells)), None)
 
@@ -296,7 +296,7 @@ def _order(told: Notation) -> str | None:
 
 
 def doubt_of_number(columns: str, read: Read, why: str = "as every cell could be either") -> str:
-    """Which way 1,500 was read, and how to have the other."""
+    """A note on how 1,500 was read, and how to choose the other reading."""
     if read.how == COMMA:
         how, other = "decimal commas (1,500 is 1.5; 1.500 is 1500)", POINT
     else:
@@ -305,14 +305,14 @@ def doubt_of_number(columns: str, read: Read, why: str = "as every cell could be
 
 
 def doubt_of_date(columns: str, read: Read) -> str:
-    """Which way 01/02/2020 was read, and how to have the other."""
+    """A note on how 01/02/2020 was read, and how to choose the other reading."""
     taken, other = ("1 February", "--month-first") if read.how == DAY_FIRST else ("2 January", "--day-first")
     how = f"the {read.how} (01/02/2020 is {taken})"
     return f"{columns}: read with {how}, as every date could be either; otherwise {other}"
 
 
 def _notes(numbers: Mapping[str, Read], dates: Mapping[str, Read]) -> list[str]:
-    """What is to be said: one sentence for all columns that were read the same way."""
+    """Notes for the user: one sentence for all columns that were read the same way."""
     notes = []
     for found, said in ((numbers, doubt_of_number), (dates, doubt_of_date)):
         for how in dict.fromkeys(each.how for each in found.values()):
@@ -331,7 +331,7 @@ def _forced(
     usual: str,
     where: Callable[[int], str],
 ) -> Read | pd.Series[Any]:
-    """A column as it was asked for; an error names the first cell that does not fit."""
+    """A column as the requested kind; an error names the first cell that does not fit."""
     if kind == "categories":
         return values.map(category, na_action="ignore").astype(object)
     if kind == "booleans":

@@ -1,6 +1,6 @@
 """Records of CSV and JSON Lines as typed cells, for files that are read as a whole and for those read in pieces.
 
-A cell means the same wherever it is read. A record that cannot be read spoils no other: the reason takes its place.
+A cell is read the same way in both. A record that cannot be read does not affect others: the reason takes its place.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dwac.errors import InputError
 from dwac.reading.layouts import Layout, named
 from dwac.reading.records import LONGEST, Cut
 
-_NULLS = pa.csv.ConvertOptions().null_values  # how Arrow's CSV writes a missing number
+_NULLS = pa.csv.ConvertOptions().null_values  # spellings of a missing number in Arrow's CSV
 _LARGEST_BLOCK = 2**31 - 1
 csv.field_size_limit(max(csv.field_size_limit(), LONGEST))  # texts may be long; Arrow has no limit
 
@@ -32,10 +32,10 @@ class Wanted(NamedTuple):
     """How the columns of a file are read.
 
     Args:
-        texts: columns that stay as they are written instead of becoming numbers or dates.
-        words: columns in which NA is a word like any other, and only an empty cell is missing; None: all.
+        texts: columns that stay text instead of becoming numbers or dates.
+        words: columns where NA is an ordinary word, and only an empty cell is missing; None: all.
         needed: the columns that are used; None: all.
-        codes: keep columns with codes such as 00123 as text, too.
+        codes: also keep columns with codes such as 00123 as text.
     """
 
     texts: frozenset[str] = frozenset()
@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
     codes: bool = False
 
 
-Parsed = tuple[Any, NDArray[np.int64], dict[int, str]]  # rows, which records they are, and why others are not
+Parsed = tuple[Any, NDArray[np.int64], dict[int, str]]  # rows, their record numbers, and why others are unreadable
 
 
 # CSV
@@ -81,13 +81,13 @@ def parse_csv(cut: Cut, layout: Layout, wanted: Wanted, starts: NDArray[np.int64
 
 def _utf8(data: bytes, encoding: str) -> bytes:
     if encoding == "utf-8":
-        data.decode()  # an error, where Arrow's would not say which row
+        data.decode()  # raises an error here, because Arrow's would not name the row
         return data
     return data.decode(encoding).encode()
 
 
 def _fault(record: bytes, layout: Layout, *, last: bool) -> str | None:
-    """Why a record of CSV cannot be read; None if it can. last: it has a quote that is never closed."""
+    """Why a record of CSV cannot be read; None if it can. last: the record has a quote that is never closed."""
     if last:
         return "a quote that opens in this row is never closed; close or double it"
     try:
@@ -106,7 +106,7 @@ def _fault(record: bytes, layout: Layout, *, last: bool) -> str | None:
 
 
 def _arrow(data: bytes, layout: Layout, wanted: Wanted) -> pa.Table:
-    """Records of CSV as a table. A column is of numbers, dates or truth if all its cells here are, else of text."""
+    """Records of CSV as a table. A column holds numbers, dates or booleans if all its cells here do, else text."""
     if not data:
         return pa.table({name: pa.array([], pa.string()) for name in layout.names})
     types = {name: pa.string() for name in layout.names if name in wanted.texts}
@@ -120,13 +120,13 @@ def _arrow(data: bytes, layout: Layout, wanted: Wanted) -> pa.Table:
 
 
 def _read(data: bytes, layout: Layout, wanted: Wanted, types: dict[str, Any]) -> pa.Table:
-    """CSV as Arrow reads it. types: of columns; those of the others are found."""
+    """CSV as Arrow reads it. types: types of some columns; Arrow infers the others."""
     names = list(layout.names)
     used = names if wanted.needed is None or not set(wanted.needed) <= set(names) else sorted(wanted.needed)
     return pa.csv.read_csv(
         io.BytesIO(data),
         # One block, because Arrow infers a column's type from the first. No threads, because they may still be
-        # starting when an error ends the process, which then aborts; and workers are many already.
+        # starting when an error ends the process, which then aborts; and there are many workers already.
         read_options=pa.csv.ReadOptions(
             use_threads=False, block_size=min(len(data) + 1, _LARGEST_BLOCK), column_names=names
         ),
@@ -142,19 +142,19 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _zeros(delimiter: str) -> re.Pattern[bytes]:
-    """A cell such as 00123: a quick look before a long one."""
+    """A pattern for cells such as 00123: a quick check before a slow one."""
     mark = re.escape(delimiter).encode()
     return re.compile(rb"(?m)(?:^|" + mark + rb')"?0[0-9]+"?(?:' + mark + rb"|\r?$)")
 
 
 def _holds_codes(column: pa.ChunkedArray) -> bool:
-    """Whether the texts of a column are digits, some with a zero before them: codes, of which numbers lose a part."""
+    """Whether the texts of a column are digits, some with leading zeros: codes that would lose digits as numbers."""
     digits = pc.match_substring_regex(column, "^[0-9]*$")
     return bool(pc.all(digits).as_py() and pc.any(pc.match_substring_regex(column, "^0[0-9]")).as_py())
 
 
 def _with_gaps(table: pa.Table, wanted: Wanted) -> pa.Table:
-    """A table in which empty cells of text are missing, and where numbers or dates are wanted, NA and the like too."""
+    """The table with empty text cells as missing; in columns of numbers or dates, also NA and the like."""
     columns = []
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pa.types.is_string(column.type):
@@ -169,7 +169,7 @@ def _with_gaps(table: pa.Table, wanted: Wanted) -> pa.Table:
 
 
 def parse_object(text: str) -> dict[str, Any] | str:
-    """A line of JSON as an object, or why it is none."""
+    """A line of JSON as an object, or the reason why it is not one."""
     try:
         found = json.loads(text)
         if "\\u" in text:
@@ -199,7 +199,7 @@ def parse_json(cut: Cut, layout: Layout, wanted: Wanted, starts: NDArray[np.int6
             rows.append(found)
             good.append(number)
     frame = frame_of(rows, layout.url, wanted.texts)
-    # A key that some rows lack is a missing value; one that none has is a missing column, which is refused later.
+    # A key missing in some rows is a missing value; a key missing in all is a missing column, which is refused later.
     for name in set(wanted.needed or ()).difference(frame.columns):
         if name in layout.names or any(key in cut.data for key in _written_keys(name)):
             frame[name] = None
@@ -211,10 +211,10 @@ def _written_keys(name: str) -> set[bytes]:
 
 
 def frame_of(rows: list[dict[str, Any]], name: str, texts: Collection[str]) -> pd.DataFrame:
-    """Objects of JSON as a frame; name: of the file. texts: columns whose cells stay as they are."""
+    """JSON objects as a frame; name: of the file. texts: columns whose cells stay unchanged."""
     frame = pd.DataFrame(rows)
     keys = [str(key) for key in frame.columns]
-    kept = {  # pandas would turn 3 into 3.0 where some rows lack it
+    kept = {  # pandas would turn 3 into 3.0 if some rows lack the key
         key: pd.Series([row.get(key) for row in rows], dtype=object)
         for key in frame.columns
         if str(key).strip() in texts

@@ -1,4 +1,4 @@
-"""Files on this machine and in object stores, by path or URL: found through fsspec, written whole or not at all."""
+"""Files on this machine and in object stores, by path or URL, through fsspec; written as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from fsspec.core import url_to_fs
 from dwac.errors import DwacError, InputError
 from dwac.storage.files import make_folder, replace_file, replacing, sync_folder, temporary_name
 
-_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "r2"}  # a put there is all or nothing
+_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "r2"}  # stores where a put is atomic
 _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "LastModified", "last_modified", "created")
 
 
 @dataclass(frozen=True)
 class File:
-    """A file of the data, and what changes when it does."""
+    """A file of the data, and a version that changes with it."""
 
     url: str
-    name: str  # as seen from the data: its path below the folder, or its own name
+    name: str  # its path relative to the data folder, or its own name
     size: int
     version: str  # an ETag, or the time of its last change
 
@@ -45,14 +45,14 @@ class Place:
 
     @property
     def url(self) -> str:
-        """Its address, which a worker elsewhere understands."""
+        """Its address, valid on other machines too."""
         return self.path if self.local else str(self.fs.unstrip_protocol(self.path))
 
     def __truediv__(self, name: str) -> Place:
         return Place(self.fs, f"{self.path.rstrip('/')}/{name}")
 
     def exists(self) -> bool:
-        """Whether there is such a file or folder."""
+        """Whether the file or folder exists."""
         return bool(self.fs.exists(self.path))
 
     def read(self, start: int = 0, stop: int | None = None) -> bytes:
@@ -61,7 +61,7 @@ class Place:
 
     def names(self) -> list[str]:
         """The names of the files in this folder; none if there is no folder."""
-        self.fs.invalidate_cache(self.path)  # others write too
+        self.fs.invalidate_cache(self.path)  # other processes write too
         try:
             found = self.fs.ls(self.path, detail=False)
         except FileNotFoundError:
@@ -69,7 +69,7 @@ class Place:
         return sorted(os.path.basename(str(path).rstrip("/")) for path in found)
 
     def remove(self) -> None:
-        """Remove the file, if there is one."""
+        """Remove the file, if it exists."""
         with suppress(FileNotFoundError):
             self.fs.rm_file(self.path)
 
@@ -85,7 +85,7 @@ class Place:
 
     @contextmanager
     def writing(self) -> Iterator[str]:
-        """The path of a file on this machine, which becomes this one when it is written; never a part of it."""
+        """The path of a temporary file on this machine, which replaces this file once it is completely written."""
         if not self.local:
             with tempfile.TemporaryDirectory() as folder:
                 yield os.path.join(folder, "data")
@@ -108,7 +108,7 @@ class Place:
 
 
 def place(url: str) -> Place:
-    """The file or folder at a path or URL; an error says what a kind of URL needs."""
+    """The file or folder at a path or URL; an error says which package a URL scheme needs."""
     kind = url.partition("://")[0] if "://" in url else "file"
     try:
         fs, path = url_to_fs(url)
@@ -123,7 +123,7 @@ def place(url: str) -> Place:
 
 @contextmanager
 def reaching(there: Place) -> Iterator[None]:
-    """Errors of a store that cannot be reached as a sentence; those of this machine's disks stay as they are."""
+    """Turn the errors of an unreachable store into a sentence; errors of this machine's disks stay unchanged."""
     try:
         yield
     except (DwacError, KeyboardInterrupt, GeneratorExit):
@@ -140,9 +140,9 @@ def reaching(there: Place) -> Iterator[None]:
 
 
 def files_at(data: str, *, without: str) -> list[File]:
-    """The files that a path, folder, glob or URL stands for, in the order of their names.
+    """The files of a path, folder, glob or URL, sorted by name.
 
-    Names that begin with . or _ are left out, as everywhere in the world of Parquet, and so is all below `without`.
+    Names that begin with . or _ are left out, as is usual for Parquet, and so is everything below `without`.
     """
     root = place(data)
     with reaching(root):
@@ -172,7 +172,7 @@ def _files_at(root: Place, data: str, without: str) -> list[File]:
 
 
 def _followed(root: Place, found: dict[str, Any]) -> dict[str, Any]:
-    """The same with what links on this machine's disks point to: files, and the files of folders."""
+    """The same files with links on this machine's disks followed: to files, and to the files of folders."""
     kept: dict[str, Any] = {}
     for path, facts in found.items():
         if not (root.local and os.path.islink(path)):

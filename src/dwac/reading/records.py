@@ -1,7 +1,7 @@
-"""Where records of CSV and JSON Lines end: found in blocks of bytes, so that one huge file can be divided exactly.
+"""Find where records of CSV and JSON Lines end, in blocks of bytes, so that one huge file can be divided exactly.
 
-A newline ends a record of CSV unless it is within quotes. A quote opens a field only at its start: in `5" pipe` it is a
-character like any other. This is how Arrow and Python's csv read.
+A newline ends a CSV record unless it is within quotes. A quote opens a field only at its start: in `5" pipe` it is an
+ordinary character. Arrow and Python's csv read files in the same way.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 
 Places = NDArray[np.int64]
 
-BLOCK = 2**22  # bytes that are read at once, and the size of the smallest pieces
-LONGEST = 2**26  # bytes of a record; if it is longer, a quote was never closed
+BLOCK = 2**22  # bytes read at once, and the size of the smallest pieces
+LONGEST = 2**26  # bytes of the longest record; beyond that, a quote was never closed
 _QUOTE, _NEWLINE, _RETURN = 34, 10, 13
 
 
 class Cut(NamedTuple):
-    """Bytes that begin with a record and end with one."""
+    """Bytes of whole records: they start where a record starts and end where one ends."""
 
     data: bytes
     start: int  # the first byte, counted from the beginning of the stream
-    row: int  # how many records come before
-    line: int  # how many lines come before
+    row: int  # number of records before it
+    line: int  # number of lines before it
     rows: int  # records in it
     whole: bool = True  # False: the last record has a quote that is never closed
 
@@ -34,9 +34,9 @@ class Cut(NamedTuple):
 def ends_of(
     data: bytes, delimiter: bytes | None, *, quoted: bool = False, before: int = _NEWLINE
 ) -> tuple[Places, bool]:
-    """Where records end in some bytes, the newlines outside quotes, and whether the bytes end within quotes.
+    """The ends of records in some bytes (newlines outside quotes), and whether the bytes end within quotes.
 
-    delimiter: of CSV; None for JSON Lines, whose newlines all end records. quoted: whether the bytes begin within
+    delimiter: of CSV; None for JSON Lines, where every newline ends a record. quoted: whether the bytes begin within
     quotes; before: the byte before them.
 
     >>> ends_of(b'a,"b\\nc"\\nd\\n', b",")[0].tolist()
@@ -59,7 +59,7 @@ def _switches(array: NDArray[np.uint8], quotes: Places, delimiter: int, quoted: 
     prior = np.where(quotes > 0, array[quotes - 1], before)
     starts = np.isin(prior, (delimiter, _NEWLINE, _RETURN))
     opening = np.arange(len(quotes)) % 2 == (1 if quoted else 0)
-    resumed = quotes[0] == 0 and before == _QUOTE  # the first half of "" ended the block before
+    resumed = quotes[0] == 0 and before == _QUOTE  # the previous block ended with the first half of ""
     doubled = np.append(resumed, np.diff(quotes) == 1)
     if (starts | doubled)[opening].all():
         return quotes
@@ -68,14 +68,14 @@ def _switches(array: NDArray[np.uint8], quotes: Places, delimiter: int, quoted: 
         if inside:
             closed = place
         elif not (start or closed == place - 1):
-            continue  # a character of a field without quotes
+            continue  # an ordinary character in an unquoted field
         inside = not inside
         kept.append(place)
     return np.array(kept, dtype=np.int64)
 
 
 def spans(data: bytes, delimiter: bytes | None) -> tuple[Places, Places]:
-    """(starts, stops) of the records in some bytes, without their newlines; blank lines are no records."""
+    """(starts, stops) of the records in some bytes, without their newlines; blank lines are not records."""
     ends = ends_of(data, delimiter)[0]
     if not data.endswith(b"\n") or len(ends) == 0 or ends[-1] != len(data) - 1:
         ends = np.append(ends, len(data))
@@ -102,11 +102,11 @@ class _State:
 def cuts(blocks: Iterable[bytes], delimiter: bytes | None, *, start: int = 0, line: int = 0) -> Iterator[Cut]:
     """The bytes of a stream, divided where records end: about one part per block.
 
-    A record longer than LONGEST has a quote that is never closed: the rest of the stream is then one last `Cut`, not
-    whole, with only the beginning of it as its data.
+    A record longer than LONGEST has a quote that is never closed. The rest of the stream is then one last `Cut` that
+    is not whole and holds only the beginning of the data.
     """
     state, held = _State(start, 0, line), b""
-    scanned = 0  # of `held`, where no record ends
+    scanned = 0  # bytes of `held` known to contain no end of a record
     for block in blocks:
         before = held[-1] if held else _NEWLINE
         ends, quoted = ends_of(block, delimiter, quoted=state.quoted, before=before)
@@ -124,7 +124,7 @@ def cuts(blocks: Iterable[bytes], delimiter: bytes | None, *, start: int = 0, li
 
 
 def _taken(state: _State, data: bytes, delimiter: bytes | None) -> Cut:
-    """A cut of these bytes, after which the state is at their end."""
+    """A cut of these bytes; moves the state to their end."""
     rows = len(spans(data, delimiter)[0])
     found = Cut(data, state.start, state.row, state.line, rows)
     state.start += len(data)

@@ -33,9 +33,9 @@ from dwac.reading.targets import known, understand, whole
 from dwac.tasks import CLASSES, NUMBERS
 
 _TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
-_USUAL_DECIMALS: dict[str | None, str] = {",": POINT, ";": COMMA}  # by what separates fields
+_USUAL_DECIMALS: dict[str | None, str] = {",": POINT, ";": COMMA}  # by field separator
 _LINES = "; if each line is a label, a tab and a text: --format text"
-_LONG_WORDS, _LONG_CHARACTERS = 3, 20  # if longer on average, strings are texts rather than categories
+_LONG_WORDS, _LONG_CHARACTERS = 3, 20  # strings longer than this on average are texts, not categories
 
 
 def arrange(
@@ -50,9 +50,9 @@ def arrange(
     ignore: Sequence[str] = (),
     drop: bool = False,
 ) -> Rows:
-    """A table for training: the `asked` columns must exist; a single other column of long strings is a text.
+    """Rows for training from a table: the `asked` columns must exist; a single other column of long strings is a text.
 
-    ignore: columns that are left aside. drop: leave out rows without a target, instead of refusing them.
+    ignore: columns to leave out. drop: leave out rows without a target, instead of refusing them.
     """
     frame, where = table
     check_columns(frame, name, asked, ignore)
@@ -89,7 +89,7 @@ def arrange(
 
 
 def check_columns(frame: pd.DataFrame, name: str, asked: Columns, ignore: Sequence[str] = ()) -> None:
-    """Raise an error for a column that is named but not there, or ignored although it has a role."""
+    """Raise an error for a named column that does not exist, or an ignored column that has a role."""
     for column in (*asked.named, *ignore):
         _require(column, frame, name)
     both = [column for column in asked.named if column in ignore]
@@ -110,10 +110,10 @@ def arrange_like(
     how: Reading,
     drop: bool = False,
 ) -> Rows:
-    """A table for a model: its columns, by name and in any order; other columns are ignored.
+    """Rows for a model from a table: its columns, by name and in any order; other columns are ignored.
 
-    `learned`: the columns of its training data; `asked`: those that are named now, and must exist. how: how cells are
-    read. drop: leave out rows without a target.
+    `learned`: the columns of its training data; `asked`: the columns named now, which must exist. how: how to read
+    cells. drop: leave out rows without a target.
     """
     frame, where = table
     for column in asked.named:
@@ -151,7 +151,7 @@ def arrange_like(
         notes = (*notes, *how.notes)
         return Rows(X, y, ids, "tabular", found, where, clf.target_.kind, notes=notes)
     text = asked.text or _text_column(rest, name, learned.text)
-    # Cells that are not text are passed on: the model judges them row by row.
+    # Cells that are not text are passed on: the model checks them row by row.
     texts = ["" if gone else value if isinstance(value, list | dict) else str(value)
              for value, gone in zip(frame[text].tolist(), missing(frame[text]), strict=True)]  # fmt: skip
     return Rows(texts, y, ids, "text", replace(found, text=text), where, clf.target_.kind, notes=notes)
@@ -160,7 +160,7 @@ def arrange_like(
 def _labelled(
     table: Table, targets: Sequence[str], name: str, *, drop: bool
 ) -> tuple[Table, np.ndarray[Any, Any], tuple[str, ...]]:
-    """(the rows that have a target, their numbers, what is to be said); all rows unless `drop`."""
+    """(the rows that have a target, their row numbers, notes); all rows unless `drop`."""
     frame, where = table
     if not drop or not targets:
         return table, np.arange(len(frame)), ()
@@ -179,7 +179,7 @@ def _labelled(
 def _with_plain_numbers(
     frame: pd.DataFrame, targets: Sequence[str], how: Reading
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """(targets with decimal commas or thousands written plainly, 1234.5 for 1.234,5; what is to be said)."""
+    """(targets with decimal commas or thousands written plainly, 1234.5 for 1.234,5; notes)."""
     changed, notes = {}, list[str]()
     usual = COMMA if COMMA in how.notation.numbers.values() else POINT
     for column in targets:
@@ -249,24 +249,24 @@ def _whole(frame: pd.DataFrame, column: str, where: Callable[[int], str], what: 
 
 
 class Reading:
-    """How the cells of a table are read, and what is to be said of it.
+    """How to read the cells of a table, and notes on it.
 
     Args:
-        notation: how cells are written, as far as it was said or learned in training.
-        judge: where it does not say, judge by the cells, which must then be all of a file.
-        marks: what separates the fields of the file, and whether other cells of it have decimal commas.
-        sure: whether the decimal mark of `notation` was said of this file; if not, cells that can be read in two ways
-            are noted.
+        notation: how cells are written, as far as it was given or learned in training.
+        judge: infer the rest from the cells, which must then be those of a whole file.
+        marks: the field separator of the file, and whether other cells of it have decimal commas.
+        sure: whether the decimal mark of `notation` was given for this file; if not, a note names cells that can be
+            read in two ways.
     """
 
     def __init__(self, notation: Notation, *, judge: bool = True, marks: Marks = NO_MARKS, sure: bool = True) -> None:
         self.notation, self.judge, self.marks, self.sure = notation, judge, marks, sure
         self.notes: list[str] = []
-        self.decimals: dict[str, str] = {}  # by column, the mark that was judged
-        self.orders: dict[str, str] = {}  # by column, what comes first in dates, as judged
+        self.decimals: dict[str, str] = {}  # by column, the inferred mark
+        self.orders: dict[str, str] = {}  # by column, the inferred date order
 
     def amounts(self, values: pd.Series[Any], name: str, usual: str = POINT) -> tuple[Read, list[str]]:
-        """(texts as numbers, what is to be said where 1,500 may be 1.5 as well)."""
+        """(texts as numbers, a note if 1,500 may also be 1.5)."""
         known = self.notation.decimal_of(name)
         read = as_numbers(values, known if self.sure else None, known or usual, judge=self.judge)
         if not read.doubtful:
@@ -274,11 +274,11 @@ class Reading:
         if known is None:
             read = as_numbers(values, usual=COMMA) if self.marks.commas else read
             return read, [doubt_of_number(repr(name), read)]
-        agrees = _USUAL_DECIMALS.get(self.marks.separator) == read.how  # the file is written as in training
+        agrees = _USUAL_DECIMALS.get(self.marks.separator) == read.how  # the file has the notation of training
         return read, [] if agrees else [doubt_of_number(repr(name), read, "as in training")]
 
     def numbers(self, values: pd.Series[Any], name: str) -> pd.Series[Any]:
-        """Texts as numbers, missing where they are none."""
+        """Texts as numbers, missing where they are not numbers."""
         plain = pd.to_numeric(values, errors="coerce")
         decimal = self.notation.decimal_of(name)
         lost = (plain.isna() & ~missing(values)).any()
@@ -290,17 +290,17 @@ class Reading:
         return read.column.fillna(plain.where(np.isinf(plain)) if lost else plain)
 
     def _thousands(self, values: pd.Series[Any], decimal: str | None) -> bool:
-        """Whether 1.500 is 1500, although it is a number as it is."""
+        """Whether 1.500 is 1500, although it could also be read as 1.5."""
         points = decimal != POINT and bool(values.str.contains(".", regex=False).any())
         return points and (decimal == COMMA or self.marks.commas)
 
     def dates(self, values: pd.Series[Any], name: str) -> pd.Series[Any]:
-        """Texts as dates, missing where they are none."""
+        """Texts as dates, missing where they are not dates."""
         found = pd.to_datetime(values, format="ISO8601", errors="coerce", utc=True).dt.tz_localize(None)
         order = self.notation.order_of(name)
         if not (found.isna() & ~missing(values)).any() or not (self.judge or order):
             return found
-        if not self.judge and order == YEAR_FIRST:  # which says nothing of 01/02/2020
+        if not self.judge and order == YEAR_FIRST:  # it does not decide how to read 01/02/2020
             values = values.where(values.str.match(r"\s*\d{4}"))
         read = as_dates(values, order)
         self.orders[name] = read.how
@@ -309,7 +309,7 @@ class Reading:
         return found.fillna(read.column)
 
     def settled(self, columns: Sequence[Any]) -> Notation:
-        """What is known and what was judged, for the other rows of the file; columns: those that hold numbers."""
+        """The given and the inferred notation, for the other rows of the file; columns: the numeric ones."""
         usual = COMMA if self.marks.commas else None
         decimals = {name: self.decimals.get(name) or usual or self.notation.decimal_of(name) for name in columns}
         return replace(
@@ -341,12 +341,12 @@ def _features(frame: pd.DataFrame, encoder: TabularEncoder, name: str, how: Read
 
 
 def _as_learned(values: pd.Series[Any], column: Column, how: Reading) -> pd.Series[Any]:
-    """The values of a column in their type of training; values that cannot be converted stay as text: the model judges
-    them row by row."""
+    """The values of a column in the type of training. Values that cannot be converted stay text: the model checks them
+    row by row."""
     if column.kind == "categorical":
         if all(isinstance(value, str | None) for value in column.categories) and not is_text(values):
             return _categories(values, column)
-        if is_text(values) and not any(isinstance(value, str) for value in column.categories):  # 3, written as "3"
+        if is_text(values) and not any(isinstance(value, str) for value in column.categories):  # 3 written as "3"
             written = {str(value): value for value in column.categories if value is not None}
             return values.map(lambda value: written.get(value.strip(), value), na_action="ignore").astype(object)
         return values
@@ -363,7 +363,7 @@ def _as_learned(values: pd.Series[Any], column: Column, how: Reading) -> pd.Seri
 
 
 def _categories(values: pd.Series[Any], column: Column) -> pd.Series[Any]:
-    """Values other than text as the categories of training: 3.0, which a gap made of 3, is "3", if that is known."""
+    """Values other than text as categories of training: 3.0, which a gap made of 3, is "3", if that is known."""
     learned = {value for value in column.categories if isinstance(value, str)}
 
     def written(value: Any) -> str:
@@ -373,7 +373,7 @@ def _categories(values: pd.Series[Any], column: Column) -> pd.Series[Any]:
 
 
 def _mixed_as_learned(values: pd.Series[Any], column: Column, how: Reading) -> pd.Series[Any]:
-    """The texts in a column of JSON that also has other values: each is read as it would be among texts alone."""
+    """The texts in a column of JSON that also has other values: each is read as in a column of text only."""
     texts = values.map(lambda value: isinstance(value, str)).astype(bool)
     if not texts.any():
         return values

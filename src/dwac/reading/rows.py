@@ -1,6 +1,6 @@
-"""The result of reading: examples, their labels and ids, and where each came from; and the model that new rows are for.
+"""The result of reading: examples, their labels, ids and origins; and the model that predicts new rows.
 
-A model is kept with the column names of its training data, so that new data can be read in the same way.
+A model is saved with the column names of its training data, so that new data can be read in the same way.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Estimator = DWACClassifier | DWACRegressor
 class Columns:
     """The columns of a table with a special role; None if there is no such column."""
 
-    target: str | tuple[str, ...] | None = None  # what is predicted, from one column or several
+    target: str | tuple[str, ...] | None = None  # one column or several
     text: str | None = None  # the text to predict from; all other columns are then ignored
     id: str | None = None  # the ids of the rows
-    groups: str | None = None  # what rows belong to: those of one value stay together in training
+    groups: str | None = None  # rows with the same value stay together in training
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -57,19 +57,19 @@ class Rows:
     """
 
     X: Any
-    y: Any  # the target, if the data has it: (n,), or a table of several; see `dwac.reading.targets`
+    y: Any  # the target, if the data has it: (n,), or a table of several columns; see `dwac.reading.targets`
     ids: list[Any]  # ids from the data, else 0 … n-1
     kind: str
     columns: Columns = field(default_factory=Columns)  # as found in this data
     where: Callable[[int], str] = field(
         default="row {}".format, repr=False
     )  # the origin of a row, for messages: "data.csv line 7"
-    task: str | None = None  # what y is: "classes", "ordered", "labels" or "numbers"
-    why: str = ""  # what spoke for that
-    notation: Notation = field(default_factory=Notation)  # how the table was written, for later ones
-    notes: tuple[str, ...] = ()  # sentences on how it was understood that people should see
-    aside: Mapping[str, str] = field(default_factory=dict)  # columns that are not learned from, and why
-    groups: list[Any] | None = None  # what each row belongs to, if a column says it
+    task: str | None = None  # "classes", "ordered", "labels" or "numbers"
+    why: str = ""  # the reason for the task
+    notation: Notation = field(default_factory=Notation)  # how the table was written, to read later tables
+    notes: tuple[str, ...] = ()  # sentences for the user on how the data was read
+    aside: Mapping[str, str] = field(default_factory=dict)  # columns that are not used as features, and why
+    groups: list[Any] | None = None  # the group of each row, if there is a column of groups
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -83,7 +83,7 @@ class Rows:
         return replace(self, X=take(self.X, rows), y=y, ids=ids, groups=groups, where=where)
 
     def aimed(self, y: Any, task: str, why: str = "") -> Rows:
-        """The same with a target."""
+        """The same rows with a target."""
         return replace(self, y=y, task=task, why=why)
 
 
@@ -91,7 +91,7 @@ class Rows:
 class Model:
     """A classifier or regressor, and which columns of its training data were the target, text and ids.
 
-    notation: how its tables are written, as far as that was said or learned.
+    notation: how its tables are written, as far as it was given or learned.
     """
 
     clf: Estimator
@@ -110,7 +110,7 @@ class Model:
         return str(self.clf.target_.kind)
 
     def save(self, folder: str | PathLike[str], **options: Any) -> Path:
-        """Write both to the folder; the estimator as by its `save`, which takes the options."""
+        """Write both to the folder; the options are those of the estimator's `save`."""
         path = self.clf.save(folder, **options)
         found = self.notation.to_dict()
         facts = asdict(self.columns) | ({_NOTATION: found} if found else {})
@@ -121,9 +121,9 @@ class Model:
 def load(
     folder: str | PathLike[str], *, device: str = "auto", expect: str | None = None, unknown: str | None = None
 ) -> Model:
-    """Load the model from a folder, of this fingerprint; a model saved from Python has no column names.
+    """Load the model from a folder, checking its fingerprint; a model saved from Python has no column names.
 
-    unknown: how categories that training never had are read from now on; None: as the model was saved.
+    unknown: how to read categories that training never had; None: as the model was saved.
     """
     clf, path = load_estimator(folder, device=device, expect=expect), Path(folder) / COLUMNS
     if unknown is not None:

@@ -1,4 +1,4 @@
-"""CSV, TSV, JSON Lines and Parquet that are read as a whole: a DataFrame, with the line of every row."""
+"""Read CSV, TSV, JSON Lines and Parquet as a whole: a DataFrame, with the line of every row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Table(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """What separates the fields of CSV, and whether its decimals have a comma; (None, False) for other files."""
+    """The field separator of CSV, and whether it has decimal commas; (None, False) for other files."""
 
     separator: str | None = None
     commas: bool = False
@@ -49,8 +49,8 @@ def read_table(
 ) -> tuple[Table, Marks]:
     """(the table in the bytes of a file of this form: "csv", "tsv", "jsonl" or "parquet", how CSV is written).
 
-    lists: columns whose cells may be lists in JSON; None: cells may be anything, and are judged later, row by row.
-    separator, decimal: of CSV; by default judged from the file.
+    lists: columns whose cells may be lists in JSON; None: cells may be anything, and are checked later, row by row.
+    separator, decimal: of CSV; by default inferred from the file.
     """
     marks = NO_MARKS
     if form == "parquet":
@@ -94,7 +94,7 @@ def is_text(values: pd.Series[Any]) -> bool:
 
 
 def missing(values: pd.Series[Any]) -> pd.Series[Any]:
-    """Where values are missing: blank or NaN, also as text."""
+    """Which values are missing: blank or NaN, also as text."""
     return values.isna() | values.map(lambda value: isinstance(value, str) and value.strip() in _NAN).astype(bool)
 
 
@@ -105,13 +105,13 @@ def _csv(
     text: str, name: str, form: str, wanted: Wanted, separator: str | None, decimal: str | None
 ) -> tuple[Table, Marks]:
     """All records of CSV; an error names the line of the first that cannot be read."""
-    text = text if "\n" in text else text.replace("\r", "\n")  # as long ago on a Macintosh
+    text = text if "\n" in text else text.replace("\r", "\n")  # line endings of the old Mac OS
     data = text.encode()
     layout = judge_layout(lambda size: data[:size], name, form, "utf-8", separator, decimal)
     comma = decimal_comma(text, layout.delimiter) if decimal is None else decimal == ","
     layout = replace(layout, comma=comma)
     body = data[layout.start :]
-    data, text = b"", ""  # a file may take a good part of the memory
+    data, text = b"", ""  # frees memory: a file may be large
     starts, stops = spans(body, layout.mark)
     cut = Cut(body, layout.start, 0, layout.line, len(starts), whole=not ends_of(body, layout.mark)[1])
 
@@ -130,7 +130,7 @@ def _csv(
 
 
 def _json_lines(text: str, name: str, texts: Collection[str], lists: Collection[str] | None) -> Table:
-    """lists: the columns whose cells may be lists; None: cells may be anything, and dates are judged later."""
+    """All lines of JSON. lists: columns whose cells may be lists; None: any cells, and dates are inferred later."""
     rows, lines = [], []
     first: dict[str, Any] = {}  # the first value of each column that is not missing
     for line, written in enumerate(text.split("\n"), start=1):

@@ -1,4 +1,4 @@
-"""The target of a table: which kind it is, judged from its values, and the values as a model of that kind takes them.
+"""The target of a table: its task, inferred from its values, and the values in the form that a model of it takes.
 
 classes        (n,) labels: whole numbers, other numbers, booleans or texts
 ordered        (n,) an ordered pandas Categorical
@@ -31,13 +31,13 @@ _COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _INFINITE = {"inf", "infinity"}
 _TRUTH = {"true": True, "false": False}
 _YES_NO = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
-_MANY, _EACH = 50, 10  # more distinct whole numbers than this are amounts, unless they count classes with so many rows
+_MANY, _EACH = 50, 10  # more than 50 distinct whole numbers are amounts, unless they count classes of 10 rows or more
 
 Where = Callable[[int], str]
 
 
 class Understood(NamedTuple):
-    """The values of a target, the task, and what spoke for it."""
+    """The values of a target, the task, and the reason for it."""
 
     y: Any
     task: str
@@ -47,9 +47,9 @@ class Understood(NamedTuple):
 def understand(
     frame: pd.DataFrame, columns: Sequence[str], where: Where, task: str | None = None, order: Sequence[str] = ()
 ) -> Understood:
-    """The target in these columns, for training; the task is judged from its values unless it is given.
+    """The target in these columns, for training; the task is inferred from its values unless it is given.
 
-    order: the labels from the lowest to the highest, for ordered labels; numbers have an order without it.
+    order: the labels from the lowest to the highest, for ordered labels; numbers do not need it.
     """
     if task is not None and task not in TASKS:
         raise InputError(f"unknown task {task!r}; choose {', '.join(TASKS)}")
@@ -71,7 +71,7 @@ def understand(
 
 
 def known(frame: pd.DataFrame, columns: Sequence[str], where: Where, target: Target) -> Any:
-    """The target in these columns, for a model that was trained on such a one."""
+    """The target in these columns, for a model that was trained on the same kind of target."""
     if target.kind not in (LABELS, NUMBERS):
         return known_labels(frame[columns[0]], columns[0], where, target.names)
     names, alone = target.names.tolist(), target.single if target.kind == NUMBERS else target.listed
@@ -84,11 +84,11 @@ def known(frame: pd.DataFrame, columns: Sequence[str], where: Where, target: Tar
     return found.set_axis(names, axis=1) if isinstance(found, pd.DataFrame) else found
 
 
-# Which task it is
+# The task
 
 
 def judge(frame: pd.DataFrame, columns: Sequence[str], where: Where) -> tuple[str, str]:
-    """(task, why): what the values of the target speak for."""
+    """(task, why): the task that the values of the target suggest."""
     if len(columns) > 1:
         if all(_says_yes_or_no(frame[column]) for column in columns):
             return LABELS, f"{len(columns)} columns of 0 and 1"
@@ -102,7 +102,7 @@ def judge(frame: pd.DataFrame, columns: Sequence[str], where: Where) -> tuple[st
         hint = f"; if cells such as a{MARK}b hold several labels, and an empty one none: --task labels"
         refuse_gaps(values, columns[0], where, hint)
     if any(isinstance(value, str) and _is_infinite(value.strip()) for value in values):
-        _number_of(values, columns[0], where)  # names the line of the first that is not a finite number
+        _number_of(values, columns[0], where)  # the error names the line of the first that is not a finite number
     found = labels(values, columns[0], where)
     distinct = pd.unique(pd.Series(found))
     if found.dtype.kind in "iuf":
@@ -111,7 +111,7 @@ def judge(frame: pd.DataFrame, columns: Sequence[str], where: Where) -> tuple[st
 
 
 def _judge_numbers(values: NDArray[np.float64], n_distinct: int) -> tuple[str, str]:
-    """Fractions are amounts, and so are many whole numbers, unless they count 0, 1, 2, … as the codes of classes do."""
+    """Treat fractions, and many whole numbers, as amounts, unless these count 0, 1, 2, … as class codes do."""
     part = values[values != np.round(values)]
     if len(part):
         return NUMBERS, f"such as {part[0]:g}"
@@ -129,13 +129,13 @@ def _says_yes_or_no(values: pd.Series[Any]) -> bool:
 
 
 def amounts(frame: pd.DataFrame, columns: Sequence[str], where: Where) -> Any:
-    """(n,) numbers of one column, or a table of those of several."""
+    """(n,) numbers of one column, or a table of several columns."""
     found = {column: _number_of(frame[column], column, where) for column in columns}
     return found[columns[0]] if len(columns) == 1 else pd.DataFrame(found)
 
 
 def _number_of(values: pd.Series[Any], column: str, where: Where, otherwise: str = "") -> NDArray[np.float64]:
-    """A column as finite numbers; an error names the line of the first that is none. otherwise: what was expected."""
+    """A column as finite numbers; an error names the line of the first that is not. otherwise: what was expected."""
     refuse_gaps(values, column, where)
     found, commas = np.empty(len(values)), _with_commas(values)
     for row, value in enumerate(values.tolist()):
@@ -177,7 +177,7 @@ def several(
 ) -> pd.DataFrame | pd.Series[Any]:
     """Columns of 0 and 1 as a table; one column as lists, from lists or from texts such as "a|b".
 
-    names: the labels of a model, of which each must be.
+    names: the labels of a model; every label must be one of them.
     """
     if len(columns) > 1:
         return pd.DataFrame({column: _yes_no(frame[column], column, where) for column in columns})
@@ -232,7 +232,7 @@ def _as_known(labels: list[Any], names: NDArray[Any], column: str, row: int, whe
     return [written[str(label)] for label in labels]
 
 
-# Classes, and labels in an order
+# Classes, and ordered labels
 
 
 def _ordered(values: pd.Series[Any], column: str, where: Where, order: Sequence[str]) -> pd.Series[Any]:
@@ -254,7 +254,7 @@ def _ordered(values: pd.Series[Any], column: str, where: Where, order: Sequence[
 
 
 def labels(values: pd.Series[Any], column: str, where: Where) -> NDArray[Any]:
-    """(n,) labels: whole numbers, other numbers, booleans or strings, whichever fits all of them."""
+    """(n,) labels: whole numbers, other numbers, booleans or strings, the first type that fits all of them."""
     refuse_gaps(values, column, where)
     found = whole([value.strip() if isinstance(value, str) else value for value in values.tolist()])
     if not all(isinstance(value, str) for value in found):
@@ -267,7 +267,7 @@ def labels(values: pd.Series[Any], column: str, where: Where) -> NDArray[Any]:
 
 
 def known_labels(values: pd.Series[Any], column: str, where: Where, classes: NDArray[Any]) -> NDArray[Any]:
-    """(n,) labels, each replaced by the model's class that is written in the same way."""
+    """(n,) labels, each replaced by the model's class with the same spelling."""
     refuse_gaps(values, column, where)
     known = {str(label): label for label in classes.tolist()}
     alike = {_written(label): label for label in known.values()}
@@ -300,7 +300,7 @@ def _array(values: list[Any]) -> NDArray[Any]:
 
 
 def whole(values: list[Any]) -> list[Any]:
-    """Strings as whole numbers, where all of them are just such: 7, but not 007."""
+    """Strings as whole numbers, if all of them are written plainly: 7, but not 007."""
     all_whole = all(isinstance(value, str) and _WHOLE.fullmatch(value) for value in values)
     return [int(value) for value in values] if all_whole else values
 

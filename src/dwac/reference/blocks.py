@@ -1,9 +1,9 @@
-"""Blocks: rows of a reference set that are asked on their own, here or on another machine.
+"""Blocks: parts of a reference set that are queried separately, here or on another machine.
 
     part = merge(block.votes(queries, k) for block in blocks)     # in any order, in any tree, up to rounding
 
-A part is what one block answers: a tuple of tensors with a row for each query, small enough to send, and knows nothing
-of the block that it came from. So any engine's map and reduce will do: threads, processes, Dask, Ray, Spark.
+A part is the answer of one block: a tuple of tensors with a row for each query. It is small enough to send and holds no
+reference to its block, so any map and reduce will do: threads, processes, Dask, Ray, Spark.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from dwac.reference.inputs import LookAlikes
 from dwac.reference.voters import Voters, unit
 from dwac.storage import FileRows
 
-_GOLDEN = 0.6180339887498949  # of blocks that are alike, each proposes other targets
-_SLACK = 1e-12  # a share that reaches a level up to rounding reaches it, as in `dwac.engine.distributions`
-_TRIED = 128  # targets at which the votes are summed in each round of the search for a quantile
-_QUERIES = 512  # searched for at a time
+_GOLDEN = 0.6180339887498949  # so that similar blocks propose different targets
+_SLACK = 1e-12  # a share reaches a level if it does so up to rounding, as in `dwac.engine.distributions`
+_TRIED = 128  # targets tried in each round of the search for a quantile
+_QUERIES = 512  # queries per search
 
 
 class Part(Protocol):
     """The answer of some of the voters."""
 
     def merged(self, other: Self) -> Self:
-        """The answer of these voters and others together."""
+        """The combined answer of these voters and others."""
 
 
 P = TypeVar("P", bound=Part)
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 def merge(parts: Iterable[P]) -> P:
-    """The answer of all blocks from those of each; only two are held at a time if `parts` is an iterator."""
+    """Merge the answers of all blocks into one; if `parts` is an iterator, only two are held at a time."""
     try:
         return reduce(lambda one, other: one.merged(other), parts)
     except TypeError as error:
@@ -58,13 +58,13 @@ def merge(parts: Iterable[P]) -> P:
 
 
 class VotePart(NamedTuple):
-    """Votes: sums add in log space, and the nearest of all are among the nearest of each block."""
+    """Votes: class sums add up in log space, and the overall nearest are among the nearest of each block."""
 
-    log_sums: Tensor  # (n, K) float64: log Σ w of each class; -inf where the block has nobody of the class
+    log_sums: Tensor  # (n, K) float64: log Σ w of each class; -inf where the block has no voter of the class
     rows: Tensor  # (n, k) int64: the nearest, as positions in the whole set, nearest first
     squared_distances: Tensor  # (n, k) float64
-    keys: Tensor  # (n, k) float64: what they are ordered by, ascending; equal ones by position
-    k: int  # how many are asked for; a block may have fewer
+    keys: Tensor  # (n, k) float64: sort keys, ascending; ties are ordered by position
+    k: int  # how many were requested; a block may have fewer
 
     def merged(self, other: VotePart) -> VotePart:
         """See `Part.merged`."""
@@ -76,7 +76,7 @@ class VotePart(NamedTuple):
 
 
 class MeanPart(NamedTuple):
-    """Averages of anything by the votes: targets, or whether they lie below a value or in a bin."""
+    """Vote-weighted averages: of targets, or of whether they lie below a value or in a bin."""
 
     log_total: Tensor  # (n,) float64: the log of all votes of the block
     means: Tensor  # (n, …) float64
@@ -84,14 +84,14 @@ class MeanPart(NamedTuple):
     def merged(self, other: MeanPart) -> MeanPart:
         """See `Part.merged`."""
         log_total, own, theirs = _shares(self.log_total, other.log_total)
-        # From one towards the other, so that what both say stays exactly that.
+        # Interpolate from one to the other, so that equal values stay exactly equal.
         larger = _like(own >= theirs, self.means)
         near, far = torch.where(larger, self.means, other.means), torch.where(larger, other.means, self.means)
         return MeanPart(log_total, near + _like(torch.minimum(own, theirs), near) * (far - near))
 
 
 class VariancePart(NamedTuple):
-    """Means and variances: those within blocks, and what the means of blocks differ by."""
+    """Means and variances: merging adds the variance within blocks and that between their means."""
 
     log_total: Tensor  # (n,)
     means: Tensor  # (n, T)
@@ -110,7 +110,7 @@ class TailPart(NamedTuple):
     """Shares of the votes ≤ and ≥ a value, as logs: a tail of e⁻¹⁰⁰⁰ is as exact as one of a half."""
 
     log_total: Tensor  # (n,)
-    below: Tensor  # (n, C): the logs of all votes ≤ each value
+    below: Tensor  # (n, C): log of all votes ≤ each value
     above: Tensor  # (n, C): the same for ≥
 
     def merged(self, other: TailPart) -> TailPart:
@@ -119,7 +119,7 @@ class TailPart(NamedTuple):
 
 
 class BetweenPart(NamedTuple):
-    """Targets strictly between two values, for each query and level: some of them, and how many there are."""
+    """Targets strictly between two values, for each query and level: a sample, and how many there are."""
 
     targets: Tensor  # (n, C, p) float64; NaN where there are fewer
     counts: Tensor  # (n, C) int64
@@ -130,32 +130,32 @@ class BetweenPart(NamedTuple):
 
 
 def _shares(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The log of both together (n,), and the share of each; where neither has a vote at all, a half."""
+    """The log of the sum of both (n,), and the share of each; ½ where neither has any votes."""
     both = torch.logaddexp(one, other)
     return both, (one - both).exp().nan_to_num(nan=0.5), (other - both).exp().nan_to_num(nan=0.5)
 
 
 def _like(values: Tensor, other: Tensor) -> Tensor:
-    """(n,) as (n, 1, …), to go with another tensor."""
+    """Reshape (n,) to (n, 1, …), to broadcast with another tensor."""
     return values.view(-1, *[1] * (other.ndim - 1))
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """The voters at positions start … stop of a set. Send it to a worker once, and ask it there.
+    """The voters at positions start … stop of a set. Send it to a worker once, and query it there.
 
-    Its rows are read from files when it is asked, except those that were changed in memory. It computes in float64,
-    whatever its rows are stored as, so that answers do not depend on how a set is divided.
+    A query reads its rows from files, except those changed in memory. It computes in float64, whatever type its rows
+    are stored in, so that answers do not depend on how a set is divided.
     """
 
     start: int
     stop: int
-    rows: Mapping[str, Tensor | FileRows]  # embeddings, labels, and weights, sizes and targets where there are any
+    rows: Mapping[str, Tensor | FileRows]  # embeddings and labels; weights, sizes and targets if any
     n_classes: int
     kernel: str
     class_weights: tuple[float, ...] | None
     look_alikes: LookAlikes | None
-    turned: bool = False  # to embeddings of length 1
+    turned: bool = False  # whether embeddings are normalised to length 1
 
     def __len__(self) -> int:
         """The number of voters."""
@@ -163,7 +163,7 @@ class Block:
 
     @property
     def voters(self) -> Voters:
-        """Its voters as a set of their own, read anew."""
+        """Its voters as a separate set, read from the files again."""
         held = {name: self._column(name) for name in self.rows}
         embeddings = unit(held["embeddings"]) if self.turned else held["embeddings"]
         return Voters(
@@ -184,7 +184,7 @@ class Block:
         rows = self.rows[name]
         return rows if isinstance(rows, Tensor) else rows.read()
 
-    # What it answers
+    # Queries
 
     def votes(self, queries: Tensor, k: int = 0, backend: str = "auto") -> VotePart:
         """The votes for each class, and the k nearest."""
@@ -196,7 +196,7 @@ class Block:
         return VotePart(sums, rows + self.start, squared, keys, k)
 
     def single_votes(self, query: Tensor) -> Tensor:
-        """(stop - start,): log w of each voter on one query (d,)."""
+        """(stop - start,): log w of each voter for one query (d,)."""
         return self.voters.log_votes(query)
 
     def means(self, queries: Tensor) -> MeanPart:
@@ -232,29 +232,29 @@ class Block:
         return BetweenPart(values.masked_fill_(places >= counts[:, :, None], torch.nan), counts)
 
     def _distribution(self, queries: Tensor, target: int | None = None) -> VoteDistribution:
-        """Of all targets, or of one."""
+        """The distribution of all targets, or of one."""
         voters = self.voters
         if target is not None and voters.targets is not None and voters.targets.shape[1] > 1:
             voters = replace(voters, targets=voters.targets[:, target : target + 1])
         return VoteDistribution(voters, queries.double(), tensors=True)
 
 
-# Applies a function to every block, as the built-in map does: of a pool of threads or processes, or of a cluster.
+# Applies a function to every block, like the built-in map: the `map` of a thread pool, process pool or cluster.
 Ask = Callable[[Callable[[Block], Any], Sequence[Block]], Iterable[Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class BlockVoters(Voters):
-    """References in `files`: rows cuts[i] … cuts[i + 1] are a block, asked together, all blocks through `ask`.
+    """References in `files`: rows cuts[i] … cuts[i + 1] form a block, and `ask` queries all blocks.
 
-    The tensors of the state are mapped from the files, and blocks read their rows when they are asked. What was changed
-    in memory, such as labels, is held as a tensor.
+    The tensors of the state are mapped from the files, and blocks read their rows for each query. Columns changed in
+    memory, such as labels, are held as tensors.
     """
 
     cuts: tuple[int, ...] = ()
     ask: Ask = map
     files: tuple[FileRows, ...] = ()
-    turned: bool = False  # blocks turn embeddings to length 1
+    turned: bool = False  # blocks normalise embeddings to length 1
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
@@ -268,7 +268,7 @@ class BlockVoters(Voters):
         return Block(start, stop, rows, self.n_classes, self.kernel.name, weights, near, self.turned)
 
     def source(self, name: str) -> Any:
-        """A tensor of the state, or the rows of the file that it is mapped from."""
+        """A tensor of the state, or the file rows that it is mapped from."""
         held = getattr(self, name)
         return next((file for file in self.files if file.mapped is held), held)
 
@@ -283,7 +283,7 @@ class BlockVoters(Voters):
         return self.source("embeddings")
 
     def every(self, function: Callable[[Block], T]) -> Iterable[T]:
-        """What a function gives for each block, in order."""
+        """The result of a function for each block, in order."""
         return self.ask(function, self.blocks)
 
     def asked(self, method: str, *arguments: Any) -> Any:
@@ -317,7 +317,7 @@ class BlockVoters(Voters):
 
     @cached_property
     def directions(self) -> Voters:
-        """See `Voters.directions`. Where files hold the embeddings, only the blocks turn them."""
+        """See `Voters.directions`. Embeddings in files are normalised by the blocks only."""
         bare: dict[str, Any] = {"look_alikes": None, "members": None, "division": None}
         if self.source("embeddings") is self.embeddings:
             return replace(self.each_once, embeddings=unit(self.embeddings), **bare)
@@ -339,12 +339,12 @@ class BlockVoters(Voters):
         return Voters(**{field.name: getattr(self, field.name) for field in fields(Voters)})
 
     def condensed(self, leaves: Ints | None = None, factors: Floats | None = None) -> Voters:
-        """See `Voters.condensed`. The few that represent all are not divided."""
+        """See `Voters.condensed`. The representatives are not divided into blocks."""
         few = super().condensed(leaves, factors)
         assert isinstance(few, BlockVoters)
         return few.whole
 
-    # Edits of who votes: others may be using the files.
+    # Voters cannot be added or removed: others may be using the files.
 
     def added(self, *_: Any, **__: Any) -> Voters:
         """See `Voters.added`: refused."""
@@ -364,11 +364,11 @@ def _refusal(what: str) -> InputError:
 
 
 class BlockDistribution(VoteDistribution):
-    """A `VoteDistribution` whose voters are asked block by block.
+    """A `VoteDistribution` whose voters are queried block by block.
 
-    Means, variances, shares and tails are merged from one question to every block. A quantile takes a few: each
-    narrows down between which targets it lies, to one of 128 parts, until it is found. The CRPS, and whose removal
-    moves the mean, need every vote beside all others: they are computed from the whole set, where this process is.
+    Means, variances, shares and tails take one query per block. A quantile takes a few: each narrows the interval that
+    holds it to one of 128 parts. The CRPS and the influence of voters compare every vote with all others, so they are
+    computed from the whole set, in this process.
     """
 
     _voters: BlockVoters
@@ -406,7 +406,7 @@ class BlockDistribution(VoteDistribution):
         return lower, upper
 
     def _searched(self, target: int, log_levels: Tensor, *, above: bool) -> Tensor:
-        """(n, C): the first target at which the votes reach each level (n, C); the last from above."""
+        """(n, C): the first target at which the votes reach each level (n, C); with `above`, the last, from above."""
         if len(self) == 0 or log_levels.shape[1] == 0:
             return torch.empty_like(log_levels)
         queries = zip(self._queries.split(_QUERIES), log_levels.split(_QUERIES), strict=True)
@@ -414,10 +414,10 @@ class BlockDistribution(VoteDistribution):
         return torch.cat([part._narrowed(target, levels, above) for part, levels in parts])
 
     def _narrowed(self, target: int, log_levels: Tensor, above: bool) -> Tensor:
-        """The same, for queries that are searched for together.
+        """`_searched` for one batch of queries.
 
-        `reached` is a target whose tail has the votes, `short` a value whose tail has not, and the answer is `reached`
-        or lies between the two.
+        The tail of the target `reached` has enough votes, that of the value `short` has not; the answer is `reached` or
+        lies between the two.
         """
         ends = self._voters.target_range[:, target]
         reached = torch.full_like(log_levels, float(ends[0 if above else 1]))
@@ -439,7 +439,7 @@ class BlockDistribution(VoteDistribution):
     def _between(self, target: int, lower: Tensor, upper: Tensor) -> Tensor:
         """(n, C, p): targets strictly between (n, C) and (n, C), evenly spread; p is 0 if there are none for any.
 
-        Where there are fewer, the first is repeated; where there are none, the upper or lower end.
+        If there are fewer, the first is repeated; if there are none, the upper or lower end.
         """
         each = max(2, -(-_TRIED // len(self._voters.blocks)))
         found: BetweenPart = self._voters.asked("between", lower, upper, each, target)

@@ -1,4 +1,4 @@
-"""VoteDistribution: what the voters say about a number: the weighted distribution of their own targets, exactly."""
+"""VoteDistribution: the predicted distribution of a number, exactly: the weighted distribution of voters' targets."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _HALF = math.log(0.5)
 
 
 class InfluentialVoters(NamedTuple):
-    """For n queries and T targets the k voters whose removal moves the mean most; every field is (n, T, k)."""
+    """For n queries and T targets, the k voters whose removal moves the mean most; every field is (n, T, k)."""
 
     ids: NDArray[Any]
-    targets: NDArray[np.float64]  # what each votes for
-    shares: NDArray[np.float64]  # of all votes
+    targets: NDArray[np.float64]  # the target of each voter
+    shares: NDArray[np.float64]  # its share of all votes
     moves: NDArray[np.float64]  # mean without the voter - mean
 
 
 class VoteDistribution:
     """The distribution of T targets by the votes of m examples on each of n queries: Σ_i p_i δ(y_i), p_i = w_i / Σ w.
 
-    Nothing is computed before it is asked for, and no (n, m) array is ever held. The votes are those of the set as it
-    was: later edits change nothing. Queries given as tensors are answered in tensors, others in NumPy; all in float64,
-    to about 1e-9 of the spread of the targets. A query far from everybody has as exact an answer as any other.
+    Values are computed on first use, and no (n, m) array is ever held. Later edits of the set change nothing. Tensor
+    queries give tensors, others NumPy arrays; all in float64, to about 1e-9 of the spread of the targets. A query far
+    from all voters has as exact an answer as any other.
 
     Get one from `ReferenceSet.distribution`.
 
@@ -52,7 +52,7 @@ class VoteDistribution:
         if voters.targets is None:
             raise InputError("these examples have labels but no targets; give targets=… when the set is created")
         engine.WeightedReferences(voters.embeddings, voters.kernel).check(queries)
-        # A copy: later edits of the caller's array must not change what is computed from it.
+        # A copy: later edits of the caller's array must not change the results.
         self._voters, self._queries, self._tensors = voters, queries.detach().clone(), tensors
 
     # Contents
@@ -62,9 +62,9 @@ class VoteDistribution:
         return len(self._queries)
 
     def __getitem__(self, rows: Any) -> VoteDistribution:
-        """The same for some of the queries: a slice, a mask or a list of rows."""
+        """The distribution for some of the queries: a slice, a mask or a list of rows."""
         if isinstance(rows, int | np.integer):
-            if not -len(self) <= rows < len(self):  # so that a loop over it ends
+            if not -len(self) <= rows < len(self):  # so that iteration ends
                 raise IndexError(f"row must lie in 0 … {len(self) - 1}; got {rows}")
             rows = slice(rows, rows + 1 or None)
         chosen = rows if isinstance(rows, slice | Tensor) else torch.as_tensor(np.asarray(rows))
@@ -93,7 +93,7 @@ class VoteDistribution:
 
     @property
     def log_total(self) -> Any:
-        """log Σ w_i, the log of all votes, (n,): small where nobody is near."""
+        """log Σ w_i, the log of all votes, (n,): small where no voter is near."""
         return self._like(self._means.log_total)
 
     @cached_property
@@ -125,7 +125,7 @@ class VoteDistribution:
     def tails(self, y: Any) -> tuple[Any, Any]:
         """Logs of the shares of votes for targets ≤ y and ≥ y, each (n, T); -inf where y is beyond all targets.
 
-        y: as for `cdf`. A tail too small for any number has an exact log all the same.
+        y: as for `cdf`. A tail too small for a float still has an exact log.
         """
         asked = self._per_query(y, "y", infinite=True)
         found = [self.log_tails(target, column[:, None]) for target, column in enumerate(asked.T)]
@@ -133,14 +133,14 @@ class VoteDistribution:
         return self._like(below), self._like(above)
 
     def log_tails(self, target: int, values: Tensor) -> tuple[Tensor, Tensor]:
-        """The same for many values (n, C) of one target, as tensors (n, C)."""
+        """`tails` for many values (n, C) of one target, as tensors (n, C)."""
         return engine.log_tails(self._voters.weighted_references, self._queries, self._voters.ordered[target], values)
 
     def histogram(self, edges: Any) -> Any:
         """The share of votes in each of B bins between B + 1 ascending edges, (n, T, B).
 
-        As NumPy's: a bin holds its left edge, the last one both. What lies outside all bins is not counted. edges:
-        (B + 1,), or (T, B + 1) for bins of their own.
+        As in NumPy, a bin includes its left edge, and the last bin both. Targets outside all bins are not counted.
+        edges: (B + 1,), or (T, B + 1) for separate bins per target.
         """
         return self._like(self._histogram(self._as_edges(edges)))
 
@@ -169,19 +169,19 @@ class VoteDistribution:
     def quantiles(self, levels: Any) -> Any:
         """The smallest target y with a share of votes ≤ y of at least each level, (n, T, Q).
 
-        levels: (Q,) numbers in [0, 1]. Level 0 is the smallest target, 1 the largest, however few votes they have.
+        levels: (Q,) numbers in [0, 1]. Level 0 gives the smallest target, 1 the largest, however few votes they have.
         """
         given = checks.scores(levels, "levels", ndim=1)
         if ((given < 0) | (given > 1)).any():
             raise InputError(f"levels must lie in [0, 1]; got {checks.listed(given.tolist())}")
         asked = self._tensor(given).log().expand(len(self), -1)
         answer = torch.stack([self._quantiles(target, asked) for target in range(self.n_targets)], dim=1)
-        # All votes together are reached by rounding before the last of them.
+        # Because of rounding, the sum may reach all votes before the last of them.
         largest = self._voters.target_range[1][None, :, None].expand_as(answer)
         return self._like(torch.where(self._tensor(given) == 1, largest, answer))
 
     def _quantiles(self, target: int, log_levels: Tensor) -> Tensor:
-        """The same for one target, from logs (n, C): (n, C)."""
+        """(n, C): quantiles of one target, from log levels (n, C)."""
         return engine.weighted_quantiles(
             self._voters.weighted_references, self._queries, self._voters.ordered[target], log_levels
         )
@@ -195,7 +195,7 @@ class VoteDistribution:
         """The ends of {y : share of votes ≤ y is ≥ a, and share of votes ≥ y is ≥ a}, a = exp(log_tail), at most ½.
 
         Both ends are targets. y lies between them exactly where both of `tails(y)` are at least log_tail. a = 0 gives
-        the smallest and the largest target; a larger one than ½ is taken as ½: the lower and the upper median.
+        the smallest and the largest target; a > ½ counts as ½ and gives the lower and the upper median.
 
         log_tail: a number or (n,), for ends (n, T); or (n, C), for ends (n, T, C).
         """
@@ -209,7 +209,7 @@ class VoteDistribution:
         return self._like(lower[:, :, 0] if single else lower), self._like(upper[:, :, 0] if single else upper)
 
     def _ends(self, target: int, log_levels: Tensor) -> tuple[Tensor, Tensor]:
-        """The same for one target, from logs (n, C): (n, C) each."""
+        """(n, C) each: the ends for one target, from log levels (n, C)."""
         return engine.weighted_ends(
             self._voters.weighted_references, self._queries, self._voters.ordered[target], log_levels
         )
@@ -217,7 +217,7 @@ class VoteDistribution:
     # Scores
 
     def crps(self, y: Any) -> Any:
-        """∫ (F(t) - 1{t ≥ y})² dt, the continuous ranked probability score of what happened, (n, T); 0 is perfect.
+        """∫ (F(t) - 1{t ≥ y})² dt, the continuous ranked probability score of the outcome y, (n, T); 0 is perfect.
 
         y: as for `cdf`.
         """
@@ -231,9 +231,9 @@ class VoteDistribution:
     def influence(self, k: int) -> InfluentialVoters:
         """The k voters whose removal would move the mean of each target most, exactly, largest first.
 
-        Without a voter of share p the mean moves by p (mean - y) / (1 - p). Whoever has all votes but for rounding
-        leaves the mean to the others, however far away they are; a voter that is the only one leaves nobody, and its
-        move is 0. A representative is removed with all its votes. Equal moves are in the order of the set.
+        Without a voter of share p the mean moves by p (mean - y) / (1 - p). If one voter has all votes up to rounding,
+        the others determine the mean without it, however far away they are. If it is the only voter, its move is 0. A
+        representative is removed with all its votes. Equal moves are in the order of the set.
         """
         k = checks.positive_int(k, "k")
         rows, shares, moves = engine.influence(self._voters.weighted_references, self._queries, self._targets, k)
@@ -244,7 +244,7 @@ class VoteDistribution:
     # Types
 
     def _like(self, answer: Tensor) -> Any:
-        """The answer in the type of the queries, for the caller to keep."""
+        """A copy of the answer in the type of the queries."""
         return answer.clone() if self._tensors else answer.cpu().numpy().copy()
 
     def _tensor(self, values: NDArray[np.float64]) -> Tensor:

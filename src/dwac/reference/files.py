@@ -1,4 +1,4 @@
-"""Reference sets larger than memory: written block by block to a folder, and asked from there.
+"""Reference sets larger than memory: written block by block to a folder, and queried from there.
 
 with ReferenceWriter("voters", n_classes=10) as writer:
     for embeddings, labels in blocks:
@@ -9,7 +9,7 @@ refs.log_class_weights(queries)             # reads every block once, and holds 
 references.json                 format, version, kernel, number of classes, weights of classes, second kernel
 embeddings.safetensors          (m, d) float32 or float64
 labels.safetensors              (m,) int64
-ids, targets, weights           the same, where they were given
+ids, targets, weights           likewise, if given
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from dwac.storage import FileRows, RowsWriter, replace_file, tensor_rows
 FORMAT, VERSION = "dwac-references", 1
 MANIFEST = "references.json"
 _COLUMNS = ("embeddings", "labels", "ids", "targets", "weights")
-BLOCK = 2**22  # numbers of embeddings that are asked at once: 32 MiB in float64, and about 3 times that as an index
+BLOCK = 2**22  # embedding values per block: 32 MiB in float64, and about 3 times that as an index
 SMALLEST_BLOCK = 2**12
 
 
 class ReferenceWriter:
-    """Writes a reference set to a folder, so many examples at a time: it never holds more than it is given.
+    """Writes a reference set to a folder in batches; it holds one batch at a time.
 
-    The folder can be opened once the writer is closed; if the `with` ends by an error, nothing is left of it.
+    The folder can be opened once the writer is closed. If the `with` block raises an error, the files are removed.
 
     Args:
-        path: a folder, to create or without a reference set in it.
+        path: a folder, new or without a reference set.
         n_classes: K.
         kernel, class_weights, look_alikes: as for `ReferenceSet`.
     """
@@ -76,7 +76,7 @@ class ReferenceWriter:
     def add(self, embeddings: Any, labels: Any, *, ids: Any = None, targets: Any = None, weights: Any = None) -> None:
         """Append examples (n, d) with labels (n,); ids are whole numbers, by default positions in the set.
 
-        What is given with the first examples must be given with all: ids, targets, weights.
+        ids, targets and weights given with the first examples must be given with all.
         """
         h = checks.float_tensor(embeddings, "embeddings").detach().cpu()
         h = h.to(torch.promote_types(h.dtype, torch.float32))
@@ -113,7 +113,7 @@ class ReferenceWriter:
         return {name: RowsWriter(self.path / f"{name}.safetensors", name) for name in columns}
 
     def close(self) -> None:
-        """Complete the folder. Without a single example this is an error."""
+        """Complete the folder. It is an error if there are no examples."""
         if self._files is None or self._files["labels"].n_rows == 0:
             self.abandon()
             raise EmptyReferenceError(f"a reference set needs at least one example; none was added to {self.path}")
@@ -124,7 +124,7 @@ class ReferenceWriter:
         self._files = None
 
     def abandon(self) -> None:
-        """Leave nothing of what was written."""
+        """Delete everything that was written."""
         for file in (self._files or {}).values():
             file.abandon()
         self._files = None
@@ -146,15 +146,15 @@ class ReferenceWriter:
 
 
 def open_references(path: str | os.PathLike[str], *, ask: Ask = map, check: bool = True) -> ReferenceSet:
-    """The reference set in a folder that `ReferenceWriter` wrote, asked from its files block by block.
+    """Open the reference set in a folder that `ReferenceWriter` wrote, to query it block by block.
 
     It takes the memory of one block, about 200 MB at most. `nearest`, `distribution` and all other queries work as for
-    any set; edits of who votes do not, as others may be using the files.
+    any set. Voters cannot be added or removed, because others may be using the files.
 
-    ask: applies a function to every block, as the built-in `map` does, one after another; for example
+    ask: applies a function to every block, by default one after another, with the built-in `map`; for example
     `ThreadPoolExecutor().map`, or with Dask `lambda f, blocks: client.gather(client.map(f, list(blocks), pure=False))`
     and workers that see the same path. Blocks compute in float64: answers do not depend on how a set is divided.
-    check: read all numbers once, to make sure that they are finite and labels in range.
+    check: read all numbers once, to check that they are finite and that labels are in range.
     """
     folder = Path(path)
     try:
@@ -192,7 +192,7 @@ def mapped_set(
     ask: Ask = map,
     check: bool = True,
 ) -> ReferenceSet:
-    """A reference set whose rows stay in files: embeddings, labels, and ids, targets, weights and sizes if there are.
+    """A reference set whose rows stay in files: embeddings, labels and, if present, ids, targets, weights and sizes.
 
     ids: by default those in the files, or positions.
     """
@@ -239,7 +239,7 @@ def in_memory(references: ReferenceSet) -> ReferenceSet:
 
 
 def _check(rows: Mapping[str, FileRows], m: int, n_classes: int) -> None:
-    """Go through all numbers once."""
+    """Check all numbers in one pass."""
     shapes = {name: value.shape for name, value in rows.items()}
     wide = {"embeddings", "targets"}
     if m == 0 or any(len(s) != 1 + (name in wide) or s[0] != m or 0 in s for name, s in shapes.items()):

@@ -1,4 +1,4 @@
-"""Groups: which references vote alike. Small groups (leaves) stand for voting, larger ones for reading."""
+"""Groups of references that vote alike. Small groups (leaves) are for voting, larger ones for people to read."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _LEAVES = 1000
-_PER_CLASS, _IN_ALL = 12, 240  # groups for reading
-_MEMBERS = 25  # of a class, for each of its groups
+_PER_CLASS, _IN_ALL = 12, 240  # groups for people to read
+_MEMBERS = 25  # references of a class per group
 
 
 class Division(NamedTuple):
@@ -26,32 +26,32 @@ class Division(NamedTuple):
 
     leaves: Ints  # (m,): the leaf of each reference
     parents: Ints  # (L,): the group of each leaf
-    factors: Floats  # (L,): by which the representative of each leaf votes more or less than its members are many
+    factors: Floats  # (L,): votes of each leaf's representative / number of its members
 
     def without_gaps(self) -> Division:
-        """Only leaves and groups that still have members, numbered anew in their order."""
+        """Drop leaves and groups without members, and renumber the rest in order."""
         used, leaves = np.unique(self.leaves, return_inverse=True)
         parents = np.unique(self.parents[used], return_inverse=True)[1]
         return Division(np.asarray(leaves), np.asarray(parents), self.factors[used])
 
 
 def default_leaves(m: int, n_classes: int) -> int:
-    """How many leaves m references are divided into by default."""
+    """The default number of leaves for m references."""
     return int(max(2 * n_classes, min(2 * np.sqrt(m) * max(1, np.sqrt(n_classes / 2)), _LEAVES)))
 
 
 def default_groups(counts: Ints) -> Ints:
-    """(K,): how many groups a person reads, given the number of references of each class.
+    """(K,): the number of groups for people to read, given the number of references of each class.
 
-    Twelve per class, fewer where classes are many or small. On the paper's datasets three then decide a label
-    (docs/notes/few-voters.md).
+    There are twelve per class, fewer if classes are many or small. On the paper's datasets, three groups then decide a
+    label (docs/notes/few-voters.md).
     """
     per_class = int(np.clip(_IN_ALL // max(1, int(np.count_nonzero(counts))), 1, _PER_CLASS))
     return np.asarray(np.clip(counts // _MEMBERS, 1, per_class))
 
 
 class GroupTargets(NamedTuple):
-    """What the members of each of G groups have as T targets; every field is (G, T)."""
+    """Summary of the T targets of the members of each of G groups; every field is (G, T)."""
 
     means: Floats
     lowest: Floats
@@ -62,8 +62,8 @@ class GroupTargets(NamedTuple):
 class Groups:
     """A division of m references into L leaves, and of the leaves into G groups, each within one class.
 
-    `sizes` count examples: a reference that votes for several counts as many. The representative of a group or leaf is
-    its most central member, as a row of the reference set.
+    `sizes` count examples: a reference that stands for several counts as that many. The representative of a group or
+    leaf is its most central member, as a row of the reference set.
     """
 
     leaves: Ints  # (m,): the leaf of each reference
@@ -97,7 +97,7 @@ class Groups:
         order = np.argsort(self.of, kind="stable")
         starts = np.searchsorted(self.of[order], np.arange(len(self)))
         lowest, highest = (best.reduceat(y[order], starts) for best in (np.minimum, np.maximum))
-        above = (y - lowest[self.of]) * counts[:, None]  # what all have in common costs no precision
+        above = (y - lowest[self.of]) * counts[:, None]  # a common offset costs no precision
         totals = np.add.reduceat(counts[order], starts)[:, None]
         means = lowest + np.add.reduceat(above[order], starts) / totals
         return GroupTargets(np.clip(means, lowest, highest), lowest, highest)
@@ -106,7 +106,7 @@ class Groups:
     def build(
         cls, embeddings: Any, labels: Tensor, sizes: Tensor | None, leaves: Ints, parents: Ints | None = None
     ) -> Groups:
-        """From the leaf of each reference (m,), without gaps, and the group of each leaf; by default found by Ward.
+        """Build groups from the leaf of each reference (m,), without gaps, and the group of each leaf (default: Ward).
 
         sizes: (m,) how many examples each reference stands for; by default one.
         """

@@ -1,4 +1,4 @@
-"""What callers give a reference set: checked, and in the form it is kept. Ids are kept exactly as given."""
+"""Checks and converts the inputs of a reference set. Ids are kept exactly as given."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dwac.errors import IdError, InputError, LabelError, ShapeError
 class LookAlikes(NamedTuple):
     """A second kernel: w = k(d) + weight · k(factor · d).
 
-    Where it is narrower, factor > 1, whoever is very near has a louder voice. With factor 0 it is a base vote, which
-    everybody has at any distance: where nobody is near, the classes have their shares of the references.
+    If it is narrower (factor > 1), very near voters count more. With factor 0 it is a base vote, which every voter has
+    at any distance: where no voter is near, the classes get their shares of the references.
     """
 
     factor: float
@@ -57,7 +57,7 @@ def as_targets(targets: Any, m: int) -> Tensor:
 
 
 def as_new_targets(targets: Any, n: int, present: Tensor | None) -> Tensor | None:
-    """(n, T) targets for examples of a set whose present ones are (m, T); None if its examples have none."""
+    """(n, T): targets of new examples for a set with targets (m, T); None if the set has none."""
     if present is None:
         if targets is not None:
             raise InputError("the examples of this set have labels but no targets; leave targets=… out")
@@ -72,7 +72,7 @@ def as_new_targets(targets: Any, n: int, present: Tensor | None) -> Tensor | Non
 
 
 def as_leaves(leaves: Any, labels: Tensor) -> NDArray[np.int64]:
-    """(m,): the leaf of each reference, each within a class."""
+    """(m,): the leaf of each reference; each leaf lies within one class."""
     codes = checks.class_labels(leaves, "leaves", n=len(labels))
     if len(np.unique(codes)) != int(codes.max()) + 1 or not within(labels.cpu().numpy(), codes):
         raise LabelError("leaves must be numbered from 0 without gaps, each within one class")
@@ -136,12 +136,12 @@ def as_ids(ids: Iterable[Hashable], n: int | None) -> pd.Index[Any]:
 
 
 def compact(values: list[Any]) -> pd.Index[Any]:
-    """Whole numbers are stored compactly; everything else keeps the objects given, never converted."""
+    """Store whole numbers compactly; keep all other objects as given, never converted."""
     whole = values and all(type(v) is int and -(2**63) <= v < 2**63 for v in values)
     return pd.Index(values, tupleize_cols=False, dtype="int64" if whole else "object")
 
 
 def concatenate(a: pd.Index[Any], b: pd.Index[Any]) -> pd.Index[Any]:
-    """One index after another."""
+    """Append one index to another."""
     # Appending objects would infer a common type: 2⁶⁰+1 next to 0.5 would become a float, None a NaN.
     return a.append(b) if a.dtype == b.dtype == "int64" else compact([*a, *b])

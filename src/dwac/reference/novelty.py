@@ -1,4 +1,4 @@
-"""Novelty: how unlike all voters an example is, by its embedding or its raw features; no label is looked at."""
+"""Novelty: how unlike all voters an example is, by its embedding or its raw features; labels are not used."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dwac.reference.references import ReferenceSet, set_of
 from dwac.reference.sets import VoterSets
 from dwac.reference.voters import unit
 
-NEAREST = 5  # voters: one alone may be a coincidence, and would give away who votes
-# The least distance that counts. Without it, one that has the direction of a voter would be known however far away.
+NEAREST = 5  # voters: a single one may be a coincidence, and would reveal who votes
+# The smallest distance that counts. Without it, a query in the direction of a voter would be known at any distance.
 _LEAST = 0.01
-_LATEST = 8  # sets of voters to keep: each fold of a cross-fitted model has its own
+_LATEST = 8  # sets of voters to cache: each fold of a cross-fitted model has its own
 
 
 @torch.no_grad()
@@ -26,13 +26,13 @@ def novelty(references: ReferenceSet, h: Any, *, own: bool = False, directions: 
     """ν(h) = log (d² + ε²), d² the mean squared distance to the 5 nearest voters, ε = 0.01: (n,) float64, exact.
 
     With directions, ν also has the same term for u = h / ‖h‖: far from every voter, and in a direction that none has.
-    In most measured pairs of images and texts the h of strangers was shorter than that of test rows, where distances
+    In most measured pairs of images and texts, out-of-distribution rows had shorter h than test rows; there distances
     are small and directions still differ (docs/notes/novelty-scores.md). Weights do not matter. Nothing is fitted.
 
     Args:
         references: the voters.
         h: (n, d) embeddings; far ones are novel, never NaN.
-        own: h are the voters' own: the nearest, which is the voter or a copy of it, is left out.
+        own: h are the voters' own embeddings: the nearest voter, which is the row itself or a copy, is left out.
         directions: compare directions too.
 
     >>> references = ReferenceSet([[0.0], [1.0], [2.0]], [0, 0, 1])
@@ -50,7 +50,7 @@ def novelty(references: ReferenceSet, h: Any, *, own: bool = False, directions: 
 
 @torch.no_grad()
 def novelty_by_set(sets: VoterSets, h: Tensor, *, directions: bool = False) -> Tensor:
-    """(n, F) float64: `novelty` of embeddings h (F, n, d), compared with each set of voters, all together."""
+    """(n, F) float64: `novelty` of embeddings h (F, n, d) with respect to each set of voters, in one computation."""
     if min(len(voters.labels) for voters in sets.sets) < NEAREST:
         pairs = zip(sets.sets, h, strict=True)
         return torch.stack([novelty(set_of(voters), part, directions=directions) for voters, part in pairs], dim=1)
@@ -61,15 +61,15 @@ def novelty_by_set(sets: VoterSets, h: Tensor, *, directions: bool = False) -> T
 
 
 def _log_mean(squared: Tensor, own: bool = False) -> Tensor:
-    """log (d² + ε²), d² the mean of squared distances (…, k), nearest first; where `own`, of those after the first."""
+    """log (d² + ε²), d² the mean of squared distances (…, k), nearest first; with `own`, without the first."""
     squared = squared[..., 1:] if own and squared.shape[-1] > 1 else squared
     return (squared.mean(dim=-1).clamp(max=torch.finfo(torch.float64).max) + _LEAST**2).log()
 
 
 class Known:
-    """Features z (m, q) of examples, by id; never changed, only replaced.
+    """Features z (m, q) of examples, by id; immutable.
 
-    Only examples that vote count: an example that was removed from the vote is no longer known.
+    Only voters count: an example that no longer votes is no longer known.
 
     >>> known = Known(torch.tensor([[0.0], [5.0]]), ["ann", "bob"])
     >>> known.distance(torch.tensor([[2.0]]), pd.Index(["ann", "bob"]))
@@ -80,38 +80,38 @@ class Known:
 
     def __init__(self, z: Tensor, ids: Iterable[Hashable]) -> None:
         self.z, self.ids = z.detach(), pd.Index(list(ids), tupleize_cols=False)
-        self._counting: list[tuple[pd.Index[Any], ReferenceSet | None]] = []  # for the latest voters
-        self._sets: VoterSets | None = None  # the latest
+        self._counting: list[tuple[pd.Index[Any], ReferenceSet | None]] = []  # cache for the latest voters
+        self._sets: VoterSets | None = None  # the latest sets
 
     def __len__(self) -> int:
         """The number of examples, whether they vote or not."""
         return len(self.ids)
 
     def to(self, device: torch.device) -> Known:
-        """The same on a device."""
+        """The same features on a device."""
         return self if self.z.device == device else Known(self.z.to(device), self.ids)
 
     def without(self, ids: pd.Index[Any]) -> Known:
-        """All except these."""
+        """All examples except these."""
         stays = ~self.ids.isin(ids)
         return self if stays.all() else Known(self.z[torch.as_tensor(stays, device=self.z.device)], self.ids[stays])
 
     def joined(self, z: Tensor, ids: pd.Index[Any]) -> Known:
-        """These added; they replace any of the same ids."""
+        """The examples with these added; they replace any with the same ids."""
         rest = self.without(ids)
         return Known(torch.cat([rest.z, z.to(rest.z)]), [*rest.ids, *ids])
 
     def of(self, ids: pd.Index[Any]) -> Known:
-        """Those of these ids that are known, in their order."""
+        """The known examples among these ids, in the order of the ids."""
         places = self.ids.get_indexer(ids)
         here = places >= 0
         return Known(self.z[torch.as_tensor(places[here], device=self.z.device)], ids[here])
 
     @torch.no_grad()
     def distance(self, z: Tensor, voters: pd.Index[Any], *, own: bool = False) -> Tensor:
-        """(n,) float64: the distance of each z to the nearest that votes; 0 if none votes.
+        """(n,) float64: the distance of each z to the nearest voter; 0 if there is none.
 
-        own: the examples vote themselves, and are compared with the others.
+        own: the rows are voters themselves, and are compared with the other voters.
         """
         known = self._voting(voters)
         if known is None or len(known) <= own:
@@ -120,18 +120,18 @@ class Known:
 
     @torch.no_grad()
     def distances(self, z: Tensor, voters: Sequence[pd.Index[Any]]) -> Tensor:
-        """(n, F) float64: the distance of each z to the nearest that votes in each of F sets, all together."""
+        """(n, F) float64: the distance of each z to the nearest voter of each of F sets, in one computation."""
         known = [self._voting(ids) for ids in voters]
         sets = [references.voters for references in known if references is not None]
         if len(sets) < len(known):
             return torch.stack([self.distance(z, ids) for ids in voters], dim=1)
-        together = self._sets  # a local name: other threads may ask about other voters meanwhile
+        together = self._sets  # a local name: other threads may query other voters meanwhile
         if together is None or together.sets != tuple(sets):
             together = self._sets = VoterSets(tuple(sets))
         return together.squared_distances(z.expand(len(sets), *z.shape), 1)[:, :, 0].sqrt()
 
     def _voting(self, voters: pd.Index[Any]) -> ReferenceSet | None:
-        """Those who are known and vote; None if there are none."""
+        """The known examples that vote; None if there are none."""
         for latest, known in self._counting:
             if latest is voters:
                 return known

@@ -26,23 +26,23 @@ from dwac.reference.voters import Voters
 class Neighbors(NamedTuple):
     """The k nearest references of each of n queries, nearest first; every field is (n, k).
 
-    `log_weights` is log w(h, h_i) ≤ 0, plus the logs of the reference's and its class's weight if there are any. Where
-    references have weights, those with the heaviest votes come first. Equal ones are in the order of the set.
+    `log_weights` is log w(h, h_i) ≤ 0, plus the logs of the reference's and its class's weight if there are any. If
+    references have weights, the heaviest votes come first. Ties are in the order of the set.
     """
 
     ids: NDArray[Any]
     labels: NDArray[np.int64]
     squared_distances: NDArray[np.float64]
     log_weights: NDArray[np.float64]
-    sizes: NDArray[np.float64]  # how many examples each votes for
+    sizes: NDArray[np.float64]  # how many examples each stands for
 
 
 class ReferenceSet:
     """m embeddings (m, d), their labels 0 … n_classes-1 and their ids: the voters on every query.
 
-    Queries given as NumPy arrays or lists are answered in NumPy, tensors with tensors. Answers are exact: they
-    agree with a float64 sum over all references to about 1e-5 (1e-4 in the worst case), wherever the data lies. They do
-    not depend on the other queries in the same call, except where gradients are recorded.
+    Tensor queries give tensors; arrays and lists give NumPy arrays. Answers are exact: they agree with a float64 sum
+    over all references to about 1e-5 (1e-4 in the worst case), wherever the data lies. They do not depend on the other
+    queries in the same call, unless gradients are recorded.
 
     Args:
         embeddings: (m, d) numbers. float64 stays float64; half precision is computed in float32.
@@ -53,8 +53,8 @@ class ReferenceSet:
         class_weights: (K,) positive factors on the votes for each class; by default 1.
         weights: (m,) positive factors on the vote of each example; by default 1.
         sizes: (m,) how many examples each stands for; by default as many as it has votes.
-        look_alikes: (factor, weight) of a second kernel: w = k(d) + weight · k(factor · d). A factor above 1 gives
-            whoever is very near a louder voice; 0 gives everybody a base vote at any distance. By default none.
+        look_alikes: (factor, weight) of a second kernel: w = k(d) + weight · k(factor · d). With a factor above 1, very
+            near voters count more; with 0, every voter has a base vote at any distance. By default none.
         targets: (m,) or (m, T) numbers that each example votes for besides its label, for regression; by default none.
 
     >>> refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 1], ids=["ann", "bob", "eve"])
@@ -129,7 +129,7 @@ class ReferenceSet:
 
     @property
     def voters(self) -> Voters:
-        """All arrays of the set, frozen: the same object until the next edit, which replaces it."""
+        """All arrays of the set, immutable: the same object until an edit replaces it."""
         return self._voters
 
     @property
@@ -144,14 +144,14 @@ class ReferenceSet:
 
     @property
     def targets(self) -> Tensor | None:
-        """(m, T) float64, read-only: the numbers examples vote for; None if they have labels alone."""
+        """(m, T) float64, read-only: the numbers examples vote for; None if they only have labels."""
         return self._voters.targets
 
     @property
     def ids(self) -> NDArray[Any]:
         """(m,): the name of each example, in order."""
         names = self._voters.ids.to_numpy().view()
-        names.flags.writeable = False  # pandas 2 hands out the array that its index looks up in
+        names.flags.writeable = False  # pandas 2 returns the array its index uses for lookups
         return names
 
     @property
@@ -181,22 +181,22 @@ class ReferenceSet:
 
     @property
     def groups(self) -> Groups:
-        """Which examples vote alike: k-means within each class, found when first asked for. Edits keep the groups."""
+        """Groups of examples that vote alike: k-means within each class, computed on first use. Edits keep them."""
         return self._voters.groups
 
     @property
     def members(self) -> ReferenceSet | None:
-        """All examples, where those of this set represent them; None where everybody votes or the others are unknown.
+        """All examples that this set represents; None if every example votes or the others are unknown.
 
         Edits of this set act on its members: `add`, `remove` and `relabel` take their ids.
         """
         return None if self._voters.members is None else set_of(self._voters.members)
 
     def condensed(self, leaves: Any = None, factors: Any = None) -> ReferenceSet:
-        """A few examples that vote for all: of each leaf the most central member, with the leaf's number of votes.
+        """A few examples that vote for all: the most central member of each leaf, with the leaf's number of votes.
 
-        leaves: (m,) whole numbers, which examples are to be represented together; each leaf within a class. By default
-        those of `groups`. factors: (L,) by which those votes are multiplied.
+        leaves: (m,) whole numbers: the leaf of each example, each within a class. By default those of `groups`.
+        factors: (L,) factors on the votes of each leaf.
 
         >>> refs = ReferenceSet([[0.0], [0.1], [0.2], [5.0]], [0, 0, 0, 1], ids=["ann", "bob", "cat", "eve"])
         >>> few = refs.condensed(leaves=[0, 0, 0, 1])
@@ -221,10 +221,10 @@ class ReferenceSet:
         labels: Any = None,
         targets: Any = None,
     ) -> ReferenceSet:
-        """The same references with other embeddings (m, d), ids, votes, labels or targets; this set stays as it is.
+        """A copy with other embeddings (m, d), ids, votes, labels or targets; this set does not change.
 
-        Targets may be given to a set that had none. With anything but other class weights or look-alikes they no longer
-        have `members`; with other labels, `groups` are found anew.
+        Targets may be given to a set that had none. Unless only class weights or look-alikes change, the copy has no
+        `members`; if labels change, its `groups` are recomputed.
         """
         voters = self._voters
         changes: dict[str, Any] = {}
@@ -304,9 +304,9 @@ class ReferenceSet:
         return _like(queries, voters.group_sums(inputs.as_queries(queries, voters.embeddings), backend))
 
     def distribution(self, queries: Any) -> VoteDistribution:
-        """What the voters say about a number: the weighted distribution of their targets on each query, exactly.
+        """The weighted distribution of the voters' targets for each query, exactly, for regression.
 
-        It is computed when it is asked for its mean, quantiles and so on, by the votes of this set as it is now.
+        Its mean, quantiles and so on are computed on first use, from the votes of this set as it is now.
 
         >>> refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 0], targets=[10.0, 20.0, 90.0])
         >>> refs.distribution([[0.5]]).mean.round(6)
@@ -321,7 +321,7 @@ class ReferenceSet:
         return voters.query(inputs.as_queries(queries, voters.embeddings), 0, backend).log_class_weights
 
     # Edits: each is exact, gives the same set as rebuilding from the edited data, and happens completely or not at all.
-    # Where examples represent others, edits act on all of them: who represents a leaf, and how many, follows.
+    # If examples represent others, edits act on all of them, and the representatives are updated.
 
     def _edit(self, change: Callable[[Voters], Voters]) -> None:
         voters = self._voters
@@ -336,7 +336,7 @@ class ReferenceSet:
     ) -> list[Any]:
         """Add voters; returns their ids. Without `ids`, they get numbers that were never used before.
 
-        They are stored in the precision of the set. They need targets if those of the set have them.
+        They are stored in the precision of the set. They need targets if the set has targets.
         """
         voters = self._all
         h = checks.float_tensor(embeddings, "embeddings").detach()
@@ -374,7 +374,7 @@ class ReferenceSet:
         self._edit(lambda full: full.removed(places))
 
     def relabel(self, ids: Iterable[Hashable], labels: Any = None, *, targets: Any = None) -> None:
-        """Change the labels of examples, one per id, or their targets, or both; what is not given stays."""
+        """Change the labels of examples, one per id, or their targets, or both; None changes nothing."""
         places, device = self._all.positions(ids), self._voters.labels.device
         if labels is None and targets is None:
             raise InputError("relabel needs labels or targets, one per id; got neither")
@@ -388,7 +388,7 @@ class ReferenceSet:
         self._edit(change)
 
 
-# Other sets of the same examples.
+# Variants of a set.
 
 
 def without_members(references: ReferenceSet) -> ReferenceSet:
@@ -406,7 +406,7 @@ def without_look_alikes(references: ReferenceSet) -> ReferenceSet:
 def with_groups(references: ReferenceSet, leaves: Any, parents: Any, factors: Any = None) -> ReferenceSet:
     """The same set with these groups: the leaf of each example (m,), and the group of each leaf (L,).
 
-    factors: (L,) by which the votes of a leaf are multiplied when one of its members casts them; by default 1.
+    factors: (L,) factors on the votes of each leaf when its representative casts them; by default 1.
     """
     voters = references.voters
     codes = inputs.as_leaves(leaves, voters.labels)
@@ -417,9 +417,9 @@ def with_groups(references: ReferenceSet, leaves: Any, parents: Any, factors: An
 
 
 def with_classes(references: ReferenceSet, classes: Any, n_classes: int) -> ReferenceSet:
-    """The same votes, counted for other classes: those for class k are now for class classes[k], (K,).
+    """The same voters with other classes: votes for class k become votes for class classes[k], (K,).
 
-    Leaves stay what they are; groups are found again, so that each holds more. Found once, until the next edit.
+    Leaves stay the same; groups are recomputed, so that each holds more. The result is cached until the next edit.
 
     >>> refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 1, 2])
     >>> with_classes(refs, [0, 0, 1], n_classes=2).labels.tolist()
@@ -433,19 +433,19 @@ def with_classes(references: ReferenceSet, classes: Any, n_classes: int) -> Refe
 
 
 def put_voters(references: ReferenceSet, voters: Voters) -> None:
-    """Give a set other voters in place, for all who hold it."""
+    """Replace the voters of a set in place."""
     references._voters = voters
 
 
 def set_of(voters: Voters) -> ReferenceSet:
-    """The set with this voters."""
+    """A set with these voters."""
     made = object.__new__(ReferenceSet)
     made._voters = voters
     return made
 
 
 def _per_example(values: Tensor | None, m: int) -> NDArray[np.float64]:
-    """(m,), read-only: change them by edits of the set."""
+    """(m,), read-only: values change through edits of the set."""
     array = np.broadcast_to(1.0, m) if values is None else values.cpu().numpy().view()  # ones take no memory
     array.flags.writeable = False
     return array

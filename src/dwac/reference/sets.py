@@ -1,4 +1,4 @@
-"""VoterSets: several sets of voters, such as those of the folds of a cross-fitted model, asked together."""
+"""VoterSets: several sets of voters, such as the folds of a cross-fitted model, queried together."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class _Stack(NamedTuple):
     padding: Tensor  # (F, M) bool
     codes: Tensor  # (F · M,) int64: set · K + label; F · K for padding
     log_factors: Tensor  # (F · M,) float64
-    most: Tensor  # (F · K,) float64: the largest log-weights that classes can have
+    most: Tensor  # (F · K,) float64: the largest possible log-weight of each class
 
 
 @dataclass(frozen=True, eq=False)
 class VoterSets:
-    """F sets of voters with the same classes, kernel and number of dimensions, each asked on queries of its own.
+    """F sets of voters with the same classes, kernel and number of dimensions, each with its own queries.
 
-    Answers are those of `Voters.query` of each set, to the last bit. Sets of few voters are asked together, in as many
-    calls as one of them takes; larger ones one after another.
+    Answers equal `Voters.query` of each set, to the last bit. Small sets are queried together, in as many calls as a
+    single one takes; larger ones one after another.
 
     >>> from dwac import ReferenceSet
     >>> sets = VoterSets(tuple(ReferenceSet(h, [0, 1]).voters for h in ([[0.0], [1.0]], [[3.0], [5.0]])))
@@ -42,7 +42,7 @@ class VoterSets:
     sets: tuple[Voters, ...]
 
     def log_class_weights(self, queries: Tensor) -> Tensor:
-        """(n, F, K) float64: the votes for each class, by each set, on queries (F, n, d)."""
+        """(n, F, K) float64: log votes of each set for each class, for queries (F, n, d)."""
         queries, first = self._checked(queries), self.sets[0]
         if not self._together:
             found = [voters.query(h, 0, "auto") for voters, h in zip(self.sets, queries, strict=True)]
@@ -57,7 +57,7 @@ class VoterSets:
 
     @torch.no_grad()
     def squared_distances(self, queries: Tensor, k: int) -> Tensor:
-        """(n, F, k) float64: to the k nearest voters of each set, nearest first, whatever their weights."""
+        """(n, F, k) float64: squared distances to the k nearest voters of each set, nearest first, ignoring weights."""
         queries = self._checked(queries)
         if not self._together or k > min(len(voters.labels) for voters in self.sets):
             pairs = zip(self.sets, queries, strict=True)
@@ -72,7 +72,7 @@ class VoterSets:
 
     @cached_property
     def directions(self) -> VoterSets:
-        """The same with embeddings of length 1."""
+        """The same sets with embeddings of length 1."""
         return VoterSets(tuple(voters.directions for voters in self.sets))
 
     @cached_property
@@ -95,7 +95,7 @@ class VoterSets:
         return _Stack(embeddings, codes == n_sets * n_classes, codes.flatten(), log_factors.flatten(), most)
 
     def _parts(self, queries: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Queries (F, c, d) of a part in float64, and their squared distances (F, c, M), by differences."""
+        """Chunks of queries (F, c, d) in float64, and their squared distances (F, c, M), computed by differences."""
         ref_h = self._stack.embeddings
         for part in queries.double().split(max(1, MATRIX // ref_h.shape[1]), dim=1):
             yield part, torch.cdist(part, ref_h, compute_mode="donot_use_mm_for_euclid_dist").square()

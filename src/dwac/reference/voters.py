@@ -1,4 +1,4 @@
-"""Voters: the frozen arrays of a reference set, which an edit replaces at once, and how they vote."""
+"""Voters: the immutable arrays of a reference set, which an edit replaces all at once, and how they vote."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from dwac.reference.inputs import LookAlikes, as_ids, as_queries, compact, conca
 # The fixed number of queries per call of the engine. Rounding depends on the shape of a computation, so otherwise an
 # answer would depend on the other queries in its batch. Smaller batches are padded.
 _TOGETHER = {"cpu": 64, "cuda": 1024}
-_SMALL, _MOST_TOGETHER = 2**17, 1024  # where references are few, more queries take hardly longer than one
-# Up to so many numbers in the embeddings, distances are computed one by one in float64: no query depends on the others,
-# so none is padded, and one query takes a tenth of the time. Above, products take less time for many queries.
+_SMALL, _MOST_TOGETHER = 2**17, 1024  # with few references, many queries take hardly longer than one
+# Up to this many numbers in the embeddings, distances are computed one by one in float64: no query depends on the
+# others, so none is padded, and one query takes a tenth of the time. Above, matrix products are faster for many
+# queries.
 _FEW = 2**14
 MATRIX = 2**17  # differences held at once
 
 
 @dataclass(frozen=True, eq=False)
 class Voters:
-    """The references of a `ReferenceSet`; never changed, only replaced."""
+    """The references of a `ReferenceSet`; immutable: an edit replaces them."""
 
     embeddings: Tensor
     labels: Tensor
@@ -46,27 +47,27 @@ class Voters:
     sizes: Tensor | None = None  # (m,) float64: how many examples each stands for; None for as many as it has votes
     look_alikes: LookAlikes | None = None
     division: Division | None = None
-    members: Voters | None = None  # all examples, where these references represent them
-    targets: Tensor | None = None  # (m, T) float64: the numbers that are averaged; None where only labels are voted on
+    members: Voters | None = None  # all examples that these references represent
+    targets: Tensor | None = None  # (m, T) float64: the numbers that are averaged; None if voters only have labels
 
     @property
     def weighted(self) -> bool:
-        """Whether examples have weights of their own."""
+        """Whether examples have individual weights."""
         return self.weights is not None
 
     @property
     def n_targets(self) -> int:
-        """T, the numbers that each example votes for; 0 if it has a label alone."""
+        """T, how many numbers each example votes for; 0 if it only has a label."""
         return 0 if self.targets is None else self.targets.shape[1]
 
     @property
     def leaf_factors(self) -> Floats:
-        """(L,): by which the votes of a leaf are multiplied when one of its members casts them for all."""
+        """(L,): the factor on the votes of each leaf when its representative casts them."""
         return np.ones(len(self.groups.parents)) if self.divided is None else self.divided.factors
 
     @property
     def blocks(self) -> tuple[Any, ...]:
-        """The blocks of voters that are read from files; none in memory."""
+        """The blocks of voters that are read from files; empty for voters in memory."""
         return ()
 
     def positions(self, ids: Iterable[Hashable]) -> Ints:
@@ -90,7 +91,7 @@ class Voters:
 
     @cached_property
     def group_index(self) -> engine.Index:
-        """The same by group."""
+        """The engine's layout by group."""
         return engine.build_index(self._lifted, self._group_of, len(self.groups), self.kernel)
 
     @property
@@ -100,7 +101,7 @@ class Voters:
 
     @cached_property
     def weighted_references(self) -> engine.WeightedReferences:
-        """The votes of single references, with all that weighs them: for averages of targets."""
+        """The votes of single references, with all weights included: for averages of targets."""
         factors: Tensor | None = None
         if self.weights is not None or self.class_weights is not None:
             factors = self.log_factors + torch.as_tensor(self.log_class_factors, device=self.labels.device)[self.labels]
@@ -108,13 +109,13 @@ class Voters:
 
     @cached_property
     def ordered(self) -> list[engine.Ordered]:
-        """For each target the references sorted by it."""
+        """For each target, the references sorted by it."""
         assert self.targets is not None
         return [engine.in_order(target) for target in self.targets.T]
 
     @property
     def points(self) -> Any:
-        """The embeddings, for whoever goes through all of them once: something with shape and `split`."""
+        """The embeddings, for one pass over all of them: an object with a shape and `split`."""
         return self.embeddings
 
     @cached_property
@@ -124,24 +125,24 @@ class Voters:
         return torch.stack(self.targets.aminmax(dim=0))
 
     def ids_at(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """The ids at positions of any shape; no array of all ids is made."""
+        """The ids at positions of any shape, without building an array of all ids."""
         return np.asarray(self.ids.take(rows.ravel()).to_numpy()).reshape(rows.shape)
 
     @cached_property
     def each_once(self) -> Voters:
-        """The same with one vote for each reference: the nearest then comes first."""
+        """The same voters with one vote each, so that the nearest comes first."""
         if self.weights is None:
             return self
         return replace(self, weights=None, sizes=None, members=None, division=None)
 
     @cached_property
     def directions(self) -> Voters:
-        """The same with embeddings of length 1, and one vote each."""
+        """The same voters with embeddings of length 1, and one vote each."""
         return replace(self.each_once, embeddings=unit(self.embeddings), look_alikes=None, members=None, division=None)
 
     @cached_property
     def groups(self) -> Groups:
-        """The division that was given, or the default one."""
+        """The groups of the given division, or the default ones."""
         if self.division is None:
             return find_groups(self.embeddings, self.labels, self.counted, self.n_classes)
         return Groups.build(self.points, self.labels, self.counted, self.division.leaves, self.division.parents)
@@ -163,10 +164,10 @@ class Voters:
 
     @cached_property
     def _lift(self) -> Tensor | None:
-        """(m,): a further coordinate that weighs references, where the kernel is gaussian; None if all weigh the same.
+        """(m,): an extra coordinate that encodes weights, for the gaussian kernel; None if all weights are equal.
 
-        n exp(-d²) = n_max exp(-(d² + log n_max / n)): a vote of weight n is that of a reference further away, in a
-        direction that no query has. So the engine needs to know nothing of weights.
+        n exp(-d²) = n_max exp(-(d² + log n_max / n)): a vote of weight n equals that of a reference further away, in a
+        direction that no query has. So the engine need not know about weights.
         """
         if self.weights is None or self.kernel.name != "gaussian":
             return None
@@ -197,16 +198,16 @@ class Voters:
 
     @cached_property
     def are_few(self) -> bool:
-        """Whether queries are answered by differences, unless a backend is asked for."""
+        """Whether queries are answered by differences, unless a backend is named."""
         return self.labels.device.type == "cpu" and self.embeddings.numel() <= _FEW
 
     def _together(self, device: torch.device) -> int:
-        """How many queries are answered at once: always so many, so that none depends on the others."""
+        """How many queries are answered at once: a fixed number, so that no answer depends on the other queries."""
         usual = _TOGETHER.get(device.type, 64)
         return max(usual, min(_MOST_TOGETHER, _SMALL // len(self.labels) // usual * usual))
 
     def _query(self, h: Tensor, k: int, backend: str) -> engine.QueryResult:
-        """The same for queries that are answered together, without class weights."""
+        """`query` for one batch, without class weights."""
         result = self._summed(self.index, h, k, backend)
         if self._narrow is None or self.look_alikes is None:
             return result
@@ -228,7 +229,7 @@ class Voters:
 
     @cached_property
     def _narrow_groups(self) -> Voters:
-        """The same with the groups of this state."""
+        """`_narrow` with the groups of these voters."""
         _ = self.groups
         assert self._narrow is not None
         return replace(self._narrow, division=self.divided)
@@ -237,7 +238,7 @@ class Voters:
         """log (wide + weight · narrow), from logs."""
         assert self.look_alikes is not None
         narrow = narrow + math.log(self.look_alikes.weight)
-        # Not torch.logaddexp: its last digit depends on the place in memory, so on the other queries.
+        # Not torch.logaddexp: its last digit depends on the position in memory, and so on the other queries.
         gap = (wide - narrow).abs().nan_to_num(nan=0.0, posinf=math.inf)  # NaN: neither has a vote
         return torch.maximum(wide, narrow) + torch.log1p(torch.exp(-gap))
 
@@ -274,7 +275,7 @@ class Voters:
         return engine.QueryResult(result.log_class_weights + self.log_factors.max(), result.rows, squared)
 
     def log_most(self, labels: Tensor, n_labels: int) -> Tensor:
-        """(n_labels,) float64: the log of all votes of each label (m,) on a query that coincides with every voter."""
+        """(n_labels,) float64: the log of all votes for each label (m,), if a query coincided with every voter."""
         most = torch.bincount(labels, self.weights, minlength=n_labels).double().log()
         return most if self.look_alikes is None else most + math.log1p(self.look_alikes.weight)
 
@@ -295,15 +296,15 @@ class Voters:
 
     @torch.no_grad()
     def log_votes(self, h: Tensor) -> Tensor:
-        """(m,) float64: log w(h, h_i), with the log of its weight, of every reference on one query (d,)."""
+        """(m,) float64: log w(h, h_i) of every reference, its log weight included, for one query (d,)."""
         point = h.double()
         squared = torch.cat([(part.double() - point).square().sum(dim=1) for part in self.embeddings.split(65_536)])
         return self.log_weights_at(squared) + self.log_factors
 
     def every_vote(self, queries: Any) -> Any:
-        """(n, m) float64: the log of every example's vote on each query, its weight and its class's included.
+        """(n, m) float64: the log of every example's vote on each query, its own and its class's weight included.
 
-        The matrix is held in memory: ask for few queries at a time.
+        The matrix is held in memory: pass few queries at a time.
 
         >>> from dwac import ReferenceSet
         >>> ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 1]).voters.every_vote([[1.0]])
@@ -315,7 +316,7 @@ class Voters:
     # Other voters
 
     def to(self, device: torch.device | str) -> Voters:
-        """The same on a device."""
+        """The same voters on a device."""
         return replace(
             self,
             embeddings=self.embeddings.to(device),
@@ -336,9 +337,9 @@ class Voters:
         return Division(groups.leaves, groups.parents, np.ones(len(groups.parents)))
 
     def condensed(self, leaves: Ints | None = None, factors: Floats | None = None) -> Voters:
-        """The most central member of each leaf, with the votes of all its members; by default of the leaves there are.
+        """The most central member of each leaf, with the votes of all its members; by default, the present leaves.
 
-        leaves: (m,), the leaf of each reference, without gaps. factors: (L,), by which those votes are multiplied.
+        leaves: (m,), the leaf of each reference, without gaps. factors: (L,), factors on those votes.
         """
         full = self
         if leaves is not None:
@@ -357,14 +358,14 @@ class Voters:
             next_id=None,
             weights=torch.as_tensor(groups.leaf_sizes * division.factors, device=rows.device),
             sizes=torch.as_tensor(groups.leaf_sizes, device=rows.device),
-            look_alikes=self.base_vote,  # few are near enough to look alike
+            look_alikes=self.base_vote,  # few representatives are near enough to look alike
             division=Division(np.arange(len(rows)), groups.parents, division.factors),
             members=full,
-            targets=None if self.targets is None else self.targets[rows],  # its own, as its label and embedding are
+            targets=None if self.targets is None else self.targets[rows],  # its own, like label and embedding
         )
 
     def recoded(self, codes: Ints, n_classes: int) -> Voters:
-        """The same votes, for class codes[k] in place of class k, in the same leaves; groups are found by Ward."""
+        """The same voters with class codes[k] in place of class k, and the same leaves; groups are found by Ward."""
         known = self._recoded.get((codes.tobytes(), n_classes))
         return known or self._recoded.setdefault((codes.tobytes(), n_classes), self._in_classes(codes, n_classes))
 
@@ -375,7 +376,7 @@ class Voters:
     def _in_classes(self, codes: Ints, n_classes: int) -> Voters:
         labels = torch.as_tensor(codes, device=self.labels.device)[self.labels]
         everybody = None if self.members is None else self.members.recoded(codes, n_classes)
-        # Who represents others is in the group of those it represents.
+        # A representative is in the group of the examples that it represents.
         above = None if everybody is None else everybody.groups.parents
         groups, factors = Groups.build(self.points, labels, self.counted, self.groups.leaves, above), self.divided
         assert factors is not None
@@ -391,7 +392,7 @@ class Voters:
     def added(
         self, h: Tensor, labels: Tensor, ids: pd.Index[Any], next_id: int | None, targets: Tensor | None = None
     ) -> Voters:
-        """With more references, of weight 1; each joins the leaf of its class whose representative is nearest."""
+        """Voters plus references of weight 1; each joins the leaf of its class whose representative is nearest."""
         one = torch.ones_like(labels, dtype=torch.float64)
         return replace(
             self,
@@ -406,7 +407,7 @@ class Voters:
         )
 
     def removed(self, places: Ints) -> Voters:
-        """Without the references at these places."""
+        """Voters without the references at these positions."""
         keep = np.ones(len(self.labels), dtype=bool)
         keep[places] = False
         mask, division = torch.as_tensor(keep, device=self.labels.device), self.divided
@@ -422,7 +423,7 @@ class Voters:
         )
 
     def relabelled(self, places: Ints, labels: Tensor) -> Voters:
-        """With other labels at these places; those whose label changes join a leaf of their new class."""
+        """Voters with other labels at these positions; those whose label changes join a leaf of their new class."""
         other = (labels != self.labels[torch.as_tensor(places, device=self.labels.device)]).cpu().numpy()
         places, labels = places[other], labels[torch.as_tensor(other, device=labels.device)]
         where = torch.as_tensor(places, device=self.labels.device)
@@ -431,14 +432,14 @@ class Voters:
         return replace(self, labels=changed, division=self._joined(self.embeddings[where], labels, places))
 
     def retargeted(self, places: Ints, targets: Tensor) -> Voters:
-        """With other targets (n, T) at these places; labels and groups stay."""
+        """Voters with other targets (n, T) at these positions; labels and groups stay."""
         assert self.targets is not None
         changed = self.targets.clone()
         changed[torch.as_tensor(places, device=changed.device)] = targets
         return replace(self, targets=changed, division=self.divided)
 
     def _joined(self, h: Tensor, labels: Tensor, places: Ints) -> Division | None:
-        """The division after references (n, d) come to these places; None where it is not known yet."""
+        """The division after references (n, d) join at these positions; None if there is none yet."""
         division = self.divided
         if division is None:
             return None
@@ -448,7 +449,7 @@ class Voters:
         y = labels.cpu().numpy()
         for label in np.unique(y):
             rows, own = np.flatnonzero(y == label), np.flatnonzero(groups.leaf_labels == label)
-            if len(own) == 0:  # the first of their class: a leaf and a group of their own
+            if len(own) == 0:  # the first of their class: a new leaf and group
                 leaves[places[rows]] = len(parents)
                 parents, factors = np.append(parents, parents.max() + 1), np.append(factors, 1.0)
                 continue

@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 
-# By what is predicted: what is measured, the values of the page, and the template that says them in words.
+# For each kind of target: the findings, the function for the page's values, and the template.
 _Kind = tuple[type[Findings], Callable[[Any, int, int, str | None], dict[str, Any]], str]
 _CLASSES: _Kind = (ClassFindings, class_values, "report/templates/classes.html")
 _OTHERS: dict[str, _Kind] = {
@@ -75,26 +75,26 @@ def write(
     issues: pd.DataFrame | None = None,
     by: str | None = None,
 ) -> Path:
-    """Write a report on a model, as measured on test examples X whose target y is known, to one HTML file.
+    """Write a report on a model, measured on test examples X with known targets y, to one HTML file.
 
     Args:
         clf: a fitted classifier or regressor.
-        X: test examples, new to the model; or what `clf.observe` saw of those that can be read.
+        X: test examples, new to the model; or what `clf.observe` returned for the readable ones.
         y: their labels, each one of the training classes; or their numbers, or several labels each, as in fit.
         path: the file to write; an existing file is replaced.
         ids: names of the test examples; by default the index of a DataFrame or Series, else 0 … n-1.
         unlike: out-of-distribution examples, to see whether their typicality is low.
         title: the heading.
-        epsilon: the error rate of sets and intervals where one is shown.
+        epsilon: the error rate of the sets and intervals shown at a single level.
         k: how many training examples to show per prediction.
         cases: how many predictions of each kind (typical, doubtful, wrong) to explain.
         private: show only labels and numbers in whole per cent: no id or record of a training or test example, no map
             and no list of suspicious labels. The default for a model saved without its training examples.
         note: shown at the top, such as where the test examples come from.
         issues: labels to check, from `label_issues(clf, X_train, y_train)`: out of fold, for the time of a few fits.
-            By default the model's own votes judge its training examples, at no cost. For classes alone.
-        by: a column of the training data, such as "clinic": what each of its groups is worth, that is, whose data
-            carries the model. By default columns whose names sound like groups of people, such as "sex".
+            By default the model's own votes judge its training examples, at no cost. Only for classes.
+        by: a column of the training data, such as "clinic": the report shows what each of its groups is worth, that is,
+            whose data carries the model. By default columns whose names suggest groups of people, such as "sex".
     """
     kind = clf.target_.kind
     if kind in _OTHERS and issues is not None:
@@ -117,7 +117,7 @@ def write(
 
 
 def _check_groups(clf: DWACClassifier | DWACRegressor, by: str, *, private: bool | None) -> None:
-    """An error before the work."""
+    """Raise an error before the work starts if groups by this column cannot be shown."""
     if private and not clf.private_:
         raise InputError("by shows groups of training examples, a private report shows none; leave out one of the two")
     kept_column(clf, by, "by")

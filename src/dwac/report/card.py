@@ -1,4 +1,4 @@
-"""The model card: facts on the data, the model, its groups and typicality: their values, and what they mean."""
+"""The model card: facts about the data, the model, its groups and typicality, with values and meanings."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from dwac.report.seen import Estimator
 _KINDS = {"tabular": "rows of a table", "image": "images", "text": "texts", "huggingface": "texts", "module": "tensors"}
 _SILENT = {"encoder", "kernel", "checkpoint", "device", "verbose"}  # shown elsewhere, or without effect on the model
 _MOST_TYPICAL, _MOST_STRANGE, _MOST_RELIED_ON = 36, 6, 8  # groups in a table
-_MOST_EACH = 3  # groups of a class
-_COLUMNS = 4  # of an example
+_MOST_EACH = 3  # groups per class in a table
+_COLUMNS = 4  # columns of an example
 
 
 def model_values(findings: Findings, target: Fact) -> dict[str, Any]:
-    """What the sections on the model and on unfamiliar data show. target: what is said of what is predicted."""
+    """The values of the sections on the model and on unfamiliar data. target: the fact about the target."""
     clf, history = findings.clf, findings.clf.history_
     trained = images(*map(plots.alone, plots.history_panels(history))) if len(history) > 1 else []
     return {
@@ -49,7 +49,7 @@ def model_values(findings: Findings, target: Fact) -> dict[str, Any]:
 
 
 def data(findings: Findings, target: Fact) -> list[Fact]:
-    """The data and how it was split. target: what is said of what is predicted."""
+    """Facts about the data and how it was split. target: the fact about the target."""
     clf = findings.clf
     columns = getattr(clf, "n_features_in_", None)
     kind = _KINDS.get(clf.encoder_.kind, clf.encoder_.kind) + (f", {columns:,} columns" if columns else "")
@@ -127,7 +127,7 @@ def _changed(clf: Estimator) -> list[str]:
 
 
 def typicality(findings: Findings) -> list[Fact]:
-    """Typicality of familiar and of out-of-distribution data; nothing if it is not known."""
+    """Typicality of familiar and of out-of-distribution data; empty if unknown."""
     if findings.typicality is None:
         return []
     facts = [Fact("Mean typicality", f"{findings.result.typicality:.3f}", words.typicality(findings))]
@@ -142,11 +142,11 @@ def _typicality_plots(findings: Findings) -> list[Any]:
     return images(plots.alone(plots.typicality_panel(findings.typicality, findings.typicality_outside), width=4.0))
 
 
-# Groups of training examples: facts, the typical ones, and those on whose word test examples go wrong
+# Groups of training examples: facts, the typical groups, and those that mislead test examples
 
 
 def groups(findings: Findings) -> list[Fact]:
-    """How few voters or groups explain a prediction, and how far representatives agree with all."""
+    """How few voters or groups explain a prediction, and how often representatives agree with all."""
     facts, by_group = [], findings.deciding
     if findings.represented:
         voters = f"{findings.count(len(findings.clf.references_)):,} for {findings.n_examples:,} examples"
@@ -176,8 +176,8 @@ def group_tables(
 ) -> list[ReportTable]:
     """The typical groups, and those with more strange test examples than others.
 
-    labels: (G,) what each group votes for. strange: (n,) test examples that are unlike any other, or go wrong: how they
-    do, in words. codes: (n,) the predicted classes, if classes are predicted.
+    labels: (G,) what each group votes for. strange: (n,) test examples that are unlike any other, or are predicted
+    wrongly, as `how` says in words. codes: (n,) the predicted classes, if classes are predicted.
     """
     every = every_group(findings.clf, findings.h, codes)
     classes = findings.clf.references_.groups.labels

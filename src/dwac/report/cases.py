@@ -31,14 +31,14 @@ class ShownVoter(NamedTuple):
 
 
 class ShownVotes(NamedTuple):
-    """Who voted, beside the example: what a template shows of it, in this order."""
+    """The voters beside the example: the parts that a template shows, in this order."""
 
-    label: str | None = None  # that is voted on, where there are several
+    label: str | None = None  # the label voted on, if there are several
     groups: ReportTable | None = None
     picture: Photo | None = None
     voters: Sequence[ShownVoter] = ()
-    words: Sequence[tuple[str, float, str]] = ()  # of a text, each with the attention to it, of 1 and in per cent
-    text: str = ""  # instead of words
+    words: Sequence[tuple[str, float, str]] = ()  # of a text: word, attention between 0 and 1, attention in per cent
+    text: str = ""  # shown instead of words
     more: bool = False  # whether the text has more words
     table: ReportTable | None = None
     note: str = ""
@@ -46,7 +46,7 @@ class ShownVotes(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A prediction, how it compares with the truth, who voted, and the explanation in sentences."""
+    """A prediction, how it compares with the truth, its voters, and the explanation in sentences."""
 
     name: str
     predicted: str
@@ -58,9 +58,9 @@ class Case(NamedTuple):
 def explained_cases(
     findings: Findings, rows: dict[str, list[int]], say: Say, **settings: Any
 ) -> list[tuple[str, list[Case]]]:
-    """Explained predictions of each kind, by the rows of each; nothing if no rows are chosen.
+    """Explained predictions of each kind, for the chosen rows of each; empty if there are none.
 
-    say: the prediction of a row, and how it compares with the truth, in words. settings: of `explain`.
+    say: returns the prediction of a row, and how it compares with the truth, in words. settings: of `explain`.
     """
     if not any(rows.values()):
         return []
@@ -78,7 +78,7 @@ def explained_cases(
 
 
 def _case(explained: Any, name: Any, predicted: str, verdict: str) -> Case:
-    """One prediction. Of several labels: the votes on each that is predicted, or else on the most probable one."""
+    """One prediction. Several labels: the votes on each predicted label, or else on the most probable one."""
     if isinstance(explained, VoteExplanation):
         votes = [_votes(explained)]
     else:
@@ -101,7 +101,7 @@ def _votes(explained: VoteExplanation) -> ShownVotes:
 
 
 def _ranges(explained: VoteExplanation) -> ReportTable | None:
-    """The votes on a private number, in ranges."""
+    """The votes for a private number, in ranges."""
     frame = explained.to_frame()
     if not len(frame):
         return None
@@ -181,7 +181,7 @@ def _columns(explained: VoteExplanation) -> ShownVotes:
 
 
 def vote(value: Any) -> str:
-    """What a voter votes for, or a group: a label, a number, the mean and range of numbers, or several of these."""
+    """What a voter or group votes for: a label, a number, the mean and range of numbers, or several of these."""
     if hasattr(value, "low") and hasattr(value, "high"):
         alone = value.low == value.high
         return amount(value.mean) if alone else f"{amount(value.mean)} ({amount(value.low)} to {amount(value.high)})"
@@ -192,7 +192,7 @@ def vote(value: Any) -> str:
 
 def _bar(voter: Neighbor, explained: VoteExplanation) -> VoteShare:
     text = privacy.percent(voter.share) if explained.private else percent(voter.share)
-    other = isinstance(explained, Explanation) and voter.label != explained.label  # numbers have no such
+    other = isinstance(explained, Explanation) and voter.label != explained.label  # numbers have no other label
     return VoteShare(voter.share, text, other, voter.size)
 
 
@@ -205,7 +205,7 @@ def _what(explained: VoteExplanation) -> str:
 
 
 def _order(explained: VoteExplanation) -> str:
-    """Who is shown, and in which order."""
+    """A caption that says which voters are shown, and in which order."""
     if not explained.few_suffice:
         return "Of each group the member most like this example"
     weighted = explained.n_examples != explained.n_references
@@ -213,7 +213,7 @@ def _order(explained: VoteExplanation) -> str:
 
 
 def _shown_share(explained: Explanation) -> str:
-    """How much of the vote the shown voters or groups have."""
+    """The share of the vote that the shown voters or groups hold, in words."""
     voters = explained.shown
     share = sum(voter.share for voter in voters)
     mine = sum(voter.label == explained.label for voter in voters)

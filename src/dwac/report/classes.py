@@ -1,4 +1,4 @@
-"""What the report shows of classes, and of labels in an order; `templates/classes.html` says it in words."""
+"""The values of the report on classes and ordered labels; the text is in `templates/classes.html`."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _by_class(findings: ClassFindings) -> ReportTable:
 
 
 def _confusion(findings: ClassFindings) -> ReportTable:
-    """The confusion matrix; of many classes, those with most errors."""
+    """The confusion matrix; with many classes, only those with most errors."""
     names, codes = findings.predictions.classes.tolist(), findings.predictions.codes
     wrong = ~findings.right
     errors = np.bincount(np.concatenate([findings.truth[wrong], codes[wrong]]), minlength=len(names))
@@ -136,7 +136,7 @@ def _confusion(findings: ClassFindings) -> ReportTable:
 
 
 def _roc(findings: ClassFindings) -> tuple[list[Plot], int]:
-    """ROC curves: one of two classes, or of the most frequent ones against all others; and how many there could be."""
+    """ROC curves (one for two classes, else the most frequent ones against all others), and how many there could be."""
     auc, names = findings.scores.each["roc_auc"], findings.predictions.classes.tolist()
     known = np.flatnonzero(np.isfinite(auc))
     if len(names) == 2:
@@ -186,7 +186,7 @@ def _reliability(findings: ClassFindings) -> plots.Painter:
 
 
 def _sets(findings: ClassFindings) -> dict[str, Any]:
-    """Prediction sets at several ε and by class, and their curves; none without calibration."""
+    """Prediction sets at several ε and by class, and their curves; empty without calibration."""
     curve, asked = findings.set_curve(), findings.set_curve(EPSILONS)
     if curve is None or asked is None:
         return {"sets": None}
@@ -232,14 +232,14 @@ def _covered(findings: ClassFindings) -> ReportTable:
 
 
 def _say(findings: ClassFindings, row: int) -> tuple[str, str]:
-    """The label predicted of a row, and how it compares with the truth."""
+    """The label predicted for a row, and how it compares with the truth."""
     names, right = findings.predictions.classes.tolist(), findings.right[row]
     verdict = "✓ correct" if right else f"✗ wrong: the label is {written(names[findings.truth[row]])}"
     return written(names[findings.predictions.codes[row]]), verdict
 
 
 def _issues(findings: ClassFindings) -> ReportTable | None:
-    """The labels to check, the most doubtful first; none if private."""
+    """The labels to check, the most doubtful first; None if private."""
     if findings.issues.empty or findings.private:
         return None
     rows = [

@@ -1,4 +1,4 @@
-"""All numbers of a report, computed once: predictions, and how they compare with the truth, whatever is predicted."""
+"""All numbers of a report, computed once: predictions of any kind, and how they compare with the truth."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _GRID = np.linspace(0.005, 0.5, 100)
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """A model's predictions on test examples, and what follows from them, whatever is predicted."""
+    """A model's predictions on test examples, and what follows from them, for any kind of target."""
 
     clf: Estimator
     X: Any
     ids: pd.Index[Any]
     truth: Any  # as codes (n,) of classes, a table (n, L) of labels, or numbers (n, T)
-    predictions: Any  # of this kind
-    outside: Any  # the same of out-of-distribution examples, or None
+    predictions: Any  # of the same kind
+    outside: Any  # predictions on out-of-distribution examples, or None
     result: Any  # how predictions compare with the truth
 
     @classmethod
@@ -93,7 +93,7 @@ class Findings:
 
     @staticmethod
     def _truth(clf: Any, y: Any, n: int) -> Any:
-        """The truth y of n examples as the findings hold it."""
+        """The truth y of n examples, as stored in the findings."""
         raise NotImplementedError
 
     @property
@@ -133,7 +133,7 @@ class Findings:
 
     @property
     def represented(self) -> bool:
-        """Whether few vote for all training examples."""
+        """Whether representatives vote for all training examples."""
         return self.clf.references_.voters.weighted
 
     @property
@@ -143,7 +143,7 @@ class Findings:
 
     @property
     def agreement(self) -> metrics.Agreement | None:
-        """How often few voters give the label that all would; rounded if private, None if all vote."""
+        """How often representatives predict the same label as all examples; rounded if private, None if all vote."""
         known = self.clf.agreement_
         return privacy.agreement(known) if known is not None and self.private else known
 
@@ -155,7 +155,7 @@ class Findings:
         return metrics.ood_scores(self.typicality, self.typicality_outside).auroc
 
     def chance(self, epsilon: float) -> tuple[float, float] | None:
-        """Where the coverage of valid sets or intervals lies by chance; None if sets are calibrated per class."""
+        """The range of coverage that chance allows valid sets or intervals; None if sets are calibrated per class."""
         if getattr(self.clf, "class_conditional", False):
             return None
         return valid_coverage(epsilon, len(self.clf.calibration_y_), len(self.truth))
@@ -167,12 +167,12 @@ class Findings:
 
     @property
     def strange(self) -> NDArray[np.bool_]:
-        """(n,): which test examples are unlike anything the model has learned from; none if that is not known."""
+        """(n,): which test examples are unlike anything the model has learned from; all False if unknown."""
         return np.zeros(len(self.truth), dtype=bool) if self.typicality is None else self.typicality <= STRANGE
 
     @property
     def unusual(self) -> list[int]:
-        """Rows, the least typical first."""
+        """All rows, the least typical first."""
         return [] if self.typicality is None else np.argsort(self.typicality, kind="stable").tolist()
 
 
@@ -184,7 +184,7 @@ class ClassFindings(Findings):
     predictions: Predictions
     outside: Predictions | None
     result: Evaluation
-    judged: pd.DataFrame | None = None  # suspicious labels, if they were looked for already
+    judged: pd.DataFrame | None = None  # suspicious labels, if already computed
 
     @staticmethod
     def _truth(clf: Any, y: Any, n: int) -> NDArray[np.int64]:
@@ -202,7 +202,7 @@ class ClassFindings(Findings):
 
     @cached_property
     def calibration(self) -> metrics.CalibrationTest:
-        """Calibration errors, and what chance alone gives with the same numbers of examples and classes."""
+        """Calibration errors, and those of chance alone with the same numbers of examples and classes."""
         return metrics.calibration_test(self.truth, self.predictions.probabilities)
 
     @cached_property
@@ -212,7 +212,7 @@ class ClassFindings(Findings):
 
     @cached_property
     def issues(self) -> pd.DataFrame:
-        """Suspicious labels: those given, else those that the model's own votes find in its training examples."""
+        """Suspicious labels: those given, else those that the model's own votes find among its training examples."""
         return label_issues(self.clf) if self.judged is None else self.judged
 
     def set_curve(self, epsilons: Iterable[float] | None = None) -> pd.DataFrame | None:
@@ -279,7 +279,7 @@ class ClassFindings(Findings):
 
 @dataclass(frozen=True, eq=False)
 class LabelFindings(Findings):
-    """Predicted labels, and which ones examples have, (n, L)."""
+    """Predicted labels, and the true ones, (n, L)."""
 
     clf: DWACClassifier
     truth: NDArray[np.bool_]
@@ -328,17 +328,17 @@ class NumberFindings(Findings):
 
     @property
     def names(self) -> list[str]:
-        """(T,): the names of the numbers; that of a single one may not be known."""
+        """(T,): the names of the numbers; a single one may have no known name."""
         return ["the number" if name is None else written(name) for name in self.predictions.names]
 
     @property
     def values(self) -> Floats:
-        """(n, T): what is predicted; rounded if private."""
+        """(n, T): predictions; rounded if private."""
         return self.predictions.shown
 
     @property
     def errors(self) -> Floats:
-        """(n,): absolute errors, in units of the spread of each number; the largest of a row."""
+        """(n,): the largest absolute error of each row, in units of the spread of each number."""
         return np.asarray((np.abs(self.values - self.truth) / self.clf.target_.scale[1]).max(axis=1))
 
     @property
@@ -348,7 +348,7 @@ class NumberFindings(Findings):
 
     def intervals(self, epsilon: float) -> Floats | None:
         """(n, T, 2): intervals at any ε; None without calibration."""
-        with warnings.catch_warnings():  # nobody asked for these ε: too few rows for one are seen on the page
+        with warnings.catch_warnings():  # the page shows if there are too few rows for an ε
             warnings.simplefilter("ignore", CalibrationWarning)
             return self.predictions.intervals(epsilon)
 

@@ -1,7 +1,7 @@
-"""Groups of training examples that vote alike: how many decide a label, which are typical, and which strange.
+"""Groups of training examples that vote alike: how many decide a label, which are typical, and which are strange.
 
-A test example relies on the group that has most of the votes on it; of classes, among those of the predicted label. The
-report and the explorer show the same figures: both are computed here.
+A test example relies on the group with most of the votes on it; if classes are predicted, among groups of the predicted
+label. The report and the explorer show the same figures, which are computed here.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from dwac.tasks import NUMBERS
 
 _ROWS = 200  # test examples whose votes are summed by group
 _HEAVIEST = 5
-_AT_ONCE = 16  # whose votes are in memory together
-_SUMS_AT_ONCE = 4096  # examples whose votes by group are
+_AT_ONCE = 16  # test examples whose votes are in memory together
+_SUMS_AT_ONCE = 4096  # test examples whose votes by group are in memory together
 
 
 class Deciding(NamedTuple):
-    """Over n of N test examples: medians of how many groups, and single voters, decide a label; and of a share."""
+    """Medians over n of N test examples: how many groups, and single voters, decide a label; and a share."""
 
     n: int
     of: int
     groups: float
     voters: float
-    share: float  # of the vote, held by the five heaviest groups
-    few_suffice: float  # the share of these examples that few voters explain
+    share: float  # share of the vote held by the five heaviest groups
+    few_suffice: float  # the share of these examples that a few voters explain
 
 
 class Group(NamedTuple):
-    """A group of training examples: its place, size, description, most central member; and who relies on it."""
+    """A group of training examples: position, size, description, central member, and test examples relying on it."""
 
     place: int
     size: int
-    share: float  # of all training examples
+    share: float  # share of all training examples
     description: str | None
-    representative: Any  # its id
-    rows: NDArray[np.int64]  # test examples
+    representative: Any  # the id of its most central member
+    rows: NDArray[np.int64]  # the test examples that rely on it
 
 
 def deciding(clf: DWACClassifier, h: Any) -> Deciding:
-    """How test examples h (N, d) are decided; if there are many, some of them, evenly spread."""
+    """How many groups and voters decide test examples h (N, d); with many examples, for an evenly spread sample."""
     rows = np.unique(np.linspace(0, len(h) - 1, min(len(h), _ROWS)).astype(np.int64))
     found = []
     for some in np.array_split(rows, -(-len(rows) // _AT_ONCE)):
@@ -60,7 +60,7 @@ def deciding(clf: DWACClassifier, h: Any) -> Deciding:
 
 
 def in_shown_groups(clf: Any) -> tuple[ReferenceSet, list[str | None] | None]:
-    """The voters in the groups that are shown, of numbers across bins; and what sets each apart, if that is known."""
+    """The voters in the groups to show (of numbers: across bins), and what sets each group apart, if known."""
     if clf.target_.kind == NUMBERS:
         return in_groups(clf.references_), clf.describe_groups(clf.references_)
     return clf.references_, clf.descriptions_
@@ -69,9 +69,9 @@ def in_shown_groups(clf: Any) -> tuple[ReferenceSet, list[str | None] | None]:
 def every_group(
     clf: Any, h: Any, codes: NDArray[np.int64] | None = None, own: NDArray[np.int64] | None = None
 ) -> list[Group]:
-    """Each group, and the test examples h (n, d) that rely on it.
+    """All groups, each with the test examples h (n, d) that rely on it.
 
-    codes: their predicted classes, if any. own: if they are voters, their positions; each belongs to its own group.
+    codes: their predicted classes, if any. own: their positions if they are voters; each belongs to its own group.
     """
     references, described = in_shown_groups(clf)
     groups = references.groups
@@ -109,7 +109,7 @@ def largest(groups: list[Group], labels: NDArray[np.int64], each: int) -> list[G
 
 
 def strangest(groups: list[Group], strange: NDArray[np.bool_], most: int) -> list[Group]:
-    """Groups whose test examples are strange, (n,), more often than all: the surest first, as their number allows."""
+    """Groups whose test examples are strange, (n,), more often than average: the statistically surest first."""
     usual = strange.mean()
     worse = (group for group in groups if len(group.rows) and strange[group.rows].mean() > usual)
     least = {group.place: likely_share(strange[group.rows])[0] for group in worse}

@@ -1,21 +1,21 @@
-"""Training labels that look wrong, judged out of sample where that can be had.
+"""Training labels that look wrong, judged out of sample if possible.
 
 label_issues(clf, X, y)        # out of fold: each label by a classifier trained on the other four of five folds
-label_issues(clf)              # what is free: out-of-fold votes if the classifier has them, else in-sample ones
+label_issues(clf)              # without training: out-of-fold votes if the classifier has them, else in-sample ones
 
-Which labels are listed is decided by `label_noise`, which knows that some labels are only hard to predict. How many are
-wrong is known out of fold; which ones, better with the help of the four classifiers that were trained on a label.
+`label_noise` decides which labels are listed; it knows that some labels are only hard to predict. Out-of-fold votes
+tell how many are wrong; the four classifiers that were trained on a label help to tell which.
 
 In-sample votes on a training example exclude its own:
 
     L_k = log Σ_{i≠j} I(y_i=k) w(h_j, h_i)
 
-A new example would be treated differently: the network was trained on the label y_j, which may have shaped h_j. So
+This is not how a new example is treated: the network was trained on the label y_j, which may have shaped h_j. So
 wrong labels that the network has memorised are not found.
 
-One sweep gives the sums including the own vote, w(h_j, h_j) = 1. Subtracting 1 is safe if the others weigh enough. If
-an example's own vote is nearly all the weight of its class, the difference would be rounding error: then the others are
-summed directly, in float64.
+One sweep gives the sums including an example's own vote, w(h_j, h_j) = 1. Subtracting 1 is safe if the others weigh
+enough. If the own vote is nearly all the weight of its class, the difference would be rounding error: then the others
+are summed directly, in float64.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Ints = NDArray[np.int64]
 
 COLUMNS = ("id", "label", "suggested", "probability", "suggested_probability", "log_odds", "wrong")
 OUT_OF_FOLD, IN_SAMPLE = "out of fold", "in sample"
-_LEAST = 0.25  # of the own vote: if the others weigh more, the difference is exact to about 1e-4
+_LEAST = 0.25  # share of the own vote: if the others weigh more, the difference is exact to about 1e-4
 _CELLS = 2**22  # weights in memory at once
 
 
@@ -62,20 +62,20 @@ def label_issues(
     the `suggested_probability`; `log_odds`, the log of the ratio of the suggested and the own probability; and `wrong`,
     the estimated probability that the label is wrong. Each is worth a look; some are right and rare.
 
-    `attrs["judged"]` says how: "out of fold", by votes of a model that was not trained on the label, or "in sample".
+    `attrs["judged"]` is "out of fold", by votes of a model that was not trained on the label, or "in sample".
     In-sample votes miss wrong labels that the network has memorised. `attrs["checked"]` is the number of labels that
     were judged, `attrs["noise_rate"]` the estimated share of wrong ones, cautiously high.
 
     Args:
-        clf: a classifier; unless X is given, fitted.
+        clf: a classifier; it must be fitted unless X is given.
         X: examples whose labels y to judge out of fold, usually those of fit. `folds` classifiers with the settings of
             `clf` are trained, each on all folds but one: about four times the time of fit. The one that was not trained
-            on a label decides how many are listed; the others help to say which. Without X, the training examples are
-            judged by the votes that are there: out-of-fold ones if `clf.out_of_fold_` has them.
+            on a label decides how many are listed; the others help to decide which. Without X, existing votes judge the
+            training examples: out-of-fold ones if `clf.out_of_fold_` has them.
         y: their labels.
-        folds: in how many parts to divide X.
+        folds: the number of parts of X.
         ids: names of the rows of X; by default the index of a DataFrame or Series, else 0 … n-1.
-        rows: without X: which training examples to check, by position in `references_`; by default all.
+        rows: the training examples to check without X, by position in `references_`; by default all.
     """
     if X is None:
         if y is not None or ids is not None:
@@ -94,7 +94,7 @@ def label_issues(
 def votes_of_all(clf: DWACClassifier, X: Any, y: Any, folds: int) -> tuple[Floats, Floats]:
     """(n, K): log class weights out of fold; and (n,): the mean probability of each label by the other classifiers.
 
-    These were trained on the label, unless it was a validation row. Its own vote does not count.
+    Those were trained on the label, unless its row was a validation row. Its own vote does not count.
     """
     codes, classes = encode_labels(y, count(X))
     votes, seen = np.empty((len(codes), len(classes))), np.zeros(len(codes))
@@ -105,7 +105,7 @@ def votes_of_all(clf: DWACClassifier, X: Any, y: Any, folds: int) -> tuple[Float
 
 
 def _without_own_vote(other: DWACClassifier, X: Any, rows: Ints, codes: Ints, classes: NDArray[Any]) -> Floats:
-    """(r,): the probability of the labels of rows that the classifier was trained on; voters are named by row."""
+    """(r,): the probability of the labels of rows that the classifier was trained on; ids of voters are row numbers."""
     references, found = other.references_, np.zeros(len(codes))
     voters = references.ids.astype(np.int64)
     found[voters] = _own(leave_one_out(references), references.labels.cpu().numpy())
@@ -116,14 +116,14 @@ def _without_own_vote(other: DWACClassifier, X: Any, rows: Ints, codes: Ints, cl
 
 
 def _own(votes: Floats, labels: Ints) -> Floats:
-    """(n,): the probability of each row's label by votes (n, K); 0 where nobody votes."""
+    """(n,): the probability of each row's label by votes (n, K); 0 without votes."""
     total = np.logaddexp.reduce(votes, axis=1)
     own = votes[np.arange(len(votes)), labels]
     return np.asarray(np.exp(own - np.where(np.isfinite(total), total, 0.0)))
 
 
 def _of_training(clf: DWACClassifier, rows: NDArray[np.int64] | None) -> pd.DataFrame:
-    """The same by votes that cost no training."""
+    """The issues of `label_issues`, from votes that need no training."""
     references = clf.references_
     rows = np.arange(len(references)) if rows is None else rows
     known: Any = getattr(clf, "out_of_fold_", None)

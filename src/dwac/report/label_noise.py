@@ -1,26 +1,26 @@
-"""Which labels are wrong, and which are only hard to predict: a rule for labels and their out-of-fold probabilities.
+"""Tell wrong labels from those that are only hard to predict: a rule for labels and their out-of-fold probabilities.
 
 noise = label_noise(log_probabilities, y)      # (n, K) and (n,); arrays in, arrays out: knows no model
 noise.issues                                   # rows whose label is more likely wrong than right
 
-A label that the votes find unlikely is no mistake where the votes themselves are uncertain: one man in ten earns more
-than men like him. So the threshold follows from the data, in three steps over all n K pairs of a row and a class.
+An unlikely label need not be a mistake if the votes themselves are uncertain: one man in ten earns more than men like
+him. So the threshold follows from the data, in three steps over all n K pairs of a row and a class.
 
 1. g(p), how often a row has a label that the votes give the probability p: the monotone curve fitted to all pairs
    (isotonic regression). Only the order of the probabilities matters, not their calibration.
 2. r, how often a row has a label that the votes all but exclude: the frequency among the pairs of lowest probability,
-   of which there may be as many as show no more than the fewest do.
-   What is left there is not uncertainty. It is noise, and if a wrong label is as likely to be any of the K-1 others,
-   noise gives every row each wrong label with this frequency, and a share ε = (K-1) r of the labels is wrong.
+   as many pairs as have no higher frequency than the fewest do.
+   These labels are not uncertain but noise. If a wrong label is equally likely to be any of the K-1 others, noise
+   gives every row each wrong label with this frequency, and a share ε = (K-1) r of the labels is wrong.
 3. Of the labels seen at p, the share r / g(p) is noise. A label is an issue if that is at least a half: a local false
    discovery rate.
 
-Votes that exclude a class nowhere cannot tell noise from uncertainty. Then r would be the share of that class, and
-every rare label an issue. So at most a third of the labels of a class are taken for noise, unless the noise shows (at
-least half of it) in a class of which it is less than a third.
+Votes that never exclude a class cannot tell noise from uncertainty. Then r would be the share of that class, and
+every rare label an issue. So at most a third of the labels of a class count as noise, unless the noise (at least half
+of it) also shows in a class of which it is less than a third.
 
-Models that were trained on a label cannot say how many are wrong, since they may have learned some of these. But they
-can help to say which: several models know more than one (docs/decisions/0019-label-issues.md).
+Models that were trained on a label cannot tell how many labels are wrong, since they may have learned some of them. But
+they help to tell which: several models know more than one (docs/decisions/0019-label-issues.md).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _LOWEST = (0.05, 0.1, 0.2, 0.4)  # shares of the pairs, of lowest probability, that may show the noise
-_MOST = 1 / 3  # of the labels of a class may be noise
+_MOST = 1 / 3  # share of the labels of a class that may be noise, at most
 _LIMIT, _FAR = 0.8413, 0.975  # upper limits of a count, one and two standard errors above it
 
 
 class LabelNoise(NamedTuple):
-    """What is wrong with n labels.
+    """The wrong ones among n labels.
 
     `issues`: the rows whose label is more likely wrong than right, the most doubtful first. `wrong`: (n,) the estimated
     probability that each label is wrong. `rate`: the estimated share of wrong labels, cautiously high.
@@ -58,13 +58,13 @@ class LabelNoise(NamedTuple):
 def label_noise(log_probabilities: ArrayLike, y: ArrayLike, seen: ArrayLike | None = None) -> LabelNoise:
     """Find the wrong ones among labels y (n,), from log-probabilities (n, K) of models that were not trained on them.
 
-    Log class weights will do: each row is normalised. -inf is allowed, not for all classes of a row. A label that is
-    the most probable one is never an issue. The noise is assumed to be the same for all rows and classes, and votes to
-    be nearly certain of some rows.
+    Log class weights work too: each row is normalised. -inf is allowed, but not for all classes of a row. The most
+    probable label of a row is never an issue. The rule assumes that noise is the same for all rows and classes, and
+    that votes are nearly certain of some rows.
 
-    seen: (n,) probabilities of the labels by models that were trained on them, if there are any. Then labels are as
-    doubtful as the mean of both probabilities is low: the probabilities of being wrong are as without `seen`, but go,
-    in that order, to other labels among those that are not the most probable one.
+    seen: (n,) probabilities of the labels by models that were trained on them, if any. Then the mean of both
+    probabilities ranks the labels, lowest first: the probabilities of being wrong are those without `seen`, reassigned
+    in that order among labels that are not the most probable one.
 
     >>> p = np.full(1000, 0.999)
     >>> y = np.repeat([0, 1], 500)
@@ -106,7 +106,7 @@ def _probabilities(seen: ArrayLike, n: int) -> Floats:
 
 
 def _reassigned(wrong: Floats, belief: Floats) -> Floats:
-    """The same probabilities of being wrong, the highest for the label that is believed least; those of 0 stay."""
+    """The same probabilities of being wrong, reassigned: the highest for the least believed label; zeros stay."""
     doubtful = np.flatnonzero(wrong > 0)
     found = np.zeros_like(wrong)
     found[doubtful[np.argsort(belief[doubtful], kind="stable")]] = np.sort(wrong[doubtful])[::-1]
@@ -114,7 +114,7 @@ def _reassigned(wrong: Floats, belief: Floats) -> Floats:
 
 
 def _frequency(log_p: Floats, seen: NDArray[np.bool_]) -> Floats:
-    """(n, K): g, how often a row has a label of so low a probability; monotone in the probability."""
+    """(n, K): g, how often a row has a label of that probability; monotone in the probability."""
     values, place = np.unique(log_p, return_inverse=True)
     place = place.reshape(-1)
     counts = np.bincount(place)
@@ -126,9 +126,9 @@ def _frequency(log_p: Floats, seen: NDArray[np.bool_]) -> Floats:
 def _floor(log_p: Floats, seen: NDArray[np.bool_]) -> float:
     """r: how often a row has a label of the lowest probabilities; an upper limit, one standard error above.
 
-    The more pairs, the more precise; the fewer, the less uncertainty there is beside the noise. So the most pairs whose
-    frequency is within two standard errors of that of all fewer ones: then chance alone may tell them apart. (The least
-    of several upper limits would be as low as the luckiest handful of pairs.) The limits are those of a Poisson count,
+    More pairs are more precise; fewer mix less uncertainty with the noise. So this takes the most pairs whose frequency
+    is within two standard errors of those of all smaller sets: chance alone may explain the difference. (The least of
+    several upper limits would be as low as the luckiest handful of pairs.) The limits are those of a Poisson count,
     which are not 0 if nothing was seen: few rows show little.
     """
     order = np.argsort(log_p, axis=None, kind="stable")
@@ -141,7 +141,7 @@ def _floor(log_p: Floats, seen: NDArray[np.bool_]) -> float:
 
 
 def _believed(floor: float, log_p: Floats, seen: NDArray[np.bool_]) -> Floats:
-    """(K,): how much of r is believed of each class: all if a class shows at least half of it, itself within limits."""
+    """(K,): how much of r is accepted for each class: all if a class within limits shows at least half of it."""
     most = _MOST * seen.mean(axis=0)
     shown = np.array([_floor(log_p[:, k], seen[:, k]) for k in range(len(most))])
     if ((shown <= most) & (shown >= floor / 2)).any():

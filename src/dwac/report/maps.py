@@ -18,7 +18,7 @@ from dwac.tasks.classes import encode_known
 
 _NAMED = 20  # classes with a colour of their own
 _MOST = 100_000  # points drawn
-_WIDTH, _NARROW = 4.6, 3.8  # of a panel, in inches: side by side, and alone
+_WIDTH, _NARROW = 4.6, 3.8  # width of a panel in inches: side by side, and alone
 _OTHERS = "others"
 _CAPTION = "a t-SNE map of groups; distances between far groups mean little"
 
@@ -48,14 +48,14 @@ def embedding_map(clf: DWACClassifier, X: Any = None, y: Any = None, *, h: Any =
 
 
 def map_figures(clf: DWACClassifier, y: Any, h: Any) -> list[Any]:
-    """The same as a figure of each panel, narrow enough for a phone; the page says how to read it."""
+    """The same as one figure per panel, narrow enough for a phone; the page says how to read it."""
     drawn = _Map.of(clf, None, y, h)
     return [drawn.figure([place], _NARROW, caption="") for place in range(len(drawn.panels))]
 
 
 @dataclass(frozen=True)
 class _Map:
-    """What is drawn: panels of points (n, 2), codes of their classes and a title; names and their places."""
+    """The content of a map: panels of points (n, 2), codes of their classes and a title; names and their places."""
 
     layout: Layout
     panels: list[tuple[NDArray[Any], NDArray[Any], str]]
@@ -129,7 +129,7 @@ def _grouped(labels: NDArray[np.int64], names: list[Any]) -> tuple[NDArray[np.in
 
 
 def _legible(places: NDArray[np.float64], names: list[Any], spread: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Positions of names, without those that would cover another one: the legend still shows them."""
+    """Positions of names; NaN for names that would cover another one, which only the legend shows."""
     kept = np.full_like(places, np.nan)
     for row, place in enumerate(places):
         taken = spread * [0.02 + 0.016 * len(plain(names[row])), 0.04]  # estimated from the number of letters

@@ -1,4 +1,4 @@
-"""Measures of a report: scores of classes and labels, of groups, and how much chance moves a share."""
+"""Measures of a report: scores of classes, labels and groups, and how much chance moves a share."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _three_scores(has: NDArray[Any], said: NDArray[Any], average: str | None) ->
 
 
 def _auc(has: NDArray[Any], p: NDArray[Any]) -> float:
-    """NaN if all rows have the label, or none."""
+    """ROC AUC; NaN if all rows have the label, or none."""
     return float(roc_auc_score(has, p)) if has.any() and not has.all() else float("nan")
 
 
@@ -93,7 +93,7 @@ class Measure(NamedTuple):
 
     @classmethod
     def of_labels(cls, predicted: NDArray[Any], truth: NDArray[Any]) -> Measure:
-        """How often a label is right, (n,), or every one of several, (n, L)."""
+        """How often the label is right, (n,), or all of several labels are, (n, L)."""
         right = predicted == truth
         if right.ndim == 1:
             return cls("correct", right, percent)
@@ -101,7 +101,7 @@ class Measure(NamedTuple):
 
     @classmethod
     def of_numbers(cls, predicted: NDArray[Any], truth: NDArray[Any], spread: NDArray[Any]) -> Measure:
-        """By how much numbers (n, T) are off, in units of their spread (T,) in training."""
+        """The error of numbers (n, T), in units of their spread (T,) in training."""
         return cls("mean absolute error, in spreads", (np.abs(predicted - truth) / spread).mean(axis=1), amount)
 
 
@@ -121,7 +121,7 @@ def likely_share(hits: ArrayLike) -> tuple[float, float]:
 
 
 def valid_coverage(epsilon: float, n_calibration: int, n_test: int) -> tuple[float, float] | None:
-    """Where the coverage of valid sets lies in 99 of 100 draws of calibration and test examples.
+    """The range of the coverage of valid sets in 99 of 100 draws of calibration and test examples.
 
     Coverage follows the beta-binomial law. None if there are too few calibration examples to leave a label out.
 

@@ -1,4 +1,4 @@
-"""What the report shows of numbers: errors, intervals, quantiles; `templates/numbers.html` says it in words."""
+"""The values of the report on numbers: errors, intervals, quantiles; the text is in `templates/numbers.html`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from dwac.report.parts import Plot, ReportTable, brief, images
 from dwac.report.summary import number_summary
 from dwac.report.worth import worth_section
 
-_LEVELS = np.linspace(0.05, 0.95, 19)  # of quantiles
+_LEVELS = np.linspace(0.05, 0.95, 19)  # levels of quantiles
 _FIFTHS = 5  # parts of the predictions, from the lowest to the highest
 _MOST_DRAWN = 4  # numbers with a plot of their own
 _LARGE = 0.9  # quantile above which an error is called large
-_UNUSUAL = 8  # examples unlike any other, listed
+_UNUSUAL = 8  # listed examples that are unlike any other
 
 
 def number_values(findings: NumberFindings, k: int, n_cases: int, by: str | None) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def _target(findings: NumberFindings) -> Fact:
 
 
 def _error_plots(findings: NumberFindings, ends: Floats | None) -> list[tuple[str, list[Plot]]]:
-    """The name of each number, with its errors drawn; not of all, if there are many."""
+    """The name of each number, with plots of its errors; of many numbers, only the first few."""
     drawn = []
     for t, name in enumerate(findings.names[:_MOST_DRAWN]):
         title, interval = "" if len(findings.names) == 1 else name, None if ends is None else ends[:, t]
@@ -203,7 +203,7 @@ def _groups(findings: NumberFindings) -> list[ReportTable]:
 
 
 def _unusual(findings: NumberFindings, ends: Floats | None) -> ReportTable | None:
-    """The least typical test examples; none if private."""
+    """The least typical test examples; None if private."""
     if findings.typicality is None or findings.private:
         return None
     rows = []
@@ -225,7 +225,7 @@ def _unusual(findings: NumberFindings, ends: Floats | None) -> ReportTable | Non
 
 
 def _say(findings: NumberFindings, row: int) -> tuple[str, str]:
-    """The prediction of a row, and how it compares with the truth."""
+    """The prediction for a row, and how it compares with the truth."""
     predicted, true = (", ".join(map(amount, values[row])) for values in (findings.values, findings.truth))
     off = ", ".join(map(amount, np.abs(findings.truth[row] - findings.values[row])))
     return predicted, f"true: {true}; off by {off}"

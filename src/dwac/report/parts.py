@@ -1,4 +1,4 @@
-"""What the templates of a report are filled with: tables, cells that are more than text, and figures as images."""
+"""Parts of report pages: tables, cells that are more than text, and figures as images."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dwac._checks import listed
 from dwac.drawing.records import data_url, image_of, kind_of, written
 
 _PIXELS = 112  # per inch of a plot; 96 on paper
-_LARGEST_SIDE, _LARGEST_PICTURE = 128, 2**25  # pixels, pixels in all
-_SMALL_PNG, _QUALITY = 4096, 80  # bytes up to which a PNG is kept as it is; quality of a JPEG, in per cent
-_LONGEST_TEXT, _MOST_COLUMNS = 300, 12  # of an example in a cell
+_LARGEST_SIDE, _LARGEST_PICTURE = 128, 2**25  # pixels per side, pixels in total
+_SMALL_PNG, _QUALITY = 4096, 80  # bytes up to which a PNG is kept unchanged; quality of a JPEG, in per cent
+_LONGEST_TEXT, _MOST_COLUMNS = 300, 12  # characters and columns of an example in a cell
 
 
 class ReportTable(NamedTuple):
@@ -28,7 +28,7 @@ class ReportTable(NamedTuple):
 
 
 class VoteShare(NamedTuple):
-    """A share of the vote as a bar and a text; hatched if for another label. size: examples that a voter stands for."""
+    """A share of the vote as a bar and a text; hatched if for another label. size: examples that a voter represents."""
 
     share: float
     text: str
@@ -38,7 +38,7 @@ class VoteShare(NamedTuple):
 
 
 class Shaded(NamedTuple):
-    """A number in a cell that is the darker, the larger its share is."""
+    """A number in a cell; the larger its share, the darker the cell."""
 
     text: str
     share: float
@@ -61,7 +61,7 @@ class Named(NamedTuple):
 
 
 class Photo(NamedTuple):
-    """A picture of an example: its data URL, or none if it cannot be shown."""
+    """A picture of an example: its data URL, or None if it cannot be shown."""
 
     src: str | None
     alt: str
@@ -77,7 +77,7 @@ class Plot(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A figure; what it shows, for those who cannot see it; and its caption."""
+    """A figure, its alternative text, and its caption."""
 
     drawn: Any
     alt: str
@@ -106,7 +106,7 @@ def labels_of(names: Iterable[Any]) -> str:
 
 
 def brief(record: Any, most: int = _MOST_COLUMNS) -> Photo | str:
-    """A training example in a cell of a table; of a row of a table, `most` columns."""
+    """A training example in a cell of a table; a table row is cut to `most` columns."""
     kind = kind_of(record)
     if kind == "image":
         return picture(record, "the training example")
@@ -118,7 +118,7 @@ def brief(record: Any, most: int = _MOST_COLUMNS) -> Photo | str:
 
 
 def picture(record: Any, alt: str) -> Photo:
-    """The picture in a record, small enough for a page with many."""
+    """The picture in a record, small enough for a page with many pictures."""
     png = image_of(record) if isinstance(record, Mapping) else None
     width, height = struct.unpack(">II", png[16:24]) if png is not None and len(png) > 24 else (0, 0)
     url = None if png is None or not 0 < width * height < _LARGEST_PICTURE else _small(png, max(width, height))
@@ -126,7 +126,7 @@ def picture(record: Any, alt: str) -> Photo:
 
 
 def _small(png: bytes, side: int) -> str | None:
-    """A small picture as a data URL: a PNG, or a JPEG where that is smaller, as of a photo; None if it is damaged."""
+    """A small picture as a data URL: a PNG, or a JPEG if that is smaller, as for photos; None if it is damaged."""
     from PIL import Image
 
     if side <= _LARGEST_SIDE and len(png) <= _SMALL_PNG:

@@ -1,9 +1,9 @@
 """Plots of errors, calibration, prediction sets, typicality and training: arrays in, a matplotlib figure out.
 
 A plot of several panels is a list of painters, each of which draws on one panel. A figure has them side by side; a page
-has a figure of each (`alone`), so that a phone can show one below the other.
+has one figure for each (`alone`), so that a phone can show one below the other.
 
-Those of the summary, from `Bar` on, need no training in statistics.
+The plots of the summary, from `Bar` on, need no knowledge of statistics.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from dwac.report.measures import likely_share
 Painter = Callable[[Any], None]  # draws on a panel
 
 _BINS = 10
-_POINTS = 4000  # drawn, at most
-_LONG = 20  # characters of a name of which a phone shows no two side by side
-_GUIDE = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 3))}  # what is ideal or asked for
+_POINTS = 4000  # points drawn, at most
+_LONG = 20  # characters: longer names do not fit side by side on a phone
+_GUIDE = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 3))}  # marks the ideal or the target
 _WIDTH, _HEIGHT = 2.75, 2.5  # inches: three side by side, and one on a phone
-_EDGES = (0.0, 0.5, 0.7, 0.8, 0.9, 1.0)  # of stated probabilities
+_EDGES = (0.0, 0.5, 0.7, 0.8, 0.9, 1.0)  # edges of bins of stated probabilities
 _GOOD: dict[str, Any] = {"facecolor": COLOURS[0], "edgecolor": COLOURS[0], "linewidth": 0.8}
 _BAD: dict[str, Any] = {"facecolor": "none", "edgecolor": COLOURS[1], "hatch": "////", "linewidth": 0.8}
 _ASKED: dict[str, Any] = {"color": INK, "linewidth": 2.0}
@@ -37,7 +37,7 @@ _RANGE: dict[str, Any] = {"ecolor": INK, "elinewidth": 0.9, "capsize": 2.5, "fmt
 
 
 def alone(painter: Painter, width: float = 3.3, height: float = 2.8) -> Any:
-    """A figure of one panel, with a legend below if something is named; narrow enough for a phone."""
+    """A figure of one panel, with a legend below if anything has a name; narrow enough for a phone."""
     figure, axes = new(1, 1, width=width, height=height)
     painter(axes[0, 0])
     named = axes[0, 0].get_legend_handles_labels()[1]
@@ -80,7 +80,7 @@ def label_panels(Y: ArrayLike, probabilities: ArrayLike, names: Sequence[Any]) -
 
 
 def roc_panel(truth: ArrayLike, probabilities: ArrayLike, names: Sequence[str]) -> Painter:
-    """ROC curves: of each column of truth (n, L) against its probability (n, L)."""
+    """ROC curves, one per column of truth (n, L) and its probability (n, L)."""
     has, p = np.asarray(truth, dtype=bool), np.asarray(probabilities)
 
     def painter(panel: Any) -> None:
@@ -120,7 +120,7 @@ def number_panels(truth: ArrayLike, values: ArrayLike, intervals: ArrayLike | No
     look = {"s": float(np.clip(2000 / len(some), 3, 18)), "alpha": 0.7, "linewidths": 0, "rasterized": True}
 
     def cloud(panel: Any, less: NDArray[Any]) -> None:
-        """Points, less something: nothing, or the predictions."""
+        """Draw the true numbers minus `less`: 0, or the predictions."""
         if ends is not None:
             low, high = np.clip(ends, *limits).T
             faint = {"color": COLOURS[7], "linewidth": 0.5, "alpha": 0.35, "zorder": 0}
@@ -241,7 +241,7 @@ def history(frame: pd.DataFrame) -> Any:
 
 
 def history_panels(frame: pd.DataFrame) -> list[Painter]:
-    """Loss; and accuracy, if it was measured. Of networks that were trained one by one, their means."""
+    """Loss; and accuracy, if measured. For networks trained one by one, their means."""
     frame = frame.groupby("epoch", as_index=False).mean() if "shard" in frame else frame
     watched, epoch = "validation_loss" in frame, frame["epoch"]
     every = {"markevery": max(1, len(frame) // 12)}
@@ -279,14 +279,14 @@ class Bar(NamedTuple):
 
 
 def share_bar(name: str, hits: ArrayLike, usual: float | None = None) -> Bar:
-    """How often something was right; bad if surely less often than usual."""
+    """How often something was right; bad if significantly less often than usual."""
     found = np.asarray(hits, dtype=bool)
     low, high = likely_share(found)
     return Bar(name, float(found.mean()), (low, high), usual is not None and high < usual)
 
 
 def hundred(right: float) -> Any:
-    """Of 100 cases, how many are right, as 100 squares."""
+    """How many of 100 cases are right, as 100 squares."""
     from matplotlib.patches import Rectangle
 
     figure, axes = new(1, 1, width=_WIDTH, height=_HEIGHT)
@@ -302,7 +302,7 @@ def hundred(right: float) -> Any:
 
 
 def bars_by_confidence(stated: ArrayLike, right: ArrayLike) -> Any:
-    """How often the model is right, by how sure it says it is; a thick line marks what it says."""
+    """How often the model is right, by stated confidence, which a thick line marks."""
     sure, hits = np.asarray(stated, dtype=np.float64), np.asarray(right, dtype=bool)
     place = np.clip(np.searchsorted(_EDGES, sure, side="right") - 1, 0, len(_EDGES) - 2)
     found = [b for b in range(len(_EDGES) - 1) if (place == b).any()]
@@ -312,7 +312,7 @@ def bars_by_confidence(stated: ArrayLike, right: ArrayLike) -> Any:
 
 
 def bars_by_coverage(asked: Sequence[float], hits: Sequence[ArrayLike]) -> Any:
-    """How often ranges contain the true number, by how often they should; a thick line marks that."""
+    """How often ranges contain the true number, by how often they should, which a thick line marks."""
     bars = [share_bar(f"{100 * share:g}", kept) for share, kept in zip(asked, hits, strict=True)]
     return _upright(bars, asked, "a range for so many of 100 cases …", "… contains the truth, of 100")
 

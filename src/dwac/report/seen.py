@@ -17,8 +17,8 @@ CLOSE = 1e-3  # relative difference of embeddings between batches or machines
 def seen(clf: Estimator, ids: pd.Index[Any], h: NDArray[Any]) -> NDArray[np.bool_]:
     """(n,): whether each example, by its id and embedding (n, d), was used for training, validation or calibration.
 
-    Ids alone prove nothing: rows of any file may be numbered from 0. So the data count as training data only if most of
-    the ids that also vote have the same embeddings as those voters; then ids decide which rows are new.
+    Ids alone prove nothing: rows of any file may be numbered from 0. So the data count as training data only if most
+    ids that voters have too come with the same embeddings; then ids decide which rows are new.
     """
     references = clf.references_.members or clf.references_
     voters: pd.Index[Any] = pd.Index(list(references.ids), tupleize_cols=False)

@@ -1,4 +1,4 @@
-"""What the report shows of several labels at once; `templates/several.html` says it in words."""
+"""The values of the report on several labels at once; the text is in `templates/several.html`."""
 
 from __future__ import annotations
 
@@ -150,10 +150,10 @@ def _reliability(findings: LabelFindings, drawn: NDArray[np.int64]) -> list[Plot
 
 
 def _sets(findings: LabelFindings) -> ReportTable | None:
-    """Decisions and sets at several ε; none without calibration."""
+    """Decisions and sets at several ε; None without calibration."""
     rows = []
     for epsilon in EPSILONS:
-        with warnings.catch_warnings():  # nobody asked for these ε: too few rows for one are seen in the table
+        with warnings.catch_warnings():  # the table shows if there are too few rows for an ε
             warnings.simplefilter("ignore", CalibrationWarning)
             decided, sets = findings.predictions.decisions(epsilon), findings.predictions.sets(epsilon)
         if decided is None or sets is None:
@@ -175,7 +175,7 @@ def _sets(findings: LabelFindings) -> ReportTable | None:
 
 
 def _say(findings: LabelFindings, row: int) -> tuple[str, str]:
-    """The labels predicted of a row, and how they compare with the truth."""
+    """The labels predicted for a row, and how they compare with the truth."""
     names, has, truth = findings.clf.classes_, findings.predictions.has[row], findings.truth[row]
     verdict = "✓ correct" if (has == truth).all() else f"✗ wrong: has {labels_of(names[truth].tolist())}"
     return labels_of(names[has].tolist()), verdict

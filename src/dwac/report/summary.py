@@ -1,6 +1,6 @@
-"""The first page: what, how good, how sure, where not to trust, in five sentences and three pictures.
+"""The first page: what the model does, how good and how sure it is, and where not to trust it.
 
-It is for readers who decide whether to use the model; none of its words needs a glossary.
+Five sentences and three pictures, without jargon, for readers who decide whether to use the model.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dwac.report.words import OFF
 
 HEADS = ("What it does", "How good it is", "How sure it is", "When in doubt", "Where not to trust it")
 _THINGS = {"tabular": "rows of a table", "image": "images", "text": "texts", "huggingface": "texts"}
-_FEW = 20  # cases of which shares of 100 would be a pretence
+_FEW = 20  # cases: below this, "of 100" would feign precision
 _SURE = 0.9  # a probability that people call sure
 MOST_BARS = 7  # bars of classes or labels
 _ASKED = (0.5, 0.8, 0.9, 0.95)  # shares of cases that ranges should contain
@@ -37,22 +37,22 @@ class Summary(NamedTuple):
 
     @property
     def points(self) -> Iterator[tuple[str, str]]:
-        """Each sentence below its head."""
+        """Each heading with its sentence."""
         return zip(HEADS, self.sentences, strict=True)
 
 
 def things(found: Findings) -> str:
-    """What an example is, in the plural."""
+    """The word for examples, in the plural."""
     return _THINGS.get(found.clf.encoder_.kind, "cases")
 
 
 def tests(found: Findings) -> str:
-    """How many cases were tested."""
+    """The number of tested cases, in words."""
     return f"{found.result.n:,} test{'s' * (found.result.n != 1)}"
 
 
 def of_100(share: float) -> str:
-    """A share as so many of 100, with what is nearly all or nothing said as such.
+    """A share as "n of 100"; "more than 99" or "less than 1" if nearly all or none.
 
     >>> of_100(0.934), of_100(0.998), of_100(1), of_100(0.002)
     ('93 of 100', 'more than 99 of 100', '100 of 100', 'less than 1 of 100')
@@ -65,20 +65,20 @@ def of_100(share: float) -> str:
 
 
 def counted(hits: Any) -> str:
-    """How often something was so: of 100, or as it is counted where cases are few."""
+    """How often something was so: of 100, or the plain count if there are few cases."""
     n = len(hits)
     return f"{int(hits.sum())} of {n}" if n < _FEW else of_100(float(hits.mean()))
 
 
 def named(names: Any, most: int = 6) -> str:
-    """Names in a sentence, not too many."""
+    """Names in a sentence, at most `most`."""
     texts = [written(name, 30) for name in names]
     more = len(texts) - most
     return ", ".join(texts[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def unfamiliar(found: Findings, told: Callable[[NDArray[np.bool_]], str]) -> str:
-    """What is said of cases unlike anything learned from. told: how they went, in words, from their rows (n,)."""
+    """A sentence on cases unlike the training data. told: says how predictions on these rows (n,) turned out."""
     if found.typicality is None:
         return "it cannot tell when a case is unlike anything it has learned from"
     if not found.strange.any():
@@ -118,7 +118,7 @@ def _sure(found: ClassFindings) -> str:
 
 
 def _when_sure(stated: Floats, right: NDArray[np.bool_], what: str = "cases") -> str:
-    """How often the model is right where it says so."""
+    """How often the model is right when it says that it is sure."""
     sure = stated >= _SURE
     if not sure.any():
         return f"It is never sure: it does not say {100 * _SURE:.0f} % or more of any of the tested {what}"
@@ -129,7 +129,7 @@ def _when_sure(stated: Floats, right: NDArray[np.bool_], what: str = "cases") ->
 
 
 def _at_their_word(found: ClassFindings) -> str:
-    """Whether percentages mean what they say, as judged in the section on calibration."""
+    """Whether percentages can be taken literally, as judged in the section on calibration."""
     test = found.calibration
     if not test.informative:
         return "but its percentages say nothing about a single case"
@@ -164,7 +164,7 @@ def _weak(found: ClassFindings) -> str:
 
 
 def _class_bars(found: ClassFindings) -> list[Bar]:
-    """How often cases of each class are right, the weakest first."""
+    """How often predictions are right for each class, the weakest first."""
     names, usual = found.predictions.classes.tolist(), float(found.right.mean())
     bars = [
         share_bar(written(names[code], 30), found.right[found.truth == code], usual) for code in np.unique(found.truth)
@@ -189,12 +189,12 @@ def _class_pictures(found: ClassFindings) -> tuple[Figure, Figure, Figure]:
 
 
 def _some(bars: Sequence[Bar], what: str) -> str:
-    """How many of all bars are shown, where that is not all."""
+    """How many of all bars are shown, if not all."""
     return f" ({MOST_BARS} of {len(bars):,} {what})" if len(bars) > MOST_BARS else ""
 
 
 def _familiar(found: Findings, right: NDArray[np.bool_], usual: float) -> list[Bar]:
-    """How often familiar and unfamiliar cases are right, where there are both."""
+    """How often predictions are right on familiar and on unfamiliar cases, if there are both."""
     strange = found.strange
     if not strange.any() or strange.all():
         return []
@@ -283,7 +283,7 @@ def number_summary(found: NumberFindings) -> Summary:
 
 
 def _off(found: NumberFindings, *, guessing: bool = False) -> Floats:
-    """(n,): by how much estimates are off, or the mean is; of several numbers, their average in units of the latter."""
+    """(n,): errors of the estimates, or of guessing the mean; several numbers: the average in units of the latter."""
     guess = np.abs(found.truth - found.truth.mean(axis=0))
     errors = guess if guessing else np.abs(found.values - found.truth)
     if errors.shape[1] == 1:
@@ -372,6 +372,6 @@ def _ranges(found: NumberFindings) -> Figure:
 
 
 def _ends(found: NumberFindings, epsilon: float) -> Floats:
-    """Intervals at ε (n, T, 2); of a model without calibration, between quantiles of the votes."""
+    """Intervals at ε (n, T, 2); without calibration, between quantiles of the votes."""
     ends = found.intervals(epsilon)
     return np.asarray(found.predictions.quantiles([epsilon / 2, 1 - epsilon / 2]) if ends is None else ends)

@@ -25,7 +25,7 @@ LEADS = {
     NUMBERS: LEAD.replace("its own label", "its own number"),
     LABELS: LEAD.replace("its own label", "its own labels"),
 }
-LEARNED = (  # a limit of checking the labels of training examples
+LEARNED = (  # a limit of checking training labels
     "The network was trained on these labels, including wrong ones, so wrong labels that it has memorised are not "
     "found; judged out of fold, by a model not trained on them, they would be."
 )
@@ -73,7 +73,7 @@ def calibration(found: ClassFindings) -> str:
 
 
 def beside_chance(error: AgainstChance) -> str:
-    """An error compared with what chance alone gives."""
+    """An error compared with that of chance alone."""
     return (
         f"Off by {_points(error.value)} percentage points on average. With these examples, a perfectly calibrated "
         f"model would be off by {_points(error.expected)} by chance alone, and rarely by more than "
@@ -133,12 +133,12 @@ def log_loss(found: ClassFindings) -> str:
 
 
 def coverage(found: ClassFindings) -> str:
-    """Whether prediction sets have the coverage that was asked for."""
+    """Whether prediction sets have the requested coverage."""
     return _covered(found, "Prediction sets", "the true label", "sets could be smaller", _by_class(found))
 
 
 def _covered(found: Findings, what: str, truth: str, wasted: str, more: str = "") -> str:
-    """Coverage beside its target and chance. more: what is said besides, where it agrees with the target."""
+    """Coverage compared with its target and chance. more: added if it agrees with the target."""
     result, chance = found.result, found.chance(found.result.epsilon)
     target, measured = percent(1 - result.epsilon), percent(result.coverage or 0.0)
     result_text = (
@@ -161,7 +161,7 @@ def _covered(found: Findings, what: str, truth: str, wasted: str, more: str = ""
 
 
 def interval_coverage(found: Findings) -> str:
-    """Whether intervals have the coverage that was asked for."""
+    """Whether intervals have the requested coverage."""
     return _covered(found, "Intervals", "the true number", "intervals could be narrower")
 
 
@@ -210,7 +210,7 @@ def outside(found: Findings) -> str:
 
 
 def issues(found: ClassFindings) -> str:
-    """How many labels look wrong, and who judged them."""
+    """How many labels look wrong, and how they were judged."""
     how_judged = found.issues.attrs
     n, m = found.count(len(found.issues)), found.count(how_judged.get("checked", len(found.clf.references_)))
     who = (
@@ -245,12 +245,12 @@ def deciding(found: Findings, decided: Deciding) -> str:
 
 
 def heaviest(decided: Deciding) -> str:
-    """What the share of the five heaviest groups is."""
+    """The share of the five heaviest groups, in words."""
     return f"The share of the vote that the five heaviest groups hold, the median over {_of_rows(decided)}."
 
 
 def agreement(known: Agreement) -> str:
-    """How often few voters agree with all, with its interval."""
+    """How often representatives agree with all, with its confidence interval."""
     return (
         f"So many of {known.n:,} calibration examples get the prediction that all training examples would give. For "
         "more examples of the same kind the share most likely lies between "
@@ -259,7 +259,7 @@ def agreement(known: Agreement) -> str:
 
 
 def represented(clf: DWACClassifier, *, private: bool) -> str:
-    """That few vote for all, and how often they agree with them; empty where everybody votes."""
+    """Says that representatives vote for all, and how often they agree with all; empty if all vote."""
     references, known = clf.references_, clf.agreement_
     if not references.voters.weighted:
         return ""
@@ -284,8 +284,8 @@ def what_map_shows(
 ) -> str:
     """How to read a map, which is either the embedding itself or an arrangement of groups.
 
-    discs: how many are drawn; 0 if none are. groups: how many they form. alike: what the members of a disc share; near:
-    where a new example is.
+    discs: how many are drawn. groups: how many they form. alike: what the members of a disc share; near: where a new
+    example is placed.
     """
     if unchanged:
         return "The embedding has two dimensions: distances on the map are the distances that the model uses."

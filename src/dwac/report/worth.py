@@ -1,9 +1,9 @@
-"""Training examples that help the predictions of rows whose target is known, those that harm them, and whose they are.
+"""Which training examples help or harm predictions on rows with known targets, and which groups they belong to.
 
 found = worth_for(clf, judges_of(clf, h, truth, own))
 found.table                                # by id, the most helpful of their class first: worth, if_removed, label, …
 
-The values are those of `clf.worth`. Many rows need not judge: a few hundred, drawn at random, show who matters.
+The values are those of `clf.worth`. A few hundred rows, drawn at random, are enough as judges.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from dwac.report.parts import ReportTable, brief
 from dwac.report.seen import Estimator
 from dwac.tasks import LABELS, NUMBERS
 
-_MOST, _FEWEST, _VOTES = 500, 50, 5_000_000  # judges, and votes that they look at together
-_TOLERANCE = 1e-3  # of all values for one judge together: errors of single values are far smaller
+_MOST, _FEWEST, _VOTES = 500, 50, 5_000_000  # most and fewest judges, and the limit of votes they count together
+_TOLERANCE = 1e-3  # for the sum of all values for one judge: errors of single values are far smaller
 _SEED = 0
-_PEERS = {  # whom an example is compared with, and why
+_PEERS = {  # the examples that an example is compared with, and why
     NUMBERS: (
         "the fifth of examples that its number is in",
         "All votes for small or large numbers may be worth little",
     ),
     LABELS: ("all with the same labels", "All examples with the same labels may be worth little because they are rare"),
 }
-_NAMED, _COLUMNS = 30, 3  # groups of a column, columns
+_NAMED, _COLUMNS = 30, 3  # at most: groups of a column, columns
 _OF_PEOPLE = re.compile(
     r"(?<![a-z])(sex|gender|race|ethnic(ity)?|nationality|country|religion|marital|clinic|hospital|patient|person|user"
     r"|customer|annotator|site|region)(?![a-z])"
@@ -58,9 +58,9 @@ class Worth:
 
     clf: Estimator
     judges: Judges
-    table: pd.DataFrame  # by id, by relative worth; if_removed: by how much `whole` changes without this one
-    whole: float  # the mean of what the vote is worth for each row: P of the true label, or minus the squared error
-    n_rows: int  # from which the judges were drawn
+    table: pd.DataFrame  # by id, ordered by relative worth; if_removed: the change of `whole` without this one
+    whole: float  # the mean worth of the vote over rows: P of the true label, or minus the squared error
+    n_rows: int  # rows from which the judges were drawn
 
     @property
     def harming(self) -> int:
@@ -69,18 +69,18 @@ class Worth:
 
     @property
     def together(self) -> float:
-        """What all are worth together."""
+        """The worth of all voters together."""
         return float(self.table["worth"].sum())
 
     def ends(self, most: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """The most helpful and the least helpful of their class; of few voters, each in one of the two."""
+        """The most helpful and the least helpful of their class; if voters are few, each is in only one of the two."""
         most = min(most, len(self.table) // 2)
         return self.table.head(most), self.table.tail(most).iloc[::-1]
 
     def by(self, column: str) -> pd.DataFrame:
-        """What the groups of a column of the training data are worth, each coming and going as one.
+        """The worth of the groups of a column of the training data, each added and removed as a whole.
 
-        sum: of the worth of their examples, each on its own. if_removed: without all of them.
+        sum: the sum of the worth of its single examples. if_removed: the change without the whole group.
         """
         groups = kept_column(self.clf, column)
         found = worth_by(self.clf, self.judges, _options(self.clf, "shapley"), groups=groups)
@@ -90,7 +90,7 @@ class Worth:
 
 
 def worth_for(clf: Estimator, judges: Judges, n_rows: int | None = None) -> Worth:
-    """What each voter is worth for these rows, which may be drawn from more."""
+    """The worth of each voter for these rows, which may be a sample of `n_rows`."""
     table = worth_by(clf, judges, _options(clf, "shapley"))
     alone = worth_by(clf, judges, _options(clf, "leave_one_out"))
     table.insert(3, "if_removed", -alone["worth"])
@@ -106,7 +106,7 @@ def _options(clf: Estimator, method: str) -> Options:
 
 
 def compared(kind: str = "") -> str:
-    """How examples are ranked, in a sentence."""
+    """A sentence on how examples are ranked."""
     peers, why = _PEERS.get(kind, ("its class", "A whole class may be worth less than 0 because it is rare"))
     return f"{why}, so examples are ranked by relative worth: standard deviations above the mean of {peers}."
 
@@ -119,7 +119,7 @@ def judges_of(clf: Estimator, h: Any, truth: NDArray[Any], own: NDArray[np.int64
 
 
 def drawn(n: int, n_voters: int) -> NDArray[np.int64]:
-    """Which of n rows judge: all of few, else some, drawn at random but always the same; the fewer, the more vote."""
+    """Which of n rows judge: all if few, else a reproducible random sample, smaller if there are more voters."""
     most = int(np.clip(_VOTES // max(1, n_voters), _FEWEST, _MOST))
     if n <= most:
         return np.arange(n)
@@ -127,7 +127,7 @@ def drawn(n: int, n_voters: int) -> NDArray[np.int64]:
 
 
 def columns_of_people(clf: Estimator) -> list[str]:
-    """Columns of the training data that look like groups of people, by their names: sex, country, clinic, …"""
+    """Columns of the training data whose names suggest groups of people: sex, country, clinic, …"""
     frame = None if clf.private_ else clf.examples_.frame()
     if frame is None:
         return []
@@ -140,7 +140,7 @@ def columns_of_people(clf: Estimator) -> list[str]:
 
 
 class WorthSection(NamedTuple):
-    """What the report says of worth: sentences, the most and the least helpful examples, and groups of each column."""
+    """The report's section on worth: sentences, the most and the least helpful examples, and groups of each column."""
 
     lead: str
     compared: str
@@ -150,9 +150,9 @@ class WorthSection(NamedTuple):
 
 
 def worth_section(findings: Findings, by: str | None = None) -> WorthSection | None:
-    """The ten training examples that help most, within their class, and the ten that help least; by: groups, too.
+    """The ten training examples that help most within their class, the ten that help least, and groups of column `by`.
 
-    Without `by`, of columns that look like groups of people. None for a private report.
+    Without `by`, groups of columns that look like groups of people. None for a private report.
     """
     if findings.private or len(findings.clf.references_) < 2:
         return None
@@ -167,7 +167,7 @@ def worth_section(findings: Findings, by: str | None = None) -> WorthSection | N
 
 
 def _measure(findings: Findings) -> Worth:
-    """Judged by the test examples; one that votes takes no part in the vote on itself."""
+    """Worth as judged by the test examples; a test example that is a voter does not vote on itself."""
     references = findings.clf.references_
     rows = drawn(len(findings.truth), len(references))
     own = np.full(len(rows), -1)
@@ -222,7 +222,7 @@ def _examples(worth: Worth, part: pd.DataFrame, caption: str) -> ReportTable:
 
 
 def _change(clf: Any, change: float) -> float:
-    """The change of the squared error, or of the probability: an error rises where worth falls."""
+    """The change of the squared error, or of the probability: the error rises as worth falls."""
     return -change if clf.target_.kind == NUMBERS else change
 
 
@@ -259,7 +259,7 @@ def _groups(worth: Worth, column: str) -> ReportTable:
 
 
 def points(values: Any) -> Callable[[float], str]:
-    """How to write such values: in hundredths with their sign, all with as many digits as the largest needs.
+    """A function that writes such values in hundredths with their sign, with as many digits as the largest needs.
 
     >>> say = points([0.01234, -0.001])
     >>> say(0.01234), say(-0.001), say(1e-9)

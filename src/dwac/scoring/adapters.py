@@ -1,9 +1,9 @@
-"""`score` for the data frames of Dask, Ray and Spark: a few lines around it each, and their traps set right.
+"""`score` for the data frames of Dask, Ray and Spark: a thin wrapper for each, which avoids its pitfalls.
 
-None of the three is imported here before it is needed. In all of them only the `Request` travels, with the absolute
-path of the model: each worker process loads the model once, and must see it under that path. A worker computes with as
-many threads as it has cores from its engine. Rows are named by a column (`id="…"`). Without one the answers have no
-column "id": numbers would start from 0 again in every partition.
+None of the three is imported before it is needed. Workers are sent only the `Request`, with the absolute path of the
+model: each worker process loads the model once, and must see it under that path. A worker computes with as many
+threads as its engine gives it cores. A column holds the ids of the rows (`id="…"`). Without one the answers have no
+column "id": row numbers would start from 0 again in every partition.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dwac.scoring.request import Request, model_of, request
 
 @dataclass(frozen=True)
 class Scorer:
-    """What the three have in common: batches of one partition in, their answers out."""
+    """The common part of the three: batches of one partition in, their answers out."""
 
     request: Request
 
@@ -45,7 +45,7 @@ class Scorer:
 
 @dataclass(frozen=True)
 class SparkScorer(Scorer):
-    """A function for `DataFrame.mapInArrow`, and the schema of what it gives."""
+    """A function for `DataFrame.mapInArrow`, and the schema of its result."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The answers for one partition."""
@@ -94,7 +94,7 @@ def _spark_type(kind: pa.DataType) -> str:
 
 @dataclass(frozen=True)
 class DaskScorer(Scorer):
-    """A function for `dask.dataframe.DataFrame.map_partitions`, and the meta of what it gives."""
+    """A function for `dask.dataframe.DataFrame.map_partitions`, and the meta of its result."""
 
     def __call__(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The answers for one partition, with its index."""
@@ -104,7 +104,7 @@ class DaskScorer(Scorer):
 
     @property
     def meta(self) -> pd.DataFrame:
-        """The columns of the answers as an empty data frame. Their types are Arrow's, so that lists keep theirs."""
+        """The columns of the answers as an empty data frame, with Arrow's types, so that lists keep theirs."""
         return _frame(self.arrow_schema.empty_table())
 
 
@@ -150,9 +150,9 @@ def ray(
 
     Args:
         model: the path of a model folder that every node sees, or a `Request`.
-        workers: actors at most; None: as many as the cluster has room for. Ray starts with one and adds more while
-            rows wait, so that cores are left for reading: a fixed number that takes every core would wait for ever.
-        gpus: of each actor, such as 1, or 0.25 for four actors on one. With 0 actors compute on processors.
+        workers: the most actors; None: as many as the cluster has room for. Ray starts with one and adds more while
+            rows wait, so that cores are left for reading: a fixed number that takes every core would wait forever.
+        gpus: GPUs per actor, such as 1, or 0.25 for four actors on one GPU. With 0, actors compute on the CPU.
         options: those of `Request`. threads, 1 unless given, is how many cores each actor takes.
     """
     try:
@@ -175,6 +175,6 @@ def ray(
 
 
 def _travelling(model: str | PathLike[str] | Request, options: dict[str, Any]) -> Request:
-    """The request that workers are sent: with an absolute path, and threads that do not fight for the machine."""
+    """The request to send to workers: with an absolute path, and few enough threads not to compete for cores."""
     asked = request(model, **options)
     return replace(asked, model=os.path.abspath(asked.model), threads=asked.threads or 1)

@@ -77,7 +77,7 @@ def _numbers(clf: Estimator, request: Request) -> list[tuple[str, pa.DataType]]:
 
 
 def type_of(values: Iterable[Any]) -> pa.DataType:
-    """The type that holds all of some labels or ids: of truth, of whole numbers, of numbers, or else text."""
+    """The type that holds all of these labels or ids: booleans, whole numbers, numbers, or else text."""
     kinds = {type(value) for value in values}
     for accepted, found in (({bool}, pa.bool_()), ({int}, pa.int64()), ({int, float}, pa.float64())):
         if kinds and kinds <= accepted:
@@ -86,7 +86,7 @@ def type_of(values: Iterable[Any]) -> pa.DataType:
 
 
 def _as(values: Iterable[Any], kind: pa.DataType) -> list[Any]:
-    """Values for a column of this type: where it is text, everything as text."""
+    """Values for a column of this type: if it is text, everything as text."""
     return [str(value) for value in values] if pa.types.is_string(kind) else list(values)
 
 
@@ -96,7 +96,7 @@ def _as(values: Iterable[Any], kind: pa.DataType) -> list[Any]:
 def answered(
     model: Model, X: Any, unreadable: dict[int, str], request: Request, *, quiet: bool = True
 ) -> dict[str, Any]:
-    """What the model says of rows X, and of rows that could not even become part of it: values by column.
+    """Predictions for the rows of X, and entries for rows that could not become part of it: values by column.
 
     quiet: do not warn that there are few calibration rows; once is enough.
     """
@@ -121,7 +121,7 @@ def column(values: Any, kind: pa.DataType) -> pa.Array:
     values = values.tolist() if isinstance(values, pd.Series) and values.dtype == object else values
     try:
         return pa.array(values, kind, from_pandas=True)  # NaN: a row that could not be read
-    except (pa.ArrowInvalid, pa.ArrowTypeError):  # labels of several types, which are given as text
+    except (pa.ArrowInvalid, pa.ArrowTypeError):  # labels of several types become text
         if pa.types.is_list(kind):
             return pa.array([None if held is None else _as(held, kind.value_type) for held in values], kind)
         return pa.array([None if value is None or value != value else str(value) for value in values], kind)
@@ -144,7 +144,7 @@ def _voter_type(clf: Estimator, request: Request) -> pa.DataType:
 
 
 def _voters(clf: Estimator, found: Any, request: Request) -> pa.Array:
-    """For each row the voters with the largest votes, heaviest first; none for rows that could not be read."""
+    """The voters with the largest votes for each row, heaviest first; none for rows that could not be read."""
     kind = _voter_type(clf, request)
     readable = found.readable
     held: list[list[dict[str, Any]]] = [[] for _ in readable]
@@ -163,7 +163,7 @@ def _voters(clf: Estimator, found: Any, request: Request) -> pa.Array:
 
 
 def _places(references: ReferenceSet, ids: NDArray[Any]) -> NDArray[np.int64]:
-    """(n, k): where among the references these ids are."""
+    """(n, k): the positions of these ids among the references."""
     wanted: pd.Index[Any] = pd.Index(ids.ravel(), tupleize_cols=False)
     return np.asarray(references.voters.ids.get_indexer(wanted)).reshape(ids.shape)
 

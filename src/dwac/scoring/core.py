@@ -1,4 +1,4 @@
-"""`score`: Arrow record batches in, Arrow record batches out. Knows no file and no engine."""
+"""`score`: Arrow record batches in, Arrow record batches out. Independent of files and engines."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from dwac.reading.roles import Reading
 from dwac.scoring.answers import answered, column, schema_of
 from dwac.scoring.request import Request, columns_asked, model_of, notation_of, request
 
-_MOST_BYTES = 2**26  # of a batch, if that is fewer rows than asked: encoded images may be large
+_MOST_BYTES = 2**26  # of a batch, if that is fewer rows than `rows`: encoded images may be large
 
 
 def schema(model: str | PathLike[str] | Request, **options: Any) -> pa.Schema:
-    """The columns and types of what `score` gives, known before the first row; options as there."""
+    """The columns and types of the output of `score`, known before the first row; with the same options."""
     asked = request(model, **options)
     return schema_of(model_of(asked), asked)
 
@@ -33,20 +33,20 @@ def score(model: str | PathLike[str] | Request, batches: Any, **options: Any) ->
     """Predict batches of rows, and say how far to trust each row: Arrow record batches in and out, in order.
 
     The model is loaded once per process. Memory is bounded by a batch and the model: at most `rows` rows are answered
-    at once, whatever the size of the batches; small batches are joined, so answers come when so many rows have come
-    or the input ends.
+    at once, whatever the size of the batches. Small batches are joined, so answers come after that many rows or at
+    the end of the input.
 
     Args:
         model: the path of a model folder, never a model; or a `Request`, which then holds all options.
         batches: record batches with the model's columns, in any order; others are ignored. Also a Table, a Dataset or
-            a RecordBatchReader. Of a model of texts a column of strings, of images a column of encoded files.
+            a RecordBatchReader. A text model needs a column of strings, an image model a column of encoded files.
         options: those of `Request`: epsilon, probabilities, voters, quantiles, id, id_type, text, private, device,
             threads, rows.
 
-    Columns: id; of classes label, probability, confidence, credibility, typicality, set; of numbers prediction, lower,
-    upper, typicality; of several labels those that `dwac predict` gives; voters if asked; of tables unknown,
-    the values that training never had; unreadable, which says why a row could not be read. Both are null otherwise.
-    `schema` gives their types.
+    Columns: id; for classes label, probability, confidence, credibility, typicality, set; for numbers prediction,
+    lower, upper, typicality; for several labels the columns of `dwac predict`; voters if requested; for tables
+    unknown, the values that training never had; unreadable, the reason why a row could not be read. The last two are
+    null otherwise. `schema` gives their types.
     """
     asked = request(model, **options)
     loaded = model_of(asked)
@@ -55,7 +55,7 @@ def score(model: str | PathLike[str] | Request, batches: Any, **options: Any) ->
 
 
 def checked(model: Model, asked: Request) -> pa.Schema:
-    """The columns of answers; an error where the model cannot give what is asked, a warning where it gives little."""
+    """The columns of answers; an error if the model cannot give what is requested, a warning if that tells little."""
     found = schema_of(model, asked)
     values = answered(model, None, {0: "nothing was given"}, asked, quiet=False)
     assert set(found.names) == {"id", *values}
@@ -78,11 +78,11 @@ def answer(
     name: str = "the batch",
     notation: Notation | None = None,
 ) -> pa.RecordBatch:
-    """The answers for one batch, in the columns `found`.
+    """The answers for one batch, with the columns `found`.
 
-    numbers: of its rows; name: of its source, for errors; notation: of its cells, by default as in training.
+    numbers: its row numbers; name: of its source, for errors; notation: of its cells, by default as in training.
     """
-    # Only some rows of a file are here: how cells are written must not be judged from them.
+    # These are only some rows of a file: the notation must not be inferred from them.
     how = Reading(notation or notation_of(asked, model), judge=False)
     X, unreadable = rows_of(model, given, columns_asked(asked), how, name)
     values = answered(model, X, unreadable, asked)
@@ -91,7 +91,7 @@ def answer(
 
 
 def ids_of(given: Given, asked: Request, numbers: NDArray[np.int64], name: str) -> pa.Array:
-    """The ids of the rows of a batch: those of a column, in the type that was asked, or else their numbers."""
+    """The ids of the rows of a batch: from a column, in the requested type, or else the row numbers."""
     if asked.id is None:
         return pa.array(numbers)
     names = list(given.columns) if isinstance(given, pd.DataFrame) else given.schema.names
@@ -109,7 +109,7 @@ def ids_of(given: Given, asked: Request, numbers: NDArray[np.int64], name: str) 
 
 
 def record_batches(batches: Any) -> Iterator[pa.RecordBatch]:
-    """The record batches of whatever holds some."""
+    """The record batches of any object that holds them."""
     if isinstance(batches, pa.Table):
         yield from batches.to_batches()
         return
@@ -130,7 +130,7 @@ def record_batches(batches: Any) -> Iterator[pa.RecordBatch]:
 
 
 def rebatched(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in order: batches of more than `rows` rows cut, smaller ones of one schema joined."""
+    """The same rows in order: batches of more than `rows` rows are cut, smaller ones with the same schema joined."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         if held and not batch.schema.equals(held[0].schema):
@@ -147,7 +147,7 @@ def rebatched(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Recor
 
 
 def _most(batch: pa.RecordBatch, rows: int) -> int:
-    """How many rows of such a batch are answered at once."""
+    """How many rows of this batch are answered at once."""
     each = batch.nbytes / max(batch.num_rows, 1)
     return max(1, min(rows, int(_MOST_BYTES / max(each, 1))))
 

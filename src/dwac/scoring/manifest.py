@@ -1,7 +1,7 @@
-"""The manifest of an output folder: what was asked, of which data, in which pieces. It is written before any shard.
+"""The manifest of an output folder: the request, the data and its pieces. It is written before any shard.
 
-A run that was stopped finds it, and goes on with the pieces that have no shard yet. A run that asks for something else
-is refused. A file that changed is divided anew, unless some of it was scored already.
+An interrupted run finds it, and continues with the pieces that have no shard yet. A run with a different request is
+refused. A file that changed is divided again, unless part of it was scored already.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from dwac.scoring.request import Request
 
 NAME = "_dwac.json"
 _FORMAT, _VERSION = "dwac-scores", 1
-_PLACES = ("model", "device")  # of a request: what may differ between runs that give the same answers
+_PLACES = ("model", "device")  # fields of a request that may differ between runs with the same answers
 _FACTS = ("url", "name", "size", "version")  # of a file
-_KEYS = ("start", "stop", "row", "line", "size")  # of a piece: what is not that of its file
+_KEYS = ("start", "stop", "row", "line", "size")  # fields of a piece that differ from those of its file
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the shards of a folder are, or will be."""
+    """A description of the shards in a folder, written or to come."""
 
     asked: dict[str, Any]
     files: list[tuple[File, str]]  # each with its format
     pieces: list[list[Piece]]  # of each file
 
     def packed(self) -> bytes:
-        """As the bytes of a file: the same for the same run."""
+        """The manifest as the bytes of a file: the same for the same run."""
         content = {
             "format": _FORMAT,
             "version": _VERSION,
@@ -44,13 +44,13 @@ class Manifest:
 
 
 def asked_of(request: Request, encoding: str, *, strict: bool) -> dict[str, Any]:
-    """What decides the answers, in plain values: the model by what it holds, not by where it is."""
+    """Everything that determines the answers, in plain values: the model by its contents, not by its path."""
     kept = {name: value for name, value in asdict(request).items() if name not in _PLACES}
     return {**kept, "quantiles": list(request.quantiles), "encoding": encoding, "strict": strict}
 
 
 def read(out: Place, shard_of: Any) -> Manifest | None:
-    """The manifest in a folder; None if it has none. shard_of: (file, part) → the name of a shard."""
+    """The manifest in a folder; None if there is none. shard_of: (file, part) → the name of a shard."""
     there = out / NAME
     if not there.exists():
         return None
@@ -72,7 +72,7 @@ def read(out: Place, shard_of: Any) -> Manifest | None:
 
 
 def differences(known: Manifest, asked: dict[str, Any], files: Sequence[tuple[File, str]]) -> list[str]:
-    """In what another run differs from the one that a folder holds, in words; nothing if it may go on."""
+    """How a run differs from the one in the folder, in words; nothing if it may continue."""
     names = {"expect": "the model", **{name: f"--{name.replace('_', '-')}" for name in asked if name != "expect"}}
     found = []
     for name in asked:
@@ -88,13 +88,13 @@ def differences(known: Manifest, asked: dict[str, Any], files: Sequence[tuple[Fi
 
 
 def changed(known: Manifest, files: Sequence[tuple[File, str]]) -> list[int]:
-    """The files, by place, that are not as they were."""
+    """The positions of the files that changed."""
     facts = {file.name: (file.size, file.version) for file, _ in known.files}
     return [place for place, (file, _) in enumerate(files) if facts.get(file.name) != (file.size, file.version)]
 
 
 def moved(known: Manifest, files: Sequence[tuple[File, str]]) -> Manifest:
-    """The same, with files where they are now."""
+    """The same manifest, with the current locations of the files."""
     pieces = [
         [replace(piece, file=file.url) for piece in parts] for (file, _), parts in zip(files, known.pieces, strict=True)
     ]

@@ -1,6 +1,6 @@
-"""Data divided into pieces, the unit of work: each becomes one shard.
+"""Divide data into pieces, the unit of work: each becomes one shard.
 
-The division depends on the data alone: not on workers, engines or an earlier run.
+The division depends only on the data: not on workers, engines or an earlier run.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dwac.reading.layouts import FORMS, compression_of, form_of, layout_of
 from dwac.reading.places import File, place
 from dwac.reading.records import BLOCK, cuts
 
-# Seconds of work: enough pieces to keep workers busy to the end, and little to do again for a worker that died.
-ROWS, _MOST_ROWS = 2**15, 2**20  # of Parquet in a piece
+# Seconds of work each: enough pieces to keep workers busy to the end, and little to redo if a worker dies.
+ROWS, _MOST_ROWS = 2**15, 2**20  # rows of Parquet in a piece
 _BYTES = 2**26  # the same, if that is fewer rows
-_MOST_BYTES = 2**26  # of CSV and JSON Lines in a piece, which are read at once; the fewest are one block
-_PIECES = 2**12  # of more data, pieces are larger
+_MOST_BYTES = 2**26  # of CSV and JSON Lines in a piece, which is read at once; the minimum is one block
+_PIECES = 2**12  # beyond this number, pieces get larger
 _AT_ONCE = 16  # files whose footers are read at the same time
 
 
@@ -34,42 +34,42 @@ _AT_ONCE = 16  # files whose footers are read at the same time
 class Piece:
     """A part of one file: all of it, some rows of Parquet, or a range of bytes. Small, and safe to send to a worker."""
 
-    number: int  # among all pieces
-    shard: str  # the name of what comes of it: part-<file>-<part of the file>
+    number: int  # its position among all pieces
+    shard: str  # the name of its output: part-<file>-<part of the file>
     file: str  # path or URL
-    name: str  # the file as seen from the data
+    name: str  # the file relative to the data folder
     form: str  # "parquet", "csv", "tsv" or "jsonl"
     start: int = 0  # of Parquet: the first row; otherwise the first byte
     stop: int | None = None  # where the next piece begins; None: at the end of the file
-    row: int = 0  # how many rows of the file come before it
-    line: int = 0  # how many lines of the file come before it
-    size: int = 0  # how much work it is, in bytes
+    row: int = 0  # number of rows of the file before it
+    line: int = 0  # number of lines of the file before it
+    size: int = 0  # the amount of work, in bytes
 
     @property
     def part(self) -> Part:
-        """What of which file it is."""
+        """The part of the file that it covers."""
         return Part(self.file, self.form, self.start, self.stop, self.row, self.line)
 
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a piece. With an error there is no shard, and the next run tries again."""
+    """The result of a piece. With an error there is no shard, and the next run tries again."""
 
     piece: int
     rows: int = 0  # in the shard
     unreadable: int = 0  # rows that could not be read, in the shard or not
     seconds: float = 0.0
-    error: str | None = None  # a sentence: what is wrong with the piece, or that its workers died
+    error: str | None = None  # a sentence: the error in the piece, or that its workers died
 
 
 def shard_name(file: int, part: int) -> str:
-    """The name of a shard, without its ending: pieces of other files do not change it."""
+    """The name of a shard, without its suffix; it does not depend on the pieces of other files."""
     return f"part-{file:05d}-{part:05d}"
 
 
-# An engine runs the task on every piece, in any order and anywhere, and gives what came of each as soon as it is known.
-# The task raises nothing: what is wrong with a piece is in its `Done`. An engine gives a piece whose worker died to
-# another worker, and after the third gives Done(piece.number, error=…). It stops its workers when it is closed.
+# An engine runs the task on every piece, in any order and anywhere, and yields each result as soon as it is known.
+# The task never raises: `Done` holds the error of a piece. If a worker dies, the engine gives its piece to another
+# worker; after the third it yields Done(piece.number, error=…). It stops its workers when it is closed.
 Engine = Callable[[Callable[[Piece], Done], Iterable[Piece], int, Mapping[str, Any]], Iterator[Done]]
 
 
@@ -77,7 +77,7 @@ Engine = Callable[[Callable[[Piece], Done], Iterable[Piece], int, Mapping[str, A
 
 
 def with_form(files: Sequence[File], form: str | None, data: str) -> list[tuple[File, str]]:
-    """The files that are data, each with its format; form: of all of them."""
+    """The data files, each with its format; form: the format of all of them, if given."""
     if form is not None and form not in FORMS:
         raise InputError(f"unknown format {form!r}; choose {', '.join(FORMS)}")
     found = [(file, form or form_of(file.name) or "") for file in files]
@@ -102,7 +102,7 @@ def planned(
     said: Callable[[str], None] = lambda _: None,
     separator: str | None = None,
 ) -> list[list[Piece]]:
-    """The pieces of each file. A file that cannot be read is one piece, whose reader then says what is wrong."""
+    """The pieces of each file. A file that cannot be read is one piece; reading it then reports the error."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         footers = list(pool.map(lambda each: _groups(each[0]) if each[1] == "parquet" else None, files))
     n = sum(rows for groups in footers if groups for rows, _ in groups)
@@ -142,7 +142,7 @@ def _groups(file: File) -> list[tuple[int, int]] | None:
 
 
 def _of_groups(whole: Piece, groups: list[tuple[int, int]], most: int) -> Iterator[Piece]:
-    """Runs of row groups; a row group that is too large is divided, and read by several."""
+    """Runs of row groups; a row group that is too large is divided among several pieces."""
     n, size = 0, 0
     start = row = 0
     for rows, volume in groups:
@@ -169,7 +169,7 @@ def _rows(whole: Piece, start: int, stop: int, size: int) -> Piece:
 
 
 def _of_text(whole: Piece, encoding: str, most: int, separator: str | None) -> list[Piece]:
-    """Ranges of bytes that end where records do; all of a file that cannot be divided."""
+    """Ranges of bytes that end where records end; the whole file if it cannot be divided."""
     try:
         layout = layout_of(whole.file, whole.form, encoding, separator)
         if not layout.divisible:
@@ -189,7 +189,7 @@ def _of_text(whole: Piece, encoding: str, most: int, separator: str | None) -> l
 
 
 def columns_of(file: File, form: str, encoding: str, separator: str | None = None) -> dict[str, Any]:
-    """The columns of a file, with their types where it has types; none if it cannot be read."""
+    """The columns of a file, with their types if it has types; none if it cannot be read."""
     there = place(file.url)
     try:
         if form == "parquet":

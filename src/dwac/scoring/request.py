@@ -1,6 +1,6 @@
-"""What is asked of a model: every option of scoring in one small value that can be sent to a worker.
+"""A request to a model: every option of scoring in one small value that can be sent to a worker.
 
-And the models of this process: each is loaded once from its folder, and again only if the folder changed.
+Also the models of this process: each is loaded once from its folder, and again only if the folder changed.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from dwac.reading.notation import Notation, notation
 from dwac.storage import COLUMNS, MANIFEST
 
 ID_TYPES = ("string", "int64")
-ROWS = 8192  # rows that are answered at once
+ROWS = 8192  # rows answered at once
 
 
 @dataclass(frozen=True)
 class Request:
-    """Which model is asked, by the path of its folder, and for what. Only this travels: workers load the model.
+    """The path of a model folder, and the options. Workers are sent only this, and load the model themselves.
 
     Args:
         model: the model folder; every worker must see it under this path.
         epsilon: error rate of prediction sets and intervals.
-        probabilities: also the probability of each class.
-        voters: also the so many examples with the largest votes.
-        quantiles: of a model of numbers, also these quantiles of the votes.
+        probabilities: also give the probability of each class.
+        voters: also give this many examples with the largest votes.
+        quantiles: if the model predicts numbers, also give these quantiles of the votes.
         id: the column with the ids of the rows; without it rows are numbered from 0.
         id_type: the type of ids from a column, "string" or "int64". It is fixed before the first row is seen.
-        text: the column with the text, or with the encoded image files, to predict from; found if it is the only one.
+        text: the column with the text, or the encoded image files, to predict from; not needed if it is the only one.
         private: round numbers as private models do; None: as the model was saved.
-        unknown: how categories that training never had are read: "atypical", "missing" or "refuse"; None: as the model
-            was saved.
+        unknown: how to read categories that training never had: "atypical", "missing" or "refuse"; None: as the
+            model was saved.
         device: "auto", "cpu", "cuda", "cuda:1", …
-        threads: of computation per process; None leaves them as they are.
-        rows: how many rows are answered at once: larger batches are cut, smaller ones joined.
-        separator, decimal, day_first: how CSV is written: between fields, before decimals, and whether 01/02/2020 is
+        threads: computing threads per process; None leaves the setting unchanged.
+        rows: number of rows answered at once: larger batches are cut, smaller ones joined.
+        separator, decimal, day_first: how CSV is written: field separator, decimal mark, and whether 01/02/2020 is
             1 February; by default as in training.
         expect: the fingerprint of the model folder (`dwac.fingerprint`); a worker that finds another model refuses to
             answer.
@@ -79,18 +79,18 @@ class Request:
         if not all(isinstance(level, float | int) and 0 < level < 1 for level in self.quantiles):
             raise InputError(f"quantiles must be numbers between 0 and 1, such as 0.1, 0.5; got {self.quantiles!r}")
         checks.positive_int(self.rows, "rows")
-        notation(self.separator, self.decimal, self.day_first)  # an error for what cannot be
+        notation(self.separator, self.decimal, self.day_first)  # raises an error for invalid values
         if self.threads is not None:
             checks.positive_int(self.threads, "threads")
 
 
 def said_of(request: Request) -> Notation:
-    """What the request says of how tables are written."""
+    """The notation of tables that the request gives."""
     return notation(request.separator, request.decimal, request.day_first)
 
 
 def notation_of(request: Request, model: Model) -> Notation:
-    """How the cells of tables are written: as is asked, or else as in training."""
+    """How the cells of tables are written: as requested, or else as in training."""
     return said_of(request).over(model.notation)
 
 
@@ -100,7 +100,7 @@ def columns_asked(request: Request) -> Columns:
 
 
 def request(model: str | PathLike[str] | Request, **options: Any) -> Request:
-    """A request from a path and options; one that is given stays as it is."""
+    """A request from a path and options; a given request stays unchanged."""
     if isinstance(model, Request):
         if options:
             raise InputError("a Request holds all options; change it with dataclasses.replace")
@@ -123,7 +123,7 @@ def request(model: str | PathLike[str] | Request, **options: Any) -> Request:
 # Models
 
 
-_MOST = 4  # models that are kept; the one that was asked least recently goes first
+_MOST = 4  # models kept in memory; the least recently used is dropped first
 _FILES = (MANIFEST, COLUMNS)
 _State = tuple[tuple[int, int, int] | None, ...]
 
@@ -142,7 +142,7 @@ def model_of(request: Request) -> Model:
             "in a folder that every worker sees under this path"
         )
     key, state = (folder, request.device, request.unknown), _state(folder)
-    with _lock:  # whoever comes second waits for the first to load, instead of loading too
+    with _lock:  # a second thread waits for the first to load, instead of loading too
         known = _models.get(key)
         if known is None or known[0] != state:
             known = state, load(folder, device=request.device, unknown=request.unknown)
@@ -161,7 +161,7 @@ def model_of(request: Request) -> Model:
 
 
 def _state(folder: str) -> _State:
-    """What changes when a model is written: files are replaced, never changed in place."""
+    """A value that changes when a model is written: files are replaced, never changed in place."""
     found: list[tuple[int, int, int] | None] = []
     for name in _FILES:
         try:
@@ -173,7 +173,7 @@ def _state(folder: str) -> _State:
 
 
 def _limit_threads(threads: int) -> None:
-    """Let this process compute with so many threads; several workers on one machine would otherwise fight for it."""
+    """Set the number of computing threads of this process, so that workers on one machine do not compete for cores."""
     if torch.get_num_threads() != threads:
         torch.set_num_threads(threads)
         threadpool_limits(threads)

@@ -1,4 +1,4 @@
-"""A run: files in, shards out, on any engine; one that was stopped goes on where it was.
+"""A run: files in, shards out, on any engine; an interrupted run continues where it stopped.
 
 run = prepare("model/", "rows/", "scores/")
 for done in run.results("local", workers=4): ...
@@ -41,17 +41,17 @@ _PANDAS_INDEX = "__index_level_0__"
 
 @dataclass
 class Summary:
-    """What came of a run so far."""
+    """The results of a run so far."""
 
     rows: int = 0
     unreadable: int = 0  # rows of this run that could not be read
-    side_files: bool = False  # whether some could not, in this run or an earlier one that it goes on with
+    side_files: bool = False  # whether some could not, in this run or the one that it continues
     failed: list[Done] = field(default_factory=list)
 
 
 @dataclass
 class Run:
-    """Pieces that have no shard yet, and what is done with them."""
+    """The pieces of a run, those that have no shard yet, and the task to run on them."""
 
     task: Task
     pieces: list[Piece]  # all of them
@@ -61,7 +61,7 @@ class Run:
     def results(
         self, engine: str = "local", workers: int | None = None, options: Mapping[str, Any] | None = None
     ) -> Iterator[Done]:
-        """Run the pending pieces, and give what came of each as soon as it is known."""
+        """Run the pending pieces, and yield the result of each as soon as it is known."""
         run = engine_named(engine)
         out = place(self.task.out)
         workers = workers or default_workers(self.task.request)
@@ -91,7 +91,7 @@ def score_files(
     overwrite: bool = False,
     **asked: Any,
 ) -> Summary:
-    """Score files into a folder of Parquet shards, as `dwac score` does; asked: as for `Request`.
+    """Score files into a folder of Parquet shards, as `dwac score` does; asked: the options of `Request`.
 
     Pieces that failed are in `.failed`, each with a sentence; all others are written, and the next call tries again.
     """
@@ -113,9 +113,9 @@ def prepare(
     said: Callable[[str], None] = lambda _: None,
     **asked: Any,
 ) -> Run:
-    """Find the data, divide it, and write the manifest; or find what is left of a run that was stopped.
+    """Find the data, divide it, and write the manifest; or find what is left to do of an interrupted run.
 
-    said: is told what takes long.
+    said: called with a message before slow steps.
     """
     wanted = request(model, **asked)
     loaded = model_of(wanted)
@@ -137,7 +137,7 @@ def prepare(
 
 
 def default_workers(asked: Request) -> int:
-    """How many processes use this machine well: one per core, or one per GPU."""
+    """The number of processes that uses this machine well: one per core, or one per GPU."""
     import torch
 
     if asked.device != "cpu" and torch.cuda.is_available():
@@ -150,7 +150,7 @@ def _settled(asked: Request, model: Model, files: list[tuple[File, str]], encodi
     used = set(getattr(model.clf, "feature_names_in_", []))
     written = notation_of(asked, model)
     known = (columns_of(*each, encoding, written.separator) for each in files)
-    columns = next(filter(None, known), {})  # of the first that can be read
+    columns = next(filter(None, known), {})  # of the first file that can be read
     likely = [name for name in (model.columns.id, INDEX, _PANDAS_INDEX) if name in columns and name not in used]
     name = asked.id if asked.id is not None else likely[0] if likely else None
     kind = None if name is None else columns.get(name)
@@ -201,7 +201,7 @@ def _pieces(
 
 
 def _write(out: Place, found: manifest.Manifest) -> None:
-    """Write the manifest, and create the folder if there is none."""
+    """Write the manifest, and create the folder if it does not exist."""
     try:
         (out / manifest.NAME).write(found.packed())
     except OSError as error:
@@ -217,7 +217,7 @@ def _refuse_occupied(out: Place) -> None:
 
 
 def _clear(out: Place) -> None:
-    """Remove the run that a folder holds, and nothing else."""
+    """Remove the run in a folder, and nothing else."""
     if not (out / manifest.NAME).exists():
         return
     for name in out.names():
@@ -228,12 +228,12 @@ def _clear(out: Place) -> None:
     with suppress(OSError):
         if out.local:
             os.rmdir((out / UNREADABLE).path)
-    (out / manifest.NAME).remove()  # last: what is left of a clearing that was stopped is still a run
+    (out / manifest.NAME).remove()  # last, so that after an interruption the folder still holds a run
 
 
 @contextmanager
 def _alone(out: Place, *, tidy: bool = True) -> Iterator[None]:
-    """Refuse to write where another run does, on this machine; remove what a killed one left half written."""
+    """Refuse to write where another run on this machine writes; remove the partial files of a killed run."""
     if not out.local or sys.platform == "win32":
         yield
         return

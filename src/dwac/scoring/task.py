@@ -1,4 +1,4 @@
-"""The task of a worker: read a piece, answer its rows, write its shard."""
+"""The task of a worker: read a piece, predict its rows, write its shard."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from dwac.scoring.core import answer
 from dwac.scoring.pieces import Done, Piece
 from dwac.scoring.request import Request, columns_asked, model_of, notation_of, said_of
 
-UNREADABLE = "_unreadable"  # the folder of rows that could not be read; readers of Parquet skip names with _
-FILE = "file"  # the column with the file of a row, where rows have no ids of their own
+UNREADABLE = "_unreadable"  # the folder of rows that could not be read; Parquet readers skip names that begin with _
+FILE = "file"  # the column with the file of a row, if rows have no ids of their own
 _GROUP = 2**16  # rows per row group of a shard
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is done with each piece. A value that travels; the model is loaded where it is called."""
+    """The work on each piece. A small value that can be sent to workers; the model is loaded where it is called."""
 
     request: Request
     out: str
@@ -40,7 +40,7 @@ class Task:
     strict: bool = False  # refuse a piece with rows that cannot be read
 
     def __call__(self, piece: Piece) -> Done:
-        """Write the shard of a piece, whole or not at all. Never raises: what is wrong is in the result."""
+        """Write the shard of a piece, completely or not at all. Never raises: the result holds any error."""
         began = time.perf_counter()
         try:
             rows, unreadable = self._written(piece)
@@ -53,7 +53,7 @@ class Task:
         return Done(piece.number, rows, unreadable, time.perf_counter() - began)
 
     def _written(self, piece: Piece) -> tuple[int, int]:
-        """(rows, unreadable rows). The shard comes last: where it is, the piece is done."""
+        """(rows, unreadable rows). The shard is written last: if it exists, the piece is done."""
         out, rows = place(self.out), 0
         with _Kept(piece, strict=self.strict) as bad, (out / f"{piece.shard}.parquet").writing() as path:
             schema = self._schema()
@@ -89,14 +89,14 @@ class Task:
 
 
 def shard_schema(found: pa.Schema, request: Request) -> pa.Schema:
-    """The columns of shards: those of answers, and of which file a row is, where it has no id but its number there."""
+    """The columns of shards: those of the answers, and the file of a row if its id is only its number in that file."""
     if request.id is not None:
         return found
     return found.insert(1, pa.field(FILE, pa.dictionary(pa.int32(), pa.string())))
 
 
 def _grouped(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Row groups of a shard; its bytes follow from the rows alone."""
+    """Row groups of a shard; its bytes depend only on the rows."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)
@@ -120,7 +120,7 @@ class _Kept:
 
     def __init__(self, piece: Piece, *, strict: bool) -> None:
         self._piece, self._strict, self.n = piece, strict, 0
-        self._lines = tempfile.TemporaryFile()  # noqa: SIM115 - closed when this is
+        self._lines = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
 
     def __enter__(self) -> _Kept:
         return self
@@ -129,7 +129,7 @@ class _Kept:
         self._lines.close()
 
     def add(self, rows: list[Bad]) -> None:
-        """Keep these too; those of one batch are put in order."""
+        """Keep these rows too; the rows of one batch are sorted."""
         for bad in sorted(rows):
             if self._strict:
                 there = f"row {bad.row}" if bad.line is None else f"line {bad.line}"
@@ -139,11 +139,11 @@ class _Kept:
             self.n += 1
 
     def write(self, out: Place) -> None:
-        """Write them next to the shards; no file if there are none."""
+        """Write them next to the shards; no file if there are no such rows."""
         side = out / UNREADABLE / f"{self._piece.shard}.jsonl"
         if self.n:
             self._lines.seek(0)
             with side.writing() as path, open(path, "wb") as file:
                 shutil.copyfileobj(self._lines, file)
-        elif side.exists():  # of an earlier try
+        elif side.exists():  # from an earlier attempt
             side.remove()

@@ -2,8 +2,8 @@
 
 app = create_app(dwac.load("model"), token="…", private=True)
 
-The REST API, version 1, has predict, sets, explain, model, monitor, health and metrics. What requests and answers hold
-depends on the task: one label, several labels or numbers, which have no sets.
+The REST API, version 1, has predict, sets, explain, model, monitor, health and metrics. The contents of requests and
+answers depend on the task: one label, several labels or numbers, which have no sets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests that arrive at the same time become one call of the model, in a thread next to the event loop.
+"""Join requests that arrive at the same time into one call of the model, in a thread beside the event loop.
 
 batcher = Batcher(run, Limits())          # run(key, [payload, …]) -> [result or exception, …]
 await batcher.submit("votes", payload, size=1)
@@ -15,8 +15,8 @@ from typing import Any
 
 from dwac.server.limits import STOPPING, Limits, RefusalError
 
-_STUCK = 2  # times the longest wait for an answer: a call that takes longer is not merely slow
-THREAD = "dwac-model"  # prefix of the name of its thread
+_STUCK = 2  # times the longest wait for an answer: a longer call is stuck, not merely slow
+THREAD = "dwac-model"  # prefix of its thread's name
 Run = Callable[[Any, list[Any]], Sequence[Any]]
 
 
@@ -41,7 +41,7 @@ class Batcher:
         self._stopping = False
         self.serving = False
         self._stuck = False  # whether the current call takes too long
-        self.panicked = False  # whether the last call ended in something worse than an Exception
+        self.panicked = False  # whether the last call ended in an error that is not an Exception
 
     @property
     def waiting(self) -> int:
@@ -75,7 +75,7 @@ class Batcher:
             message = f"no answer within {self._limits.seconds:g} s; send fewer rows, or try again"
             raise RefusalError(504, "timeout", message, {"retry-after": "1"}) from None
         finally:
-            if job in self._jobs:  # no client waits for it any more
+            if job in self._jobs:  # its client has gone
                 self._jobs.remove(job)
 
     async def serve(self) -> None:
@@ -128,7 +128,7 @@ class Batcher:
         return True
 
     def take(self) -> list[_Job]:
-        """The oldest request, and those of its kind that fit into the same call."""
+        """The oldest request, and others with the same key that fit into the same call."""
         key, rows = self._jobs[0].key, 0
         taken: list[_Job] = []
         for job in self._jobs:

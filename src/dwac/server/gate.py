@@ -40,7 +40,7 @@ class Gate:
     Args:
         app: the application behind the gate.
         metrics: counts every request.
-        admit: refuses work if there is too much of it; here, where a refusal is cheapest.
+        admit: refuses work if there is too much of it; done here, where a refusal is cheapest.
         token: bearer token that every path except the open ones requires.
         hosts: host names that requests may use; None for any. On loopback this stops a foreign web page whose name
             was made to point here (DNS rebinding) from reading the answers.
@@ -72,7 +72,7 @@ class Gate:
             await self.app(scope, receive, send)
             return
         start, status = time.perf_counter(), 0
-        # Who expects a go-ahead may send either the body or the next request after a refusal: nobody could tell which.
+        # After a refusal, a client that expects 100 Continue may send the body or its next request: no telling which.
         mark = list(_CLOSE) if any(name == b"expect" for name, _ in scope["headers"]) else []
 
         async def send_safely(message: Message) -> None:
@@ -89,7 +89,7 @@ class Gate:
                 mark += self.mark
             await self.app(scope, receive, send_safely)
         except ClientDisconnect:
-            status = status or 499  # the client has gone
+            status = status or 499  # the client disconnected
         except asyncio.CancelledError:  # the time for shutdown is over
             if not status:
                 await STOPPING.response()(scope, receive, send_safely)

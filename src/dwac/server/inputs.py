@@ -29,7 +29,7 @@ from dwac.estimator.readable import Partial
 from dwac.server.limits import Limits
 
 Schema = dict[str, Any]
-_LARGEST = 3.4e38  # of a float32
+_LARGEST = 3.4e38  # largest float32
 
 
 class Reader(ABC):
@@ -218,7 +218,7 @@ class NumberReader(Reader):
         return np.stack(items)
 
     def item(self, row: Any) -> NDArray[Any]:
-        """An array, checked level by level: neither deep nesting nor uneven lengths can do harm."""
+        """An array, checked level by level: deep nesting and uneven lengths do no harm."""
         parts = [row]
         for axis, length in enumerate(self._shape):
             if not all(type(part) is list and len(part) == length for part in parts):
@@ -269,7 +269,7 @@ class ImageReader(Reader):
         return self._picture(row) if isinstance(row, str) else self._numbers.item(row)
 
     def joined(self, items: list[Any]) -> list[Any]:
-        """A list; if there are files, arrays become pictures, too, which an encoder reads in the same way."""
+        """A list; if there are files, arrays also become pictures, which an encoder reads in the same way."""
         if not any(isinstance(item, bytes) for item in items):
             return items
         return [item if isinstance(item, bytes) else self._drawn(item) for item in items]
@@ -288,7 +288,7 @@ class ImageReader(Reader):
 
 
 def picture_bytes(row: str, pixels: int) -> bytes:
-    """The bytes of a PNG or JPEG file given in base64, or as a data: URL; of at most so many pixels."""
+    """The bytes of a PNG or JPEG file given in base64, or as a data: URL; at most `pixels` pixels."""
     if row.startswith("data:"):
         row = row.partition(",")[2]
     try:

@@ -22,7 +22,7 @@ class Limits:
     """
 
     body_bytes: int = 4 * 2**20  # per request, counted while it arrives
-    buffered_bytes: int = 256 * 2**20  # of all requests that are currently arriving
+    buffered_bytes: int = 256 * 2**20  # of all requests currently arriving
     rows: int = 256  # per request
     explained: int = 32  # rows to explain per request: each sorts all references
     neighbors: int = 100  # per explanation

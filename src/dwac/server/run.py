@@ -1,7 +1,7 @@
 """Running the application: uvicorn, with a limit on every wait for a client, and a shutdown in bounded time.
 
-uvicorn handles HTTP. `Connection` adds what it does not limit: the time and length of headers, connections that say
-nothing, and clients that do not read their answers (docs/decisions/0033-the-service-on-uvicorn.md).
+uvicorn handles HTTP. `Connection` limits what uvicorn does not: the time and length of headers, idle connections, and
+clients that do not read their answers (docs/decisions/0033-the-service-on-uvicorn.md).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from dwac.server.limits import CLOSE, RefusalError
 HEAD_SECONDS = 10  # for request line and headers to arrive, from the start of the connection or the previous answer
 HEAD_BYTES = 2**16  # of request line and headers
 CONNECTIONS = 512  # open at once
-STALL_SECONDS = 30  # for which a client may stop reading its answer
+STALL_SECONDS = 30  # that a client may pause reading its answer
 GRACE_SECONDS = 4  # for requests in flight at shutdown
-# After a refusal, what else comes is ignored: closing with unread bytes would discard the refusal.
+# After a refusal, further bytes are ignored: closing with unread bytes would discard the refusal.
 _LINGER_SECONDS, _MOST_IGNORED = 0.5, 2**23  # bytes
 
 
@@ -58,7 +58,7 @@ class Connection(HttpToolsProtocol):
             return
         self._message_ended = False
         super().data_received(data)
-        if self._head_bytes is not None and not self._message_ended:  # else most of the bytes are of a body
+        if self._head_bytes is not None and not self._message_ended:  # otherwise most of the bytes belong to a body
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES:
                 message = f"request line and headers may have at most {HEAD_BYTES:,} bytes"
@@ -99,7 +99,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the next headers; what is left of an unread body is ignored meanwhile."""
+        """Wait for the next headers; the rest of an unread body is ignored meanwhile."""
         super().on_response_complete()
         if self.transport.is_closing():
             self._close()
@@ -108,26 +108,26 @@ class Connection(HttpToolsProtocol):
             self._head_timer = self.loop.call_later(HEAD_SECONDS, self._end_wait_for_head)
 
     def send_400_response(self, msg: str) -> None:
-        """In the form of all refusals."""
+        """Answer in the form of all refusals."""
         del msg
         self._refuse(RefusalError(400, "not_http", "the request is not valid HTTP"))
 
     def _end_wait_for_head(self) -> None:
         if self._head_bytes is None:
-            self._close()  # nothing was asked, so no answer is expected
+            self._close()  # there was no request, so no answer is expected
         else:
             message = f"request line and headers did not arrive within {HEAD_SECONDS} s"
             self._refuse(RefusalError(408, "slow_head", message))
 
     def _refuse(self, refusal: RefusalError) -> None:
-        """Answer a request that never reaches the application, and ignore what else comes."""
+        """Answer a request that never reaches the application, and ignore further bytes."""
         self._ignored = 0
         _cancel(self._head_timer)
         self.transport.write(written(refusal))
         self.loop.call_later(_LINGER_SECONDS, self._close)
 
     def _close(self) -> None:
-        """Close after the client has read the last bytes, or not read them for long enough."""
+        """Close after the client has read the last bytes, or after a time limit."""
         self.transport.close()
         self.loop.call_later(STALL_SECONDS, self.transport.abort)
 
@@ -147,7 +147,7 @@ def written(refusal: RefusalError) -> bytes:
 
 
 class Server(uvicorn.Server):
-    """Reports its start, and leaves no connection open at its end."""
+    """A server that reports its start, and leaves no connection open at its end."""
 
     on_start: Callable[[], None] | None = None
 
@@ -200,7 +200,7 @@ def serve(app: Any, sockets: list[Any], *, on_start: Callable[[], None] | None =
     for thread in threading.enumerate():
         if thread.name.startswith(THREAD):
             thread.join(1)
-            if thread.is_alive():  # a call that no client waits for any more, but Python would
+            if thread.is_alive():  # a call whose clients have gone, but Python would wait for it
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(0)

@@ -36,7 +36,7 @@ _TASKS: dict[str, type[Answers]] = {LABELS: LabelAnswers, NUMBERS: NumberAnswers
 
 @dataclass
 class Service:
-    """A model with its limits and the requests that wait for it."""
+    """A model with its limits and its waiting requests."""
 
     model: Model
     limits: Limits = field(default_factory=Limits)
@@ -50,7 +50,7 @@ class Service:
 
     @classmethod
     def of(cls, model: Model, limits: Limits, private: bool | None, watch: Watch | None = None) -> Service:
-        """For a fitted model; private by default if it was saved without its training examples."""
+        """A service for a fitted model; private by default if it was saved without its training examples."""
         if not isinstance(model, DWACClassifier | DWACRegressor) or not hasattr(model, "model_"):
             raise InputError(f"the model must be a fitted DWACClassifier or DWACRegressor; got {type(model).__name__}")
         private = model.private_ if private is None else private
@@ -78,7 +78,7 @@ class Service:
             if keeper is not None:
                 keeper.cancel()
                 self._write()
-            for task in late:  # in a call that no client waits for any more
+            for task in late:  # in a call whose clients have gone
                 task.cancel()
 
     async def _work(self, batcher: Batcher) -> None:
@@ -91,7 +91,7 @@ class Service:
                 log.exception("the worker of the model failed and is restarted")
 
     async def _keep(self) -> None:
-        """Write what is known once a second."""
+        """Write the monitor's state and the counters once a second."""
         while True:
             await asyncio.sleep(_KEEP_SECONDS)
             await asyncio.to_thread(self._write)
@@ -103,7 +103,7 @@ class Service:
             log.exception("the state of the service cannot be written")
 
     async def _warm_up(self) -> None:
-        """The first call prepares what later ones reuse; an example that the model refuses does no harm."""
+        """Make a first call, which prepares what later ones reuse; it does no harm if the model refuses the example."""
         with suppress(DwacError):
             await self.votes(self._example(), watched=False)
 

@@ -1,8 +1,8 @@
-"""What the service counts, and whether the rows that it is asked about are still like those of calibration.
+"""The counters of the service, and whether the rows of its requests are still like those of calibration.
 
 Counters are text in the format of Prometheus, without a further dependency. Every worker of a service watches its own
-rows with a share of the error rate, and writes what it knows to a folder once a second; whichever worker is asked adds
-what the others wrote (`dwac.monitoring.merged` says why no average is taken).
+rows with a share of the error rate, and writes its state to a folder once a second. The worker that gets a request
+adds what the others wrote (`dwac.monitoring.merged` says why no average is taken).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Histogram:
-    """How many values were at most each bound, and their sum."""
+    """The number of values up to each bound, and the sum of all values."""
 
     def __init__(self, bounds: Iterable[float]) -> None:
         self.bounds = tuple(bounds)
@@ -45,7 +45,7 @@ class Histogram:
         self.sum += value
 
     def lines(self, name: str) -> list[str]:
-        """In the format of Prometheus, with cumulative buckets."""
+        """Lines in the format of Prometheus, with cumulative buckets."""
         lines, total = [], 0
         for bound, count in zip((*map("{:g}".format, self.bounds), "+Inf"), self.counts, strict=True):
             total += count
@@ -64,7 +64,7 @@ class Histogram:
 
 
 class Metrics:
-    """What the service counts; `text` is the answer to GET /v1/metrics."""
+    """The counters of the service; `text` is the answer to GET /v1/metrics."""
 
     def __init__(self, paths: Iterable[str] = ()) -> None:
         self._paths = set(paths)  # others share one label: a client must not be able to invent labels
@@ -77,12 +77,12 @@ class Metrics:
         self.seconds.add(seconds)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, so that workers can add up what they have counted."""
+        """A dict for JSON, so that workers can add up their counters."""
         requests = [[path, status, count] for (path, status), count in list(self.requests.items())]
         return {"requests": requests, "seconds": self.seconds.to_dict(), "batch_rows": self.batch_rows.to_dict()}
 
     def plus(self, others: Iterable[dict[str, Any]]) -> Metrics:
-        """All that these and others have counted, from their `to_dict`."""
+        """The sum of these and other counters, from their `to_dict`."""
         found = Metrics(self._paths)
         found.requests, found.seconds, found.batch_rows = Counter(self.requests), self.seconds, self.batch_rows
         for other in others:
@@ -92,7 +92,7 @@ class Metrics:
         return found
 
     def text(self, **gauges: float) -> str:
-        """Everything counted so far, and gauges as they are now."""
+        """All counters, and the current gauges."""
         lines = ["# HELP dwac_requests_total Requests by path and status.", "# TYPE dwac_requests_total counter"]
         for (path, status), count in sorted(self.requests.items()):
             lines.append(f'dwac_requests_total{{path="{path}",status="{status}"}} {count}')
@@ -107,15 +107,15 @@ class Metrics:
 
 
 class Watch:
-    """The monitor of one worker; begun with its first row, unless `begin` was called.
+    """The monitor of one worker; it starts with the first row, unless `begin` was called.
 
     Args:
         model: a fitted model.
         private: show what a private model may show.
         ignore: columns that are not watched.
-        folder: where the state of the monitors is kept, so that a restart forgets nothing; None to keep none.
+        folder: where the state of the monitors is kept, so that it survives a restart; None to keep none.
         counters: where workers show each other their counters; None if there is one worker.
-        worker, workers: which one this is, from 0, and how many there are.
+        worker, workers: the number of this worker, from 0, and of all workers.
         monitored: whether rows are watched at all.
     """
 
@@ -147,7 +147,7 @@ class Watch:
         return self._folder is not None or self._counters is not None
 
     def begin(self) -> Monitor:
-        """The monitor, which goes on from its file if there is one; an error if there is nothing to compare with."""
+        """The monitor, resumed from its file if there is one; an error if there is nothing to compare with."""
         with self._lock:
             if self.monitor is None:
                 path = self._state
@@ -165,14 +165,14 @@ class Watch:
             return self.monitor
 
     def begin_if_possible(self) -> None:
-        """Begin before the first row; a model with nothing to compare with is served all the same."""
+        """Begin before the first row; a model with nothing to compare with is served anyway."""
         try:
             self.begin()
         except CalibrationError as error:
             log.info("rows are not monitored: %s", error)
 
     def observe(self, observed: Any, predicted: Any) -> None:
-        """Take rows that were predicted. A monitor that fails must not keep anyone from predictions."""
+        """Observe predicted rows. A failing monitor must not prevent predictions."""
         if not self.monitored or self.failed:
             return
         try:
@@ -188,7 +188,7 @@ class Watch:
                 log.info("rows are not monitored: %s", error)
 
     def answer(self) -> dict[str, Any]:
-        """What all workers know: the answer to GET /v1/monitor."""
+        """The merged state of all workers: the answer to GET /v1/monitor."""
         if not self.monitored:
             message = "this service does not monitor its rows; start it without --no-monitor"
             raise RefusalError(409, "not_available", message)
@@ -209,7 +209,7 @@ class Watch:
         return [path for path in paths if path.exists()]
 
     def gauges(self) -> dict[str, float]:
-        """For the metrics: rows, evidence, and whether there is an alarm; nothing if nothing is watched."""
+        """Gauges for the metrics: rows, evidence, and whether there is an alarm; none if nothing is watched."""
         if not self.monitored or self.failed or self.monitor is None:
             return {}
         found = self.answer()
@@ -223,7 +223,7 @@ class Watch:
     # Files
 
     def write(self, metrics: Metrics) -> None:
-        """Keep what is known, if it is to be kept and has changed."""
+        """Write the state to files, if it is kept and has changed."""
         path = self._state
         if path is not None and self.monitor is not None:
             rows = self.monitor.state.rows
@@ -235,13 +235,13 @@ class Watch:
             replace_file(self._counters / f"metrics-{self._worker}.json", text.encode())
 
     def other_metrics(self) -> list[dict[str, Any]]:
-        """What the other workers have counted."""
+        """The counters of the other workers."""
         paths = self._others(self._counters, "metrics-{}.json")
         return [json.loads(read_file(path, largest=_LARGEST)) for path in paths]
 
 
 def prepare_folder(folder: Path, workers: int) -> None:
-    """Make the folder of a service's monitors; an error if it holds those of another number of workers."""
+    """Create the folder of a service's monitors; an error if it holds those of a different number of workers."""
     try:
         make_folder(folder)
         names = [path.name for path in folder.iterdir()]

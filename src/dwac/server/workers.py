@@ -1,7 +1,7 @@
-"""Several workers on one port: processes that accept from one socket, each with a model of its own.
+"""Several workers on one port: processes that accept from one socket, each with its own model.
 
 A worker that ends by itself is replaced; if one cannot start, the service ends with the reason. Ctrl-C and SIGTERM end
-all of them, after the requests in flight are answered. Workers whose parent is gone end, too. Why uvicorn's own
+all of them, after the requests in flight are answered. Workers whose parent is gone also end. Why uvicorn's own
 supervisor does not do this: docs/decisions/0033-the-service-on-uvicorn.md.
 """
 
@@ -26,14 +26,14 @@ from dwac.server.limits import Limits
 
 log = logging.getLogger("dwac.server")
 
-_QUICK = 5.0  # seconds: a worker that ends sooner than this after it was ready will do so again
+_QUICK = 5.0  # seconds: a worker that ends within this time after it was ready will do so again
 _PATIENCE = 10.0  # seconds for workers to end: more than a single service takes
-_TICK = 0.2  # seconds between looks at signals
+_TICK = 0.2  # seconds between checks for signals
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What every worker needs to begin; plain values, because they travel to other processes."""
+    """What every worker needs to start; plain values, because they are sent to other processes."""
 
     model: str
     device: str = "auto"
@@ -79,7 +79,7 @@ class Plan:
 
 
 def work(plan: Plan, listener: socket.socket, worker: int, ready: Connection) -> None:
-    """One worker, from its start to a signal."""
+    """Run one worker, from its start to a signal."""
     from dwac.server.run import serve
 
     parent = multiprocessing.parent_process()
@@ -104,7 +104,7 @@ class Worker:
     """A process that serves."""
 
     process: Any
-    ready: Connection  # brings None when requests are accepted, or the reason why they never will be
+    ready: Connection  # receives None when requests are accepted, or the reason why they never will be
     since: float | None = None  # when it was ready
 
 
@@ -113,7 +113,7 @@ class Supervisor:
 
     def __init__(self, plan: Plan, listener: socket.socket) -> None:
         self.plan, self._listener = plan, listener
-        self._context = multiprocessing.get_context("spawn")  # a copy of a process with threads would not be safe
+        self._context = multiprocessing.get_context("spawn")  # forking a process with threads is not safe
         self.workers: dict[int, Worker] = {}
         self._stopping = False
 
@@ -149,7 +149,7 @@ class Supervisor:
         self.workers[number] = Worker(process, ours)
 
     def look(self) -> None:
-        """Wait a moment for news of the workers."""
+        """Wait a moment for messages from the workers, or their end."""
         starting = [worker.ready for worker in self.workers.values() if worker.since is None]
         wait([*starting, *(worker.process.sentinel for worker in self.workers.values())], timeout=_TICK)
         for number, worker in list(self.workers.items()):
@@ -176,7 +176,7 @@ class Supervisor:
         self.start(number)
 
     def _end(self) -> None:
-        """Let the workers answer what they have, and end them."""
+        """Let the workers answer their requests, and end them."""
         processes = [worker.process for worker in self.workers.values()]
         for process in processes:
             if process.is_alive():

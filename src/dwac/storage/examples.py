@@ -30,7 +30,7 @@ from dwac.errors import EncodingError, InputError, StorageError
 from dwac.storage.parquet import TooLargeError, read_parquet
 from dwac.storage.values import decode_value, encode_value
 
-MOST_BYTES = 2**30  # limit of the memory for the records of a small folder
+MOST_BYTES = 2**30  # memory limit for the records of a small folder
 _KEY = b"dwac.examples"
 _ROWS = 2**14  # per row group: limits a reader's memory if each row holds an image
 _TEXT = pd.Series(["a"]).dtype  # pandas' own type for text: str since version 3, object before
@@ -176,7 +176,7 @@ def _pack_text(column: pd.Series) -> pa.Array:
 
 
 def _utf8(text: str) -> str:
-    """The text, with escapes for what UTF-8 cannot encode (half a surrogate pair)."""
+    """The text, with escapes for half surrogate pairs, which UTF-8 cannot encode."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

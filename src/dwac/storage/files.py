@@ -45,7 +45,7 @@ def temporary_name() -> str:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path beside `path` to write to. What it holds then replaces `path` in one step, unless an error came first."""
+    """A path beside `path` to write to. The new file then replaces `path` in one step, unless an error occurs."""
     temporary = path.with_name(temporary_name())
     try:
         yield temporary
@@ -86,7 +86,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Wait until no other dwac writes to this folder. The lock ends with the process, however that ends."""
+    """Wait until no other dwac process writes to this folder. The lock ends with the process, however it ends."""
     if sys.platform == "win32":
         yield
         return
@@ -121,7 +121,7 @@ def digest_of(path: Path) -> tuple[int, str]:
 
 
 def _regular(path: Path) -> os.stat_result:
-    """What the system knows of a regular file; an error for anything else."""
+    """The `stat` of a regular file; an error for anything else."""
     facts = os.lstat(path)
     if not stat.S_ISREG(facts.st_mode):
         raise StorageError(

@@ -3,7 +3,7 @@
     model.json                          format, version, config and its SHA-256; name, size and SHA-256 of the others
     weights-<sha256>.safetensors        every tensor
     examples-<sha256>.parquet           training records, if kept
-    rows-<sha256>.parquet               all rows of fit, of a model that may train networks again
+    rows-<sha256>.parquet               all rows of fit, for a model that may retrain networks
 
 The other files are named after their content, so new ones never overwrite old ones. `model.json` is replaced last and
 in one step: at every moment the folder holds a complete model, old or new. Only then are old files removed.
@@ -45,7 +45,7 @@ from dwac.storage.values import json_text
 FORMAT = "dwac-model"
 VERSION = 1  # the version that is written; all versions up to it can be read
 MANIFEST = "model.json"
-COLUMNS = "columns.json"  # how commands read data for the model: beside its own files, which do not need it
+COLUMNS = "columns.json"  # how commands read data for the model; the model itself does not need it
 _LARGEST_MANIFEST = 2**28  # 256 MiB
 _MOST_UNPACKED = 100  # bytes of records in memory per byte of the folder's files
 _ENDINGS = {"weights": "safetensors", "examples": "parquet", "rows": "parquet"}
@@ -53,13 +53,13 @@ _OURS = re.compile(
     rf"(weights-[0-9a-f]{{16}}\.safetensors|(examples|rows)-[0-9a-f]{{16}}\.parquet|{TEMPORARY.pattern})"
 )
 _LARGEST_COLUMNS = 2**24
-_MARK = "fingerprint"  # under which a manifest that was read has its own
+_MARK = "fingerprint"  # the key of a manifest's own fingerprint, once it was read
 _FINGERPRINT = 32  # hexadecimal digits, 128 bits
 _REPAIR = "restore the folder from a copy, or save the model again"
 
 
 class _Contents(NamedTuple):
-    """What can be written again as it is."""
+    """The contents that can be written again unchanged."""
 
     config: dict[str, Any]
     tensors: dict[str, Tensor]
@@ -133,8 +133,8 @@ def read_model(
     """Read a model folder; the config and every file are checked against their SHA-256.
 
     most_examples: tensors → the most training records the model can have; more are refused unread. mapped: names of
-    tensors to leave in their file, in which they are mapped into memory, and can be read in rows. expect: the
-    fingerprint that the folder must have; another is an error before any file but the manifest is read.
+    tensors to leave in their file, which is mapped into memory or read by rows. expect: the fingerprint that the folder
+    must have; with another one, an error comes before any file but the manifest is read.
     """
     folder = Path(path)
     try:
@@ -185,10 +185,10 @@ def read_model(
 
 
 def fingerprint(path: str | os.PathLike[str]) -> str:
-    """Half of the SHA-256, in 32 digits, of what a model folder holds: its manifest names the digests of its files.
+    """Half of the SHA-256, in 32 digits, of a model folder's contents: its manifest names the digests of its files.
 
-    Any other content has another one, also if somebody altered a file and repaired the checksums inside the folder.
-    Note it down where nobody who can write to the folder can, and demand it: `dwac.load(path, expect=…)`.
+    Different contents have a different one, even if someone altered a file and repaired the checksums in the folder.
+    Keep it where people who can write to the folder cannot change it, and require it: `dwac.load(path, expect=…)`.
     """
     try:
         return str(_read_manifest(Path(path))[_MARK])
@@ -216,7 +216,7 @@ def dwac_version() -> str:
 
 
 def _manifest(config: Mapping[str, Any], files: dict[str, Any]) -> bytes:
-    json_text(config, "config")  # raises an error that names what is wrong, if anything
+    json_text(config, "config")  # raises an error that names an invalid value
     content = {"format": FORMAT, "version": VERSION, "dwac": dwac_version(), "files": files}
     content |= {"config_sha256": config_digest(config), "config": dict(config)}
     data = json_text(content, "model.json", indent=2).encode() + b"\n"
@@ -233,7 +233,7 @@ def config_digest(config: Mapping[str, Any]) -> str:
 
 
 def _refuse_occupied(folder: Path, *, overwrite: bool) -> None:
-    """Raise an error unless nothing can be lost: the folder must be empty, or hold a model that may be replaced."""
+    """Raise an error if data could be lost: the folder must be empty, or hold a model that may be replaced."""
     foreign = sorted(name for name in os.listdir(folder) if not _OURS.fullmatch(name))
     if not foreign:
         return
@@ -317,7 +317,7 @@ def _is_part(part: str, facts: Any) -> bool:
 
 
 def read_part(folder: Path, facts: dict[str, Any]) -> bytes:
-    """The bytes of one file of a model, which must be those that were written."""
+    """The bytes of one file of a model; an error if they differ from those written."""
     path = folder / facts["name"]
     data = read_file(path)
     if len(data) != facts["size"]:
@@ -329,7 +329,7 @@ def read_part(folder: Path, facts: dict[str, Any]) -> bytes:
 
 
 def _check_part(folder: Path, facts: dict[str, Any]) -> None:
-    """The same checks as `read_part`, of a file that is not kept in memory."""
+    """The same checks as in `read_part`, for a file that is not kept in memory."""
     path = folder / facts["name"]
     size, digest = digest_of(path)
     if size != facts["size"]:

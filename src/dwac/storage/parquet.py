@@ -2,7 +2,7 @@
 
 table = read_parquet(data, most_rows=1000, most_bytes=2**30)
 
-The file's own metadata is checked first. It may be false: so rows are read in batches, texts and bytes as distinct
+The file's own metadata is checked first. It may be wrong, so rows are read in batches, texts and bytes as distinct
 values with indices, and the memory of the expanded values is added up before they are expanded.
 """
 
@@ -72,7 +72,7 @@ def _require_room(name: str, rows: int, taken: int, most_rows: float, most_bytes
 
 
 def _width(kind: pa.DataType) -> float:
-    """Bytes per value of a fixed-width type; for other types the least."""
+    """Bytes per value of a fixed-width type; for other types a lower bound."""
     try:
         return float(kind.bit_width) / 8
     except ValueError:

@@ -1,7 +1,7 @@
-"""Rows of tensors in safetensors files: read when they are needed, so many at a time, never the whole file.
+"""Rows of tensors in safetensors files: read when needed, a block at a time, never the whole file.
 
-A file is mapped for code that looks at a few rows, and read for code that goes through all of them: pages of a mapped
-file that were touched count as the process's memory, and what was read is let go.
+A file is mapped for code that needs a few rows, and read for code that goes through all of them: touched pages of a
+mapped file count as the process's memory, while blocks that were read are freed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from dwac.errors import InputError, StorageError
 from dwac.storage.files import temporary_name
 
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
-_LARGEST_HEADER = 100_000_000  # as the format has it
+_LARGEST_HEADER = 100_000_000  # the limit of the format
 _HEADER = 504  # bytes left for the header of a file that is written row by row, so that data starts at byte 512
 
 
 @dataclass(frozen=True, eq=False)
 class FileRows:
-    """Rows start … stop of a tensor in a file. It is small, and can be sent to whoever can read the file."""
+    """Rows start … stop of a tensor in a file. It is small, and can be sent to processes that can read the file."""
 
     path: str
     dtype: str  # NumPy's name
@@ -54,15 +54,15 @@ class FileRows:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of these rows."""
+        """The shape of these rows."""
         return (len(self), *self.row_shape)
 
     @cached_property
     def mapped(self) -> Tensor:
-        """These rows, mapped into memory: only those that are looked at are read. It must not be written to."""
+        """These rows, mapped into memory: only rows that are used are read. It must not be written to."""
         if len(self) == 0:
             return self.read()
-        # "c" gives memory that torch accepts; what is written to it would never reach the file.
+        # "c" gives memory that torch accepts; writes to it would never reach the file.
         array = np.memmap(self.path, self.dtype, "c", self._first, self.shape)
         return torch.from_numpy(np.asarray(array))
 
@@ -89,7 +89,7 @@ class FileRows:
                 done += step
 
     def split(self, size: int) -> Iterator[Tensor]:
-        """All rows in order, so many at a time, each time read into memory."""
+        """All rows in order, in blocks of `size`, each read into memory."""
         for first in range(0, len(self), size):
             yield self[first : first + size].read()
 
@@ -99,7 +99,7 @@ class FileRows:
 
 
 class RowsWriter:
-    """A safetensors file of one tensor, written row by row: its number of rows need not be known before the end.
+    """A safetensors file of one tensor, written row by row: the number of rows need not be known in advance.
 
     It is complete or absent: it has a temporary name until `close`. Space for the header is left at the beginning.
     """
@@ -112,7 +112,7 @@ class RowsWriter:
         self._kind: tuple[str, tuple[int, ...]] | None = None
 
     def add(self, rows: Tensor) -> None:
-        """Append rows (n, …), of the type and width of those before."""
+        """Append rows (n, …), of the same type and width as those before."""
         array = rows.detach().cpu().contiguous().numpy()
         name = next(name for name, kind in _TYPES.items() if np.dtype(kind) == array.dtype)
         kind = (name, array.shape[1:])
@@ -136,15 +136,15 @@ class RowsWriter:
         os.replace(self._temporary, self.path)
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Remove the unfinished file."""
         self._file.close()
         self._temporary.unlink(missing_ok=True)
 
 
 def tensor_rows(path: str | os.PathLike[str]) -> dict[str, FileRows]:
-    """The tensors of a safetensors file by name, without reading more than where they are.
+    """The tensors of a safetensors file by name; reads only their positions.
 
-    Those without rows, and of types that are not read in rows, are left out.
+    Tensors without rows, or of types that cannot be read by rows, are left out.
     """
     file = Path(path)
     try:

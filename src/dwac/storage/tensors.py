@@ -41,7 +41,7 @@ def pack_tensors(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None 
 
 
 def read_tensors(path: str, *, without: Collection[str]) -> dict[str, Tensor]:
-    """The tensors of a file, copied into memory, but for some that are left there."""
+    """The tensors of a file, copied into memory, except those in `without`."""
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name).clone() for name in file.keys() if name not in without}  # noqa: SIM118

@@ -6,7 +6,7 @@
 ('ward', 3)
 
 None, booleans, strings, finite floats and whole numbers below 2⁵³ stay as they are. Everything else becomes an object
-with one key, its type; so decoding guesses nothing and executes nothing.
+with one key, its type; so decoding never guesses and executes nothing.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def json_text(value: Mapping[str, Any], where: str, *, finite: bool = True, inde
 
 
 def _check_json(value: Any, where: str, *, finite: bool) -> None:
-    """Raise an error for what JSON would lose or change: sets, tuples, keys other than strings, nan unless allowed."""
+    """Raise an error for values that JSON would lose or change: sets, tuples, non-string keys, nan unless allowed."""
     if isinstance(value, str):
         wrong = "half a surrogate pair" if _has_surrogates(value) else ""
     elif isinstance(value, float):
@@ -127,7 +127,7 @@ def _check_json(value: Any, where: str, *, finite: bool) -> None:
 
 
 def _has_surrogates(text: str) -> bool:
-    """Whether it contains half a surrogate pair, which UTF-8 cannot encode: file names of unknown encoding do."""
+    """Whether text has half a surrogate pair, which UTF-8 cannot encode: file names of unknown encoding do."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,12 +1,12 @@
-"""What is predicted: classes, labels in an order, several labels at once, or numbers.
+"""Kinds of targets: classes, ordered labels, several labels at once, or numbers.
 
-Every training example has one code, 0 … K-1, and votes for it. What differs is what codes stand for, their `outcomes`:
+Every training example has one code, 0 … K-1, and votes for it. The kinds differ in what a code means, its `outcomes`:
 
-- a class; or a label in an order;
+- a class, or an ordered label;
 - several labels at once: the set of labels that an example has;
-- numbers: a bin of them. The voters keep their exact numbers besides, and predictions are made of these.
+- numbers: a bin of them. The voters also keep their exact numbers, from which predictions are computed.
 
-Each kind says how y is read, what codes mean in the loss of a network (`dwac.nn.loss`), and how votes become
+Each kind defines how to read y, what codes mean in the loss of a network (`dwac.nn.loss`), and how votes become
 predictions. This package is internal.
 """
 

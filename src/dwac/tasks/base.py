@@ -1,4 +1,4 @@
-"""What every kind of target has: codes that training examples vote for, and what these stand for."""
+"""The common base of all kinds of targets: the codes that training examples vote for, and their meaning."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ CLASSES, ORDERED, LABELS, NUMBERS = "classes", "ordered", "labels", "numbers"
 
 
 class Loss(NamedTuple):
-    """What codes stand for in the loss of a network (`dwac.nn.loss`)."""
+    """What codes mean in the loss of a network (`dwac.nn.loss`)."""
 
-    likeness: Tensor | None  # (K, K): how far a vote for one code is a vote for another
-    averaged: Tensor | None  # (K, B): what is averaged where a model is judged, and in the loss if there is no likeness
+    likeness: Tensor | None  # (K, K): how much a vote for one code counts for another
+    averaged: Tensor | None  # (K, B): the values to average when judging a model, and in the loss without likeness
 
 
 class Summary(NamedTuple):
-    """One number each of n predictions, (n,) or by fold (n, F)."""
+    """Two numbers for each of n predictions, (n,) or by fold (n, F)."""
 
     uncertainty: Floats
     prediction: Floats
@@ -34,7 +34,7 @@ class Summary(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Target(ABC):
-    """What the K codes of voters stand for."""
+    """The meaning of the K codes of voters."""
 
     outcomes: NDArray[Any]  # (K,): classes, tuples of labels, or the mean number of each bin
     names: NDArray[Any]  # of the classes (K,), of the labels (L,), or of the numbers (T,)
@@ -42,8 +42,8 @@ class Target(ABC):
     scale: Floats  # (2, T): the mean of numbers and their spread; (2, 0) for labels
 
     kind: ClassVar[str]  # one of the four above
-    noun: ClassVar[str] = "label"  # what is predicted, in a sentence
-    listed: bool = False  # whether rows come with lists of labels, and are answered so
+    noun: ClassVar[str] = "label"  # the word for a prediction in sentences
+    listed: bool = False  # whether rows come with lists of labels, and predictions are lists
     single: bool = True  # whether one number is predicted, rather than a table of them
 
     @property
@@ -53,7 +53,7 @@ class Target(ABC):
 
     @property
     def has_codes(self) -> bool:
-        """Whether an outcome is its code, and nothing else is known of a row."""
+        """Whether an outcome is its code, without further values."""
         return bool(self.table.shape[1] == 0)
 
     @property
@@ -63,7 +63,7 @@ class Target(ABC):
 
     @property
     def least_size(self) -> int:
-        """The least |h|, unless asked for: neither numbers nor label sets have one dimension each."""
+        """The least |h|, unless a setting gives it: neither numbers nor label sets have one dimension each."""
         return 1 if self.has_codes else 16
 
     @abstractmethod
@@ -84,29 +84,29 @@ class Target(ABC):
 
     @abstractmethod
     def summarise(self, votes: Floats) -> Summary:
-        """How uncertain a prediction is, and what is predicted, from votes (…, K)."""
+        """The uncertainty of a prediction and the prediction, from votes (…, K)."""
 
     def of_part(self, exact: Floats, training: Ints) -> Target:
-        """The same target as some rows show it: exact (n, T), of which `training` are for training."""
+        """The same target, learned from some rows: exact (n, T), of which `training` are for training."""
         del exact, training
         return self
 
     @abstractmethod
     def remaining(self, codes: Ints, exact: Floats, training: Ints) -> tuple[Target, Ints, Floats]:
-        """The target that fit would find in these rows, and their codes and values, after others were deleted."""
+        """The target that fit would learn from these rows, and their codes and values, after others were deleted."""
 
     def holds(self, exact: Floats) -> bool:
-        """Whether these can be values of rows, (n, T)."""
+        """Whether these are valid values of rows, (n, T)."""
         return bool(np.isfinite(exact).all())
 
 
 def named_anew(names: NDArray[Any]) -> NDArray[Any]:
-    """Texts in an array as wide as the longest of them."""
+    """Strings in an array as wide as the longest of them."""
     return names.astype(object).astype(str) if names.dtype.kind == "U" else names
 
 
 def averaged_table(found: Floats, codes: Ints) -> Tensor:
-    """(K, B): scaled so that the loss is 1 on average where nothing is known. codes: of the training rows."""
+    """(K, B): scaled so that the loss of an uninformed prediction is 1 on average. codes: of the training rows."""
     counts = np.bincount(codes, minlength=len(found))
     mean = counts @ found / counts.sum()
     spread = counts @ np.square(found - mean).sum(axis=1) / counts.sum()

@@ -1,4 +1,4 @@
-"""Classes, and labels in an order: one label per row."""
+"""Classes and ordered labels: one label per row."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Classes(Target):
     """A class: the label with the most votes is predicted."""
 
     kind = CLASSES
-    nonconformity = "probability"  # by which prediction sets are found
+    nonconformity = "probability"  # the default score of prediction sets
 
     def read(self, y: Any, n: int, *, strict: bool) -> tuple[Ints, Floats]:
-        """(codes (n,), exact (n, 0)) of labels; if not `strict`, an unknown one has code -1."""
+        """(codes (n,), exact (n, 0)) of labels; if not `strict`, an unknown label has code -1."""
         return encode_known(y, n, self.names, strict=strict), np.zeros((n, 0))
 
     def loss(self, codes: Ints) -> Loss:
@@ -48,7 +48,7 @@ class Classes(Target):
         return -nonconformity(votes, "probability")
 
     def same(self, log_p: Floats, full: Floats) -> Bools:
-        """(n,): whether two log probabilities (n, K) have the same label in front."""
+        """(n,): whether two log probabilities (n, K) have the same most probable label."""
         return np.asarray(log_p.argmax(axis=1) == full.argmax(axis=1))
 
     def summarise(self, votes: Floats) -> Summary:
@@ -56,7 +56,7 @@ class Classes(Target):
         return Summary(-log_probabilities(votes).max(axis=-1), votes.argmax(axis=-1).astype(np.float64))
 
     def remaining(self, codes: Ints, exact: Floats, training: Ints) -> tuple[Target, Ints, Floats]:
-        """Without the classes that no row has."""
+        """The target without the classes that no row has."""
         del training
         here = np.unique(codes)
         if len(here) == len(self.names):
@@ -72,17 +72,17 @@ class Classes(Target):
 
 
 class Ordered(Classes):
-    """A label in an order: the loss counts how far off a prediction is (ranked probability score)."""
+    """Ordered labels: the loss counts how far off a prediction is (ranked probability score)."""
 
     kind = ORDERED
     nonconformity = "tails"
 
     def loss(self, codes: Ints) -> Loss:
-        """Averaged is whether a label is at most this or that."""
+        """Ranked probability score: averages whether a label is at most each threshold."""
         return Loss(None, averaged_table(np.tril(np.ones((self.n_codes, self.n_codes)))[:, 1:], codes))
 
     def summarise(self, votes: Floats) -> Summary:
-        """-log of the largest probability, and the mean place in the order."""
+        """-log of the largest probability, and the mean position in the order."""
         log_p = log_probabilities(votes)
         return Summary(-log_p.max(axis=-1), np.exp(log_p) @ np.arange(self.n_codes))
 
@@ -91,7 +91,7 @@ class Ordered(Classes):
 
 
 def classes(names: NDArray[Any], *, ordered: bool = False) -> Classes:
-    """Classes, or labels in their order."""
+    """Classes, or ordered labels."""
     return (Ordered if ordered else Classes)(names, names, np.zeros((len(names), 0)), np.zeros((2, 0)))
 
 
@@ -117,12 +117,12 @@ def encode_labels(y: Any, n: int) -> tuple[Ints, NDArray[Any]]:
 
 
 def too_many_classes(n_classes: int, n: int) -> bool:
-    """Whether n rows are too few for so many classes: more than two classes for every three rows."""
+    """Whether n rows are too few for this many classes: more than two classes for every three rows."""
     return 2 * n < 3 * n_classes
 
 
 def check_class_count(n_classes: int, n: int) -> None:
-    """Refuse labels that are hardly classes."""
+    """Refuse labels that are probably not classes."""
     if too_many_classes(n_classes, n):
         raise LabelError(
             f"y must have at most two classes for every three rows; got {n_classes:,} classes in {n:,} rows; "
@@ -150,7 +150,7 @@ def _labels(y: Any, n: int) -> NDArray[Any]:
     if isinstance(y, Tensor):
         y = y.detach().cpu().numpy()
     if isinstance(y, pd.Series) and pd.api.types.is_extension_array_dtype(y.dtype) and not y.isna().any():
-        # Nullable whole numbers would become floats, which cannot tell large ones apart.
+        # Nullable whole numbers would become floats, which cannot distinguish large ones.
         y = y.to_numpy(dtype=getattr(y.dtype, "numpy_dtype", object))
     if isinstance(y, list) and (
         any(isinstance(label, tuple | frozenset) for label in y) or len({isinstance(label, str) for label in y}) > 1
@@ -194,7 +194,7 @@ def _factorised(labels: NDArray[Any]) -> tuple[Ints, NDArray[Any]]:
 
 
 def ordered_names(y: Any) -> NDArray[Any] | None:
-    """The categories of an ordered pandas Categorical, in their order, as far as they occur; None for anything else."""
+    """The categories of an ordered pandas Categorical that occur, in their order; None for anything else."""
     dtype = getattr(y, "dtype", None)
     if not isinstance(dtype, pd.CategoricalDtype) or not dtype.ordered:
         return None

@@ -1,4 +1,4 @@
-"""Several labels at once: every row has a set of labels, for which its example votes."""
+"""Several labels at once: every row has a set of labels, and votes for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dwac.tasks.base import LABELS, Bools, Floats, Ints, Loss, Summary, Target, 
 
 
 class Labels(Target):
-    """The label sets that training rows have; a label is predicted if it has half of the votes (Brier score)."""
+    """The label sets of the training rows; a label is predicted if it has half of the votes (Brier score)."""
 
     kind, noun = LABELS, "labels"
 
@@ -27,7 +27,7 @@ class Labels(Target):
         return self.codes(table), table
 
     def codes(self, exact: Floats) -> Ints:
-        """(n,): the codes of label sets (n, L); -1 for one that no voter has."""
+        """(n,): the codes of label sets (n, L); -1 for a set that no voter has."""
         return np.array([self._places.get(row.tobytes(), -1) for row in np.ascontiguousarray(exact)], dtype=np.int64)
 
     @cached_property
@@ -36,13 +36,13 @@ class Labels(Target):
         return {row.tobytes(): code for code, row in enumerate(np.ascontiguousarray(self.table))}
 
     def loss(self, codes: Ints) -> Loss:
-        """Averaged is whether an example has each label."""
+        """Brier score: averages whether an example has each label."""
         return Loss(None, averaged_table(self.table, codes))
 
     def probabilities(self, votes: Floats) -> Floats:
-        """(…, L): P(label given x), the share of the votes of those who have it, from votes (…, K) for label sets.
+        """(…, L): P(label given x), the vote share of the voters that have it, from votes (…, K) for label sets.
 
-        The same numbers as if each label was voted on alone.
+        The result is the same as with a separate vote on each label.
         """
         shares = np.exp(votes - votes.max(axis=-1, keepdims=True))
         found = shares @ self.table / shares.sum(axis=-1, keepdims=True)
@@ -54,7 +54,7 @@ class Labels(Target):
         return np.asarray((few == all_).all(axis=1))
 
     def summarise(self, votes: Floats) -> Summary:
-        """The mean certainty of the labels, negative, and how many labels are expected."""
+        """Minus the mean certainty of the labels, and the expected number of labels."""
         p = self.probabilities(votes)
         return Summary(-np.maximum(p, 1 - p).mean(axis=-1), p.sum(axis=-1))
 
@@ -64,7 +64,7 @@ class Labels(Target):
         return several_labels(self.names, exact, listed=self.listed)
 
     def remaining(self, codes: Ints, exact: Floats, training: Ints) -> tuple[Labels, Ints, Floats]:
-        """Without the labels that no row has, where rows come with lists of labels."""
+        """The target without the labels that no row has, if rows come with lists of labels."""
         del training
         if not self.listed:
             return several_labels(self.names, exact), codes, exact
@@ -79,13 +79,13 @@ class Labels(Target):
         return bool(np.isin(exact, (0.0, 1.0)).all())
 
     def with_sets(self, indicators: Floats) -> Labels:
-        """The same with more label sets, (n, L) of 0 and 1, after those there are."""
+        """The same with more label sets, (n, L) of 0 and 1, after the existing ones."""
         new = np.unique(indicators, axis=0)
         table = np.concatenate([self.table, new[[row.tobytes() not in self._places for row in new]]])
         return label_sets(self.names, table, listed=self.listed)
 
     def answer(self, has: Bools) -> NDArray[Any]:
-        """Which labels rows have, (n, L), in the form in which `fit` was given them."""
+        """The labels of rows, (n, L), in the form that `fit` was given."""
         if not self.listed:
             return has.astype(np.int64)
         found = np.empty(len(has), dtype=object)
@@ -94,12 +94,12 @@ class Labels(Target):
 
 
 def several_labels(names: NDArray[Any], indicators: Floats, *, listed: bool = False) -> Labels:
-    """Several labels at once: the label sets that rows (n, L) of 0 and 1 have."""
+    """The target with the label sets of rows (n, L) of 0 and 1."""
     return label_sets(names, np.unique(indicators, axis=0), listed=listed)
 
 
 def label_sets(names: NDArray[Any], table: Floats, *, listed: bool = False) -> Labels:
-    """Several labels at once, whose codes stand for these sets (K, L)."""
+    """The target whose codes are these label sets (K, L)."""
     outcomes = np.empty(len(table), dtype=object)
     outcomes[:] = [tuple(names[row > 0].tolist()) for row in table]
     return Labels(outcomes, names, table, np.zeros((2, 0)), listed=listed)
@@ -122,13 +122,13 @@ def is_several(y: Any) -> bool:
 
 
 def holds_lists(y: Any) -> bool:
-    """Whether several labels are given as lists of them."""
+    """Whether several labels are given as lists."""
     rows = _rows(y)
     return isinstance(rows, list) and not _indicates(rows)
 
 
 def _rows(y: Any) -> Any:
-    """A list with a list of each row, where y is rows of labels; a table as it is."""
+    """A list of one list per row, if y is rows of labels; a table unchanged."""
     if isinstance(y, pd.Series | np.ndarray) and y.ndim == 1:
         y = y.tolist()
     if not isinstance(y, list):
@@ -141,8 +141,8 @@ def read_labels(
 ) -> tuple[Floats, NDArray[Any]]:
     """(indicators (n, L) of 0 and 1, names of the labels (L,)).
 
-    known: the labels of a fitted model, which y must have; others are an error. listed: whether that model was given
-    lists of labels; to one that was not, [0, 1] is a row without its first label, and not one with labels 0 and 1.
+    known: the labels of a fitted model; other labels are an error. listed: whether that model was given lists of
+    labels; if not, [0, 1] is a row without the first label and with the second, not a row with labels 0 and 1.
     """
     if hasattr(y, "toarray"):
         y = y.toarray()
@@ -181,7 +181,7 @@ def read_labels(
 
 
 def _float(value: Any) -> float:
-    """A number, or NaN for what is none."""
+    """The value as a number, or NaN if it is none."""
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -193,12 +193,12 @@ def _answer(value: Any) -> bool:
 
 
 def _answers(row: Any, n_labels: int) -> bool:
-    """Whether a row is 0 or 1 for each of so many labels."""
+    """Whether a row has a 0 or 1 for each of n_labels labels."""
     return isinstance(row, list | tuple) and len(row) == n_labels and all(map(_answer, row))
 
 
 def _indicates(y: list[Any]) -> bool:
-    """Whether rows are 0 or 1 for each label, rather than the labels that they have: no row could have one twice."""
+    """Whether rows have a 0 or 1 for each label, rather than lists of labels, in which none could occur twice."""
     ordered = all(isinstance(row, list | tuple) for row in y)
     if not ordered or len({len(row) for row in y}) != 1 or len(y[0]) < 2:
         return False
@@ -228,7 +228,7 @@ def _from_lists(y: list[Any], known: NDArray[Any] | None) -> tuple[Floats, NDArr
 
 
 def _check_held(held: Any, row: int) -> None:
-    """Refuse what is no list of labels."""
+    """Refuse anything but a list of labels."""
     if not isinstance(held, list | tuple | set | frozenset):
         raise LabelError(f"y must be a list of labels for each row; row {row} is {held!r:.60}; write [] for no label")
     for label in held:
@@ -239,7 +239,7 @@ def _check_held(held: Any, row: int) -> None:
 
 
 def check_several(table: Floats, names: NDArray[Any]) -> list[str]:
-    """What to say of several labels before training: an error where nothing can be learned, else sentences."""
+    """Notes on several labels before training, as sentences; an error if nothing can be learned."""
     shares = table.mean(axis=0)
     constant = np.flatnonzero((shares == 0) | (shares == 1))
     if len(constant) == table.shape[1]:

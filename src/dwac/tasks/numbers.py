@@ -1,4 +1,4 @@
-"""Numbers: voters have exact numbers, and codes are bins of them, by which a network is trained."""
+"""Numbers: voters have exact numbers; codes are bins of numbers, used to train a network."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from dwac import _checks as checks
 from dwac.errors import LabelError, NonFiniteError, ShapeError
 from dwac.tasks.base import NUMBERS, Bools, Floats, Ints, Loss, Summary, Target, averaged_table, log_probabilities
 
-WITHIN = 0.1  # of the standard deviation of its votes: so near, a number counts as the same
+WITHIN = 0.1  # standard deviations of its votes within which a number counts as the same
 _BINS, _FEWEST, _PER_BIN = 128, 24, 8  # bins of a number, or groups of several numbers; rows per bin, if they are few
-_THRESHOLDS = 32  # of each of several numbers
+_THRESHOLDS = 32  # for each of several numbers
 _ALIKE = 0.03  # the difference of ranks, as a share of all, at which likeness has fallen by a factor e
-_FLOOR = 1e-4  # the least likeness: one number far off is not worth any price
-_SKEWED = 1.0  # skewness from which numbers above 0 are compared by their logs
+_FLOOR = 1e-4  # the least likeness: limits the cost of a single outlier
+_SKEWED = 1.0  # skewness from which positive numbers are compared by their logs
 
 
 class Numbers(Target):
-    """One number or several: near ones count as votes for one another; models are judged by averages (CRPS)."""
+    """One number or several: near numbers share votes in the loss; models are judged by averages (CRPS)."""
 
     kind, noun = NUMBERS, "number"
 
@@ -48,16 +48,16 @@ class Numbers(Target):
         return np.concatenate(found).astype(np.int64)
 
     def loss(self, codes: Ints) -> Loss:
-        """Likeness by the ranks of numbers; averaged is whether a number is at most this or that."""
+        """Likeness by the ranks of numbers; averages whether a number is at most each threshold."""
         several = self.table.shape[1] > 1
         found = np.concatenate([_cumulative(column, codes, several=several) for column in self.table.T], axis=1)
         return Loss(self._likeness(codes), averaged_table(found, codes))
 
     def _likeness(self, codes: Ints) -> Tensor:
-        """(K, K): how far a vote for one number is a vote for another.
+        """(K, K): how much a vote for one number counts for another.
 
-        By the ranks of the numbers among the training rows, whose codes these are, as shares of all: whatever the scale
-        of the numbers is, errors count where numbers are many.
+        Uses the ranks of the numbers among the training rows, given their codes, as shares of all: whatever the scale
+        of the numbers, errors count most where numbers are dense.
         """
         counts = np.bincount(codes, minlength=self.n_codes)
         apart = np.zeros((self.n_codes, self.n_codes))
@@ -81,16 +81,16 @@ class Numbers(Target):
         return Summary(-log_p.max(axis=-1), np.exp(log_p) @ self.table[:, 0])
 
     def of_part(self, exact: Floats, training: Ints) -> Numbers:
-        """The same numbers, with bins of these training rows."""
+        """The same numbers, with bins from these training rows."""
         return numbers(exact[training], self.names.tolist(), single=self.single)
 
     def remaining(self, codes: Ints, exact: Floats, training: Ints) -> tuple[Numbers, Ints, Floats]:
-        """With bins of the remaining training rows."""
+        """The target with bins from the remaining training rows."""
         return self.of_part(exact, training), codes, exact
 
 
 def numbers(exact: Floats, names: Sequence[Any], *, single: bool = True) -> Numbers:
-    """Numbers (n, T) of the training rows: their distinct values where these are few, else bins of them."""
+    """The target for numbers (n, T) of the training rows: their distinct values if these are few, else bins."""
     distinct, n_bins = np.unique(exact, axis=0), int(np.clip(len(exact) // _PER_BIN, _FEWEST, _BINS))
     if len(distinct) > n_bins:
         distinct = _bins(exact[:, 0], n_bins)[:, None] if exact.shape[1] == 1 else _clusters(exact, n_bins)
@@ -100,7 +100,7 @@ def numbers(exact: Floats, names: Sequence[Any], *, single: bool = True) -> Numb
 
 
 def number_bins(names: Sequence[Any], table: Floats, scale: Floats, *, single: bool = True) -> Numbers:
-    """Numbers whose codes stand for bins with these means (K, T)."""
+    """The target whose codes are bins with these means (K, T)."""
     outcomes = np.empty(len(table), dtype=object)
     outcomes[:] = table[:, 0].tolist() if table.shape[1] == 1 else [tuple(row) for row in table.tolist()]
     return Numbers(outcomes, np.asarray(names, dtype=object), table, scale, single=single)
@@ -115,7 +115,7 @@ def _bins(values: Floats, n_bins: int) -> Floats:
 
 
 def _clusters(exact: Floats, n_bins: int) -> Floats:
-    """(K, T): the means of groups of rows with like numbers."""
+    """(K, T): the means of groups of rows with similar numbers."""
     from sklearn.cluster import KMeans  # late: only several numbers need it
 
     spread = np.where(exact.std(axis=0) > 0, exact.std(axis=0), 1.0)
@@ -133,7 +133,7 @@ def _cumulative(column: Floats, codes: Ints, *, several: bool) -> Floats:
 
 
 def _scaled(values: Floats, among: Floats) -> Floats:
-    """Numbers as errors in them are counted: their logs where those among whom they are, all above 0, are skewed."""
+    """Numbers on the scale on which errors count: their logs if the numbers in `among` are positive and skewed."""
     spread = among.std()
     skewed = spread > 0 and np.mean(((among - among.mean()) / spread) ** 3) > _SKEWED
     return np.log(values) if skewed and among.min() > 0 and values.min() > 0 else values
@@ -143,7 +143,7 @@ def _scaled(values: Floats, among: Floats) -> Floats:
 
 
 def read_numbers(y: Any, n: int) -> tuple[Floats, list[Any], bool]:
-    """(exact (n, T), names (T,), whether y had one column alone): y as finite numbers."""
+    """(exact (n, T), names (T,), whether y is a single column): y as finite numbers."""
     if y is None:
         raise LabelError("DWACRegressor requires y to be passed, but the target y is None")
     if isinstance(y, Tensor):
@@ -185,7 +185,7 @@ def _frame_numbers(y: pd.Series[Any] | pd.DataFrame) -> Floats:
 
 
 def _holds_times(y: Any) -> bool:
-    """Whether y is dates or durations, which NumPy would count in some unit of its own."""
+    """Whether y holds dates or durations, which NumPy would convert to numbers in an arbitrary unit."""
     dtypes = y.dtypes.tolist() if isinstance(y, pd.DataFrame) else [getattr(y, "dtype", None)]
     return any(getattr(dtype, "kind", None) in ("m", "M") for dtype in dtypes)
 

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 FORMAT = "dwac-checkpoint"
 VERSION = 1
-_LARGEST_FACTS = 9 * 10**7  # as JSON; a safetensors header, which also has names and shapes, is at most 10⁸ bytes
+_LARGEST_FACTS = 9 * 10**7  # bytes of JSON; a safetensors header, with names and shapes, has at most 10⁸ bytes
 _HOW = ("foreach", "fused", "capturable", "differentiable")  # how an optimizer computes, not what it computes
 
 
@@ -78,7 +78,7 @@ def checkpoint_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def read_checkpoint(data: bytes, path: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The same from the bytes of the file that is named."""
+    """`load_checkpoint` from the bytes of a file; path is for error messages."""
     tensors, about = unpack_tensors(data, path)
     version = about.get("version", "")
     if about.get("format") != FORMAT or not version.isdecimal() or len(version) > 9:
@@ -97,7 +97,7 @@ def read_checkpoint(data: bytes, path: str) -> tuple[dict[str, Tensor], dict[str
 
 
 def flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Copies of an optimizer's tensors (moments, steps), and the rest of its state as JSON facts.
+    """Copy an optimizer's tensors (moments, steps), and return the rest of its state as JSON facts.
 
     The names of the tensors begin with "optimizer.", so that they can be saved together with those of a network.
     """
@@ -179,7 +179,7 @@ def _shapes(optimizer: torch.optim.Optimizer) -> list[list[list[int]]]:
 
 
 def _flatten(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """A tree of dicts, lists and tuples as JSON; its tensors are put into `tensors`, under their paths."""
+    """Convert a tree of dicts, lists and tuples to JSON; its tensors go into `tensors`, keyed by path."""
     if isinstance(value, Tensor):
         tensors[name] = value.detach().to("cpu", copy=True)
         return {"tensor": name}

@@ -35,24 +35,25 @@ Ints = NDArray[np.int64]
 
 logger = logging.getLogger(__name__)
 
-FOLDS, VIEWS = 5, 2  # a member of each view, without and with bins, leaves out each fold
-FEWEST = 20  # rows
+FOLDS, VIEWS = 5, 2  # each fold is left out by one member of each view: without and with bins
+FEWEST = 20  # rows needed
 _ROUNDS = 10  # rows of the history
-_RIDGE, _SPREAD = 0.1, 1.5  # of the linear start: its penalty, and the root mean square of h
-_MEANWHILE = 0.03  # of a random part of the linear path, beside that start
-_SHARES = ((1.0, 0.0), (0.8, 0.2), (0.5, 0.5), (0.2, 0.8), (0.0, 1.0))  # of the views in the squared distance
-_SCALES = tuple(np.geomspace(0.5, 60, 9).tolist())  # of the median squared distance
+_RIDGE, _SPREAD = 0.1, 1.5  # linear start: its penalty, and the root mean square of h
+_MEANWHILE = 0.03  # size of the random part of the linear path, next to that start
+_SHARES = ((1.0, 0.0), (0.8, 0.2), (0.5, 0.5), (0.2, 0.8), (0.0, 1.0))  # shares of the views in the squared distance
+_SCALES = tuple(np.geomspace(0.5, 60, 9).tolist())  # multiples of the median squared distance
 _BASES = (0.0, *(10**exponent for exponent in np.arange(-6, 0.01, 0.5)))
-_USUAL = 1.5  # the log of such a scale, give or take 1
-_QUERIES = 400  # out-of-fold votes that choose those
+_USUAL = 1.5  # the log of a usual scale, ± 1
+_QUERIES = 400  # out-of-fold votes used to choose them
 
 
 def folds_of(n: int, groups: Ints | None = None, *, seed: int = 0) -> Tensor:
     """(n,): a random fold of each row, whatever its class; folds differ by at most one row.
 
-    Spread evenly, a class of n_k rows would have 4/5 n_k voters in each fold's model. Its own rows are among the n_k, a
-    new row is not: classes that chance made frequent would suit calibrating rows better than new ones, and prediction
-    sets would miss too often (n = 60, 10 classes, no signal, ε = .2: coverage .72, with random folds .82).
+    With stratified folds, a class of n_k rows would have 4/5 n_k voters in each fold's model. A calibration row is one
+    of the n_k, a new row is not: classes that are frequent by chance would fit calibration rows better than new ones,
+    and prediction sets would miss too often (n = 60, 10 classes, no signal, ε = .2: coverage .72, with random folds
+    .82).
 
     groups: (n,) the group of each row, 0 … G-1; a group stays in one fold, the largest are placed first.
 
@@ -77,7 +78,7 @@ def folds_of(n: int, groups: Ints | None = None, *, seed: int = 0) -> Tensor:
 
 
 def part_of(h: Tensor, fold: int, members: int) -> Tensor:
-    """(n, d / FOLDS): what the members that leave out a fold contribute to h (n, d), as if they were all there are."""
+    """(n, d / FOLDS): the part of h (n, d) from the members that leave out a fold, as if there were no others."""
     own = members_of(h, members)[:, fold::FOLDS]
     return own.flatten(1) / math.sqrt(own.shape[1])
 
@@ -108,10 +109,10 @@ def cross_fit(
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     on_batch: Callable[[int, int], None] | None = None,
 ) -> pd.DataFrame:
-    """Train an ensemble by cross-fitting; the history, in ten rounds of equally many steps.
+    """Train an ensemble by cross-fitting and return the history, in ten rounds of equally many steps.
 
     Member m leaves out fold m mod 5. Its linear path starts as a ridge regression of the labels; then all members
-    take each step together, each with `batch_size` rows of its own, by the leave-one-out loss, AdamW and the one-cycle
+    take each step together, each with its own `batch_size` rows, using the leave-one-out loss, AdamW and the one-cycle
     schedule of `train`. Then all rows become references, with the embeddings of all members (`fit_votes`).
 
     Args:
@@ -120,7 +121,7 @@ def cross_fit(
         folds: (n,) the fold of each row.
         rescale: choose the scale of each view, and the base vote, by out-of-fold votes.
         linear_start: start the linear paths as ridge regressions, or at random.
-        base_votes: let every example have a base vote at any distance, if out-of-fold votes gain by it.
+        base_votes: give every example a base vote at any distance, if that improves out-of-fold votes.
         steps, batch_size: by default 60 steps of 128 rows, and more from 900 rows on.
     """
     inputs, n = on(inputs_of(x), model.device), len(y)
@@ -130,7 +131,7 @@ def cross_fit(
         raise InputError(f"cross-fitting needs a wide ensemble of {FOLDS * VIEWS} networks")
     y, folds = y.to(model.device), folds.to(model.device)
     with torch.no_grad():
-        model.embed(tuple(part[:2] for part in inputs))  # lazy layers take their shape
+        model.embed(tuple(part[:2] for part in inputs))  # initialise lazy layers
     steps = steps or max(60, min(200, n // 15))
     run = CrossFitRun(model, inputs, y, weights, folds, seed, steps, batch_size or (128 if n < 2000 else 256))
     run.prepare(learning_rate, weight_decay, linear_start)
@@ -143,13 +144,13 @@ def cross_fit(
                 on_epoch(row)
     except KeyboardInterrupt:
         if not rows or shared() is not None:
-            raise  # nothing learned that could be kept, or not the same by all processes
+            raise  # nothing to keep yet, or processes differ
         ended = "interrupted"
         logger.warning("training was interrupted after %s of %s rounds; the model so far is kept", len(rows), _ROUNDS)
     model.eval()
     ranks = shared()
     if ranks is not None:
-        ranks.align(model.parameters())  # all processes did the same, up to rounding on other machines
+        ranks.align(model.parameters())  # processes agree except for rounding on other machines
     found = fit_votes(model, inputs, y, folds, class_weights, base_votes=base_votes) if rescale else None
     model.remember(batches_of(inputs, y, torch.arange(n)))
     if found is not None and found.base > 0:
@@ -182,7 +183,7 @@ class CrossFitRun:
         self.generator = torch.Generator().manual_seed(seed)
 
     def prepare(self, rate: float, decay: float, linear_start: bool) -> None:
-        """Start the linear paths, and the optimizer."""
+        """Initialise the linear paths and the optimizer."""
         self.rate = rate
         self._start(linear_start)
         trained = [part for part in self.model.parameters() if part.requires_grad]
@@ -190,9 +191,10 @@ class CrossFitRun:
 
     @torch.no_grad()
     def _start(self, linear: bool) -> None:
-        """Each member's linear path is a ridge regression of the labels on the rows outside its fold.
+        """Initialise each member's linear path as a ridge regression of the labels on the rows outside its fold.
 
-        A few steps from there, a network is at least as good as a line, which is much with few rows.
+        After a few steps from there, a network is at least as good as a linear model, which is hard to beat with few
+        rows.
         """
         backbone: Any = self.model.backbone
         members, fan_in, hidden = backbone.weight.shape
@@ -206,13 +208,13 @@ class CrossFitRun:
             weight[member, : len(lines), :fan_in] += lines
 
     def _wanted(self, y: Tensor) -> Tensor:
-        """(n, B): what is averaged of labels; of two classes, one of them."""
+        """(n, B): the regression targets: `averaged` values of labels, or class indicators (one for two classes)."""
         if self.model.averaged is not None:
             return self.model.averaged[y]
         return torch.nn.functional.one_hot(y, self.model.n_classes)[:, : 1 if self.model.n_classes == 2 else None]
 
     def rounds(self, on_batch: Callable[[int, int], None] | None) -> Iterator[dict[str, Any]]:
-        """Train; a row of the history after each round."""
+        """Train, and yield a row of the history after each round."""
         self.model.train()
         batches = self.batches()
         for number, part in enumerate(np.array_split(np.arange(self.steps), _ROUNDS), start=1):
@@ -227,7 +229,7 @@ class CrossFitRun:
             yield {"epoch": number, "loss": loss, "seconds": time.perf_counter() - start}
 
     def batches(self) -> Iterator[Tensor]:
-        """Row numbers (M, size): each member goes through the rows outside its fold, in an order of its own."""
+        """Row numbers (M, size): each member goes through the rows outside its fold in its own order."""
         least = min(map(len, self.rows))
         while True:
             orders = [
@@ -248,9 +250,9 @@ class CrossFitRun:
 
 
 def ridge_directions(x: Tensor, wanted: Tensor, size: int) -> Tensor:
-    """(at most size, p): in which directions wanted (n, B) is linear in x (n, p); ‖h‖ has a root mean square of 1.5.
+    """(at most size, p): the directions of x (n, p) that predict wanted (n, B); ‖h‖ has a root mean square of 1.5.
 
-    Where B is more than h is long, the principal directions.
+    If B exceeds the length of h, these are the principal directions.
     """
     x, p = x - x.mean(dim=0), x.shape[1]
     if p == 0:
@@ -274,7 +276,7 @@ class ViewVotes(NamedTuple):
 
     scales: tuple[float, ...]
     base: float
-    loss: float  # of the out-of-fold votes that chose these
+    loss: float  # of the out-of-fold votes used to choose these
 
 
 @torch.no_grad()
@@ -287,15 +289,15 @@ def fit_votes(
     *,
     base_votes: bool = True,
 ) -> ViewVotes:
-    """Choose the scale of each view and the base vote by out-of-fold votes, and scale the embeddings so.
+    """Choose the scale of each view and the base vote by out-of-fold votes, and scale the embeddings.
 
-    A view that does not help gets the scale 0. The base vote is what every example has at any distance: where nobody
-    is near, the classes have their shares of the training rows. The loss is -log P(y) with one wrong row more than was
-    seen (Laplace's rule of succession), so that a table without errors is not taken for one without doubt; rows count
-    as their classes do. Where `model.averaged` are averaged, it is the squared distance of the average to a row's own.
+    A view that does not help gets the scale 0. Every example has the base vote at any distance: where no voter is near,
+    the classes get their shares of the training rows. The loss is -log P(y) with one more wrong row than observed
+    (Laplace's rule of succession), so that no errors does not mean no doubt; rows are weighted by class. If
+    `model.averaged` is set, the loss is the squared distance between the average and a row's own values.
     """
     h = members_of(embed(model, inputs_of(x)), model.ensemble_size)
-    several = torch.bincount(y, minlength=model.n_classes)[y] > 1  # otherwise nobody could vote for the label
+    several = torch.bincount(y, minlength=model.n_classes)[y] > 1  # otherwise no row could vote for the label
     asked = torch.nonzero(several)[:, 0] if model.averaged is None else torch.arange(len(y), device=y.device)
     if len(asked) == 0:
         return ViewVotes((1.0,) * VIEWS, 0.0, 0.0)
@@ -306,7 +308,7 @@ def fit_votes(
     usual = [float(part[part.isfinite()].median().clamp_min(1e-9)) for part in parts]
 
     def doubt(votes: ViewVotes) -> float:
-        """The loss, and what a few rows must not decide against: a usual scale, and both views."""
+        """The loss plus a prior for the usual scale and for both views, which a few rows must not overrule."""
         parts = [scale * part for scale, part in zip(votes.scales, usual, strict=True)]
         unusual = (math.log(sum(parts)) - _USUAL) ** 2 / 2 + ((parts[0] - parts[1]) / sum(parts)) ** 2
         return votes.loss + unusual / len(asked)
@@ -330,7 +332,7 @@ def fit_votes(
 
 
 def _agreed(votes: ViewVotes) -> ViewVotes:
-    """Those of the first process, where several train together."""
+    """The votes of the first process, if several train together."""
     ranks = shared()
     if ranks is None:
         return votes
@@ -358,7 +360,7 @@ class _Judge:
         self.log_counts = ((~self.silent).to(self.own) @ self.own).log()
         factors = vote_factors(model, class_weights).to(self.own)
         self.factors = factors.log()
-        self.weights = factors[self.y] / factors[self.y].mean()  # otherwise the loss would undo those of the votes
+        self.weights = factors[self.y] / factors[self.y].mean()  # or the loss would undo the votes' class weights
 
     def __call__(self, scales: tuple[float, ...]) -> ViewVotes:
         squared = sum(scale * part for scale, part in zip(scales, self.parts, strict=True) if scale)
@@ -382,12 +384,12 @@ class _Judge:
 
 
 def _distances(h: Tensor, folds: Tensor, asked: Tensor) -> Tensor:
-    """(q, n): the squared distances of the rows asked to all, by the member (of h (n, FOLDS, d)) that left them out."""
+    """(q, n): squared distances of the `asked` rows to all rows, by the part of h (n, FOLDS, d) that left them out."""
     found = [squared_distances(h[asked[folds[asked] == fold], fold], h[:, fold]).float() for fold in range(h.shape[1])]
     return torch.cat(found)
 
 
 def _scale_view(model: WeightedAverage, view: int, factor: float) -> None:
-    """Multiply what the members of a view embed."""
+    """Multiply the embeddings of the members of a view by a factor."""
     for parameter in model.embedding.parameters():
         parameter.data.view(VIEWS, -1)[view] *= factor

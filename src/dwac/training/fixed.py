@@ -1,4 +1,4 @@
-"""What a fixed network says of the training rows is computed once."""
+"""Compute the features of a fixed backbone once for all training rows."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from dwac.training.progress import rows_bar
 
 @contextmanager
 def fixed_features(model: Model, inputs: Inputs, *, show: bool | str = "auto") -> Iterator[Inputs]:
-    """Inside the context, what a model with a fixed backbone takes instead of inputs: the features of that backbone.
+    """Replace the inputs of a model with a fixed backbone by that backbone's features, inside the context.
 
-    Inputs of networks beside it stay as they are. Other models take their inputs.
+    Inputs of networks beside it do not change. For other models, nothing changes.
     """
     backbone = model.backbone
     if not isinstance(backbone, SharedBackbone) or not backbone.fixed:

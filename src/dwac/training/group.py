@@ -6,8 +6,8 @@
             if ranks.first:
                 clf.save("model/")
 
-One function serves whoever starts the processes: `torchrun --nproc-per-node 2 main.py`, Ray Train's TorchTrainer, and
-Spark's TorchDistributor. In a process that nobody started so, it runs alone.
+The same function works with `torchrun --nproc-per-node 2 main.py`, Ray Train's TorchTrainer and Spark's
+TorchDistributor. In an ordinary process it runs alone.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 class ProcessRank(NamedTuple):
-    """Which of how many processes this is."""
+    """The rank of this process, and the number of processes."""
 
     rank: int
     size: int
 
     @property
     def first(self) -> bool:
-        """Whether it is rank 0, which alone prints and writes."""
+        """Whether this is rank 0, the only one that prints and writes."""
         return self.rank == 0
 
 
@@ -44,12 +44,12 @@ def processes(*, timeout: timedelta | None = None) -> Iterator[ProcessRank]:
     """Join the processes that the environment describes; inside, `fit` and `train` share their work.
 
     Every process must make the same calls with the same rows. Only rank 0 shows progress and writes checkpoints. Each
-    has a GPU of its own if there are enough (nccl); otherwise they compute on CPUs (gloo). A process group that is
-    already there is used as it is, and left as it is. Without one, and without the variables RANK, WORLD_SIZE,
-    MASTER_ADDR and MASTER_PORT, which torchrun and others set, the process is alone.
+    has its own GPU if there are enough (nccl); otherwise they compute on CPUs (gloo). An existing process group is used
+    and left as it is. Without one, and without the variables RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which
+    torchrun and others set, the process is alone.
 
-    timeout: how long to wait for another process that says nothing; by default as long as torch.distributed does. One
-    that ends is noticed at once.
+    timeout: how long to wait for a silent process; by default as long as torch.distributed does. A process that ends is
+    noticed at once.
     """
     if dist.is_available() and dist.is_initialized():
         yield from _inside(Ranks())
@@ -69,7 +69,7 @@ def processes(*, timeout: timedelta | None = None) -> Iterator[ProcessRank]:
         yield from _inside(ranks)
         failed = False
     finally:
-        # nccl would wait for the others, which may wait for this one; its end tells them.
+        # nccl would wait for the others, which may wait for this one; they notice when it ends.
         if not (failed and torch.cuda.is_available() and dist.get_backend() != "gloo"):
             dist.destroy_process_group()
 
@@ -80,7 +80,7 @@ def _inside(ranks: Ranks) -> Iterator[ProcessRank]:
 
 
 def _join(timeout: timedelta | None) -> Ranks:
-    """The process group that the environment describes."""
+    """Join the process group that the environment describes."""
     local, here = (
         int(os.environ.get(name) or default) for name, default in (("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1))
     )

@@ -53,7 +53,7 @@ def train(
     With validation data, training stops after `patience` epochs without a lower validation loss, and the best weights
     are restored. Without it, or with a patience of 0, all epochs run and the last weights are kept. The history has one
     row per epoch: training loss, seconds, and validation loss and accuracy. For validation at most a few thousand
-    examples vote, a new sample in each epoch; with `rescale` the embeddings are taken at the best of a few scales.
+    examples vote, a new sample in each epoch; with `rescale`, at the best of a few scales of the embeddings.
 
     Ctrl-C ends training and keeps the best weights so far; without validation data, the current weights.
     `history.attrs["ended"]` says why it ended: "finished", "stopped early" or "interrupted".
@@ -66,18 +66,17 @@ def train(
         validation: (x, y) that are not trained on.
         ids: (n,) unique whole numbers that name the references; by default 0 … n-1.
         weights: (n,) weights of the examples in the loss; votes ignore them.
-        class_weights: (K,) by which the votes of each class will be multiplied; validation applies them.
-        augment: varies the inputs of a batch at random, with the generator that it is given.
+        class_weights: (K,) factors on the votes of each class; validation applies them.
+        augment: varies the inputs of a batch at random, with the given generator.
         rescale: afterwards, multiply the embeddings by the factor that makes the validation loss lowest (`fit_scale`).
         raw_features: with `rescale`, also fit the weight of raw features (`fit_raw_features`).
-        look_alikes: with `rescale`, let near voters count more, if that lowers the validation loss
+        look_alikes: with `rescale`, let very near voters count more, if that lowers the validation loss
             (`fit_look_alikes`).
         block_rows: leave x where it is, such as in a memory-mapped file larger than memory, and read it in blocks of
             this many neighbouring rows: 8 blocks at a time, drawn at random, are held in memory and shuffled (see
             `dwac.training.order`). By default x is moved to the model's device and shuffled as a whole. Labels, weights
             and ids are held in memory, and so are the embeddings of all rows that will vote.
-        remembered: (m,) numbers of the rows that will vote, and by which `rescale` and what follows it are fitted; by
-            default all.
+        remembered: (m,) numbers of the rows that will vote, also in `rescale` and later fits; by default all.
         checkpoint: a file that is written after each epoch. Training with the same model, data and settings resumes
             from it exactly. It is removed when training is done.
         on_epoch: called with each row of the history, e.g. to show progress.
@@ -116,10 +115,10 @@ def train(
         held_out = None if held_out is None else (on(held_out[0], model.device), held_out[1])
     y = y.to(model.device)
     weights = None if weights is None else weights.to(model.device, torch.float32)
-    with torch.no_grad(), evaluating(model):  # lazy layers take their shape before the optimizer is built
+    with torch.no_grad(), evaluating(model):  # initialise lazy layers before the optimizer is built
         model.embed(on(tuple(part[:2] for part in inputs), model.device))
     if isinstance(model, WeightedAverage):
-        model.raw_feature_weight = 0.0  # of an earlier training
+        model.raw_feature_weight = 0.0  # reset after an earlier training
     factors = vote_factors(model, class_weights)
     with sharing() as ranks:
         new: Callable[..., TrainingRun] = TrainingRun if ranks is None else partial(SharedRun, ranks=ranks)
@@ -153,7 +152,7 @@ def _train(
     on_epoch: Callable[[dict[str, Any]], None] | None,
     on_batch: Callable[[int, int], None] | None,
 ) -> None:
-    """All epochs, from the checkpoint on; then the best weights."""
+    """Run all epochs, starting from the checkpoint; then restore the best weights."""
     with run.interruptible():
         if checkpoint is not None:
             run.resume(checkpoint)
@@ -163,7 +162,7 @@ def _train(
                 run.tell(row, on_epoch, checkpoint)
         except KeyboardInterrupt:
             if not run.rows:
-                raise  # nothing learned that could be kept
+                raise  # nothing to keep yet
             run.ended = "interrupted"
             if run.first:
                 logger.warning("training was interrupted after %s epochs; the best model so far is kept", len(run.rows))
@@ -171,7 +170,7 @@ def _train(
 
 
 def _kept(run: TrainingRun, checkpoint: str | Path | None) -> str:
-    """What is left of a training that ended too early, and how to go on."""
+    """A message: what an interrupted training keeps, and how to continue it."""
     if checkpoint is None:
         return "nothing of the training is kept; give checkpoint=… to be able to resume it"
     if not Path(checkpoint).exists():

@@ -1,4 +1,4 @@
-"""The optimizer of every training: PyTorch's AdamW, without what only `torch.compile` needs."""
+"""The optimizer of every training: PyTorch's AdamW, without the parts that only `torch.compile` needs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 
 
 class AdamW(torch.optim.AdamW):
-    """PyTorch's AdamW, step by step the same, which does not import `torch._dynamo`.
+    """PyTorch's AdamW with the same steps, but without importing `torch._dynamo`.
 
     PyTorch wraps the methods of an optimizer so that `torch.compile` leaves them alone. The wrappers import its
-    compiler on the first call: 1.5 s of processor time, more than many a small table takes to train. Nothing is
+    compiler on the first call: 1.5 s of processor time, more than training on many small tables takes. Nothing is
     compiled here (on a GPU steps are recorded as CUDA graphs), so the methods are used without their wrappers. The
     state, its names and the name of the class are PyTorch's, and so checkpoints are the same.
     """

@@ -1,4 +1,4 @@
-"""In which order training goes through its rows: at random, or by blocks if rows are read from where they are."""
+"""The order of training rows: random, or by blocks if rows are read from a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WINDOW = 8  # blocks whose rows are shuffled together, and held in memory
 
 
 def n_batches(n: int, size: int) -> int:
-    """How many batches `windows` makes of n rows.
+    """The number of batches that `windows` makes of n rows.
 
     >>> n_batches(9, 4), n_batches(10, 4)
     (2, 3)
@@ -22,7 +22,7 @@ def n_batches(n: int, size: int) -> int:
 
 
 def even_size(n: int, most: int) -> int:
-    """The size of as few batches of n rows as possible, none larger than `most`, all as large as each other.
+    """The batch size for the fewest equal batches of n rows, none larger than `most`.
 
     >>> even_size(800, 512), even_size(100, 512)
     (400, 100)
@@ -35,8 +35,8 @@ def windows(n: int, size: int, generator: torch.Generator, block_rows: int | Non
 
     Without blocks there is one window, in random order. Otherwise the n rows are cut into blocks of `block_rows`
     neighbours. A window is 8 blocks drawn at random; its rows are shuffled, and those that do not fill a batch join the
-    next window. The last batch may be shorter; a single row joins the batch before it, because no other could vote on
-    it.
+    next window. The last batch may be shorter; a single row joins the batch before it, because no other row could vote
+    on it.
     """
     if block_rows is None:
         yield _batches(torch.randperm(n, generator=generator), size)

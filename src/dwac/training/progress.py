@@ -1,8 +1,7 @@
-"""Progress of long-running work: a bar on the terminal's standard error, and the log, for whoever shows it.
+"""Progress of long-running work: a bar on the terminal's standard error, and lines in the log.
 
-The log has at most one estimate of the time, made from steps that were measured, if the work takes long; and, where no
-bar is shown, a line every half minute. `dwac` prints it; a program sees it as
-logging.getLogger("dwac.training.progress").setLevel("INFO").
+If the work takes long, the log has one estimate of the time, from measured steps; and, without a bar, a line every half
+minute. `dwac` prints the log; a program enables it with logging.getLogger("dwac.training.progress").setLevel("INFO").
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from dwac.nn.ranks import is_first
 logger = logging.getLogger(__name__)
 
 EVERY = 30.0  # seconds between lines; work that takes longer is estimated
-_MEASURED = 2.0  # seconds of steps from which the time is estimated, after the first, which is slower than others
+_MEASURED = 2.0  # seconds of steps for the estimate, after the first step, which is slower
 
 Watch = dict[str, Any]
-_COLUMNS = 100  # characters of a bar in a notebook, whose width nobody knows
+_COLUMNS = 100  # characters of a bar in a notebook, whose width is unknown
 
 
 def duration(seconds: float) -> str:
-    """A time in words, no more exact than an estimate is.
+    """A time in words, rounded like an estimate.
 
     >>> duration(8), duration(67), duration(130), duration(700), duration(7300)
     ('8 seconds', '70 seconds', '2 minutes', '12 minutes', '2.0 hours')
@@ -42,22 +41,22 @@ def duration(seconds: float) -> str:
 
 
 class Pace:
-    """Tells the log how long work will take, once, and how far it is, every half minute.
+    """Logs how long the work will take, once, and its progress, every half minute.
 
     Args:
-        title: what is done.
-        lines: whether to say how far it is; not where a bar shows it.
-        clock: seconds since whenever.
+        title: what the work is.
+        lines: whether to log progress; False if a bar shows it.
+        clock: seconds from any starting point.
     """
 
     def __init__(self, title: str, *, lines: bool = True, clock: Callable[[], float] = time.perf_counter) -> None:
         self.title, self.lines, self.clock = title, lines, clock
         self.said = clock()
-        self.first: tuple[float, float] | None = None  # when the first step was done, and how much that was
+        self.first: tuple[float, float] | None = None  # time of the first step, and the share done by then
         self.estimated = False
 
     def at(self, share: float, state: str = "") -> None:
-        """So much of the work is done, of 1; state: what else there is to say."""
+        """Report the share of the work done, 0 to 1; state: additional text."""
         now = self.clock()
         if self.first is None or share <= self.first[1]:
             self.first = now, share
@@ -78,7 +77,7 @@ class Pace:
 
 @contextmanager
 def progress_bar(title: str, epochs: int, *, show: bool | str = "auto") -> Iterator[Watch]:
-    """The callbacks `on_epoch` and `on_batch` for `train`; inside the context they show and log how far it is.
+    """The callbacks `on_epoch` and `on_batch` for `train`; inside the context they show and log progress.
 
     show: True, False, or "auto": a bar only in a terminal or a notebook.
     """
@@ -116,7 +115,7 @@ def rows_bar(title: str, rows: int, *, show: bool | str = "auto") -> Iterator[Ca
 
 @contextmanager
 def _watched(title: str, total: float, state: str, show: bool | str) -> Iterator[Callable[[float, str], None]]:
-    """A function to call with how much is done and what to say of it; inside the context it moves a bar, and logs."""
+    """A function to call with the amount done and a text; inside the context it moves a bar, and logs."""
     console = Console(stderr=True)
     if not is_first() or show is False:
         yield lambda *_: None
@@ -153,7 +152,7 @@ def _bar(console: Console) -> Progress:
 
 
 def _plain(console: Console) -> Console:
-    """In a notebook without ipywidgets a console of plain text: rich would ask to install it instead of a bar."""
+    """A plain-text console in a notebook without ipywidgets: rich would ask to install it instead of showing a bar."""
     if not console.is_jupyter or find_spec("ipywidgets") is not None:
         return console
     return Console(stderr=True, force_jupyter=False, force_terminal=True, color_system=None, width=_COLUMNS)

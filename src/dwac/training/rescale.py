@@ -1,4 +1,4 @@
-"""What is fitted to validation data after training: scale, raw features and look-alikes."""
+"""Fits to validation data after training: scale, raw features and look-alikes."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from dwac.training.validation import FINE_SCALES, Candidates, HeldOut, judge_vot
 
 _WEIGHTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 _FACTORS = (0.15, 0.22, 0.33, 0.5, 0.7, 1.0, 1.4)
-_SHARES = (0.5, 0.1, 0.2, 0.35, 0.65, 0.8, 0.9)  # of networks beside a pretrained one
+_SHARES = (0.5, 0.1, 0.2, 0.35, 0.65, 0.8, 0.9)  # shares of networks beside a pretrained one
 _SCALES = tuple(1.2**step for step in range(-5, 9))
 _NARROWER = (2.0, 3.0, 4.0, 6.0)
 _LOUDER = (0.1, 1.0, 10.0, 100.0, 1000.0)
-_ROWS = 64  # that are embedded at once on a CPU
-_PAIRS = 10**8  # of an example and a voter, for each of those
-_FEW, _MANY, _GPU_PAIRS = 1000, 5000, 5 * 10**9  # examples by which the scale is chosen
-_VOTERS = 8192  # on a CPU
+_ROWS = 64  # rows embedded at once on a CPU
+_PAIRS = 10**8  # pairs of an example and a voter
+_FEW, _MANY, _GPU_PAIRS = 1000, 5000, 5 * 10**9  # examples used to choose the scale
+_VOTERS = 8192  # voters on a CPU
 
 
 @torch.no_grad()
 def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Sequence[float] | None = None) -> float:
-    """Multiply a model's embeddings by the factor that makes -log P(y) of held-out data lowest; the factor.
+    """Multiply a model's embeddings by the factor that minimises -log P(y) of held-out data; return it.
 
     In training a batch of examples votes, in prediction all of them; this adjusts the probabilities to that. The factor
     is 1 unless another one is better out of sample (`choose`), so a few examples cannot decide it. On a CPU at
     most about 1,000 examples are used, and about 8,192 references vote on them; on a GPU up to 5,000, and all
-    references vote: of half a million the nearest are nearer than those of a sample, and a narrower kernel is better.
-    The factor becomes part of the embedding layer, so weights, shares and explanations still add up. For a softmax it
+    references vote: among half a million, the nearest are nearer than in a sample, and a narrower kernel is better. The
+    factor becomes part of the embedding layer, so weights, shares and explanations still add up. For a softmax it
     scales the logits: temperature scaling.
     """
     if isinstance(model, SoftmaxTwin) and model.targets is not None:
@@ -58,10 +58,10 @@ def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Seq
 
 @torch.no_grad()
 def fit_balance(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Sequence[float] | None = None) -> float:
-    """How much the networks beside a pretrained one count: the share of ‖h - h_i‖² that suits held-out data best.
+    """Weight the networks beside a pretrained one: return their share of ‖h - h_i‖² that fits held-out data best.
 
-    Both kinds count the same unless another share is better out of sample (`choose`). For a softmax, the share
-    of the logits.
+    Both kinds count equally unless another share is better out of sample (`choose`). For a softmax, it is the share of
+    the logits.
     """
     backbone = model.backbone
     if not isinstance(backbone, SharedBackbone) or not len(backbone.beside):
@@ -100,7 +100,7 @@ def fit_balance(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: S
 
 @contextmanager
 def _restored(model: Model) -> Iterator[None]:
-    """Afterwards the parameters are what they were."""
+    """Restore the parameters afterwards."""
     kept = [part.clone() for part in model.parameters() if part.requires_grad]
     yield
     for part, before in zip((part for part in model.parameters() if part.requires_grad), kept, strict=True):
@@ -118,8 +118,8 @@ def fit_raw_features(
 ) -> float:
     """Add raw features z to the embedding, [h, λ z], if that lowers -log P(y) of held-out data; returns λ.
 
-    A network discards whatever does not separate its classes, so it cannot see that a row is unlike any other. With λ,
-    voters are near in z too. λ and a factor for both are chosen together, out of sample (`choose`), on at most
+    A network discards information that does not separate its classes, so it cannot see that a row is unlike any other.
+    With λ, voters are near in z too. λ and a factor for both are chosen together, out of sample (`choose`), on at most
     about 1,000 examples. All references vote, because the nearest are nearer the more there are. x: the training data,
     in the order of the references.
     """
@@ -158,11 +158,11 @@ def fit_raw_features(
 def fit_look_alikes(
     model: Model, held_x: Tensor | Inputs, held_y: Tensor, *, class_weights: Sequence[float] | None = None
 ) -> tuple[float, float] | None:
-    """Give near voters a louder voice, w = k(d) + b k(s d), if that lowers -log P(y) of held-out data; returns (s, b).
+    """Let near voters count more, w = k(d) + b k(s d), if that lowers -log P(y) of held-out data; returns (s, b).
 
-    A network that gathers each class in a small cloud lets everyone in it vote alike; near neighbours may still know
-    more. s and b are chosen together, out of sample (`choose`), on at most about 2,000 examples; b in units of
-    the weight at which both kernels have the same votes on an average example.
+    If a network gathers each class in a small cloud, all its members vote alike; near neighbours may still know more. s
+    and b are chosen together, out of sample (`choose`), on at most about 2,000 examples; b in units of the weight at
+    which both kernels have the same votes on an average example.
     """
     if not isinstance(model, WeightedAverage):
         return None
@@ -189,7 +189,7 @@ def fit_look_alikes(
 
 
 def _together(model: Model, y: Tensor) -> int | None:
-    """How many rows are embedded at once, on a CPU: a choice needs no rounding that is the same for a single row."""
+    """How many rows to embed at once on a CPU: a choice does not need the exact rounding of single rows."""
     return None if model.device.type == "cuda" else even_size(len(y), _ROWS)
 
 

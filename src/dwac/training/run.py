@@ -1,4 +1,4 @@
-"""The state of a training, from step to step: so that it can be saved and resumed."""
+"""The state of a training run, which can be saved and resumed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from dwac.training.settings import Settings, checksum
 from dwac.training.step import GraphStep, TrainingStep, one_cycle
 from dwac.training.validation import SCALES, HeldOut, Sampler
 
-_VOTERS = {"cpu": 2048, "cuda": 4096}  # how many vote on validation data during training; afterwards all do
-_FEW = 512  # validation examples that choose the scale during training
+_VOTERS = {"cpu": 2048, "cuda": 4096}  # voters on validation data during training; afterwards all rows vote
+_FEW = 512  # validation examples used to choose the scale during training
 
 
 @dataclass
 class TrainingRun:
-    """The state of a training: everything that changes from step to step, so that it can be saved and resumed."""
+    """The state of a training run: everything that changes from step to step, so that it can be saved and resumed."""
 
     model: Model
     x: Inputs
@@ -46,7 +46,7 @@ class TrainingRun:
     best_loss: float = float("inf")
     waited: int = 0
     ended: str = "finished"
-    first = True  # whether this process writes checkpoints and calls back
+    first = True  # whether this process writes checkpoints and runs callbacks
     replayed = True  # whether steps may be recorded as a CUDA graph
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class TrainingRun:
             self.step = GraphStep(self.model, self.optimizer, settings.mixed_precision, settings.batch_size)
 
     def epochs(self, on_batch: Callable[[int, int], None] | None) -> Iterator[dict[str, Any]]:
-        """Train epoch by epoch until the end; the history's rows."""
+        """Train epoch by epoch until the end, and yield the rows of the history."""
         for epoch in range(len(self.rows) + 1, self.settings.epochs + 1):
             if 0 < self.settings.patience <= self.waited:
                 self.ended = "stopped early"
@@ -81,7 +81,7 @@ class TrainingRun:
             row: dict[str, Any] = {"epoch": epoch, "loss": self._epoch(on_batch)}
             if self.validation is not None:
                 row["validation_loss"], accuracy = self._validate(*self.validation)
-                if not tables_of(self.model):  # a label is either right or wrong
+                if not tables_of(self.model):  # for classes, a label is either right or wrong
                     row["validation_accuracy"] = accuracy
                 self.waited += 1
                 if self.settings.patience == 0 or row["validation_loss"] < self.best_loss:
@@ -92,7 +92,7 @@ class TrainingRun:
             yield row
 
     def _epoch(self, on_batch: Callable[[int, int], None] | None) -> float:
-        """One shuffled pass; the mean loss, read from the device once."""
+        """Run one shuffled pass and return the mean loss, read from the device once."""
         self.model.train()
         n, size = len(self.y), self.settings.batch_size
         total, done, batches = torch.zeros((), device=self.y.device), 0, n_batches(n, size)
@@ -116,7 +116,7 @@ class TrainingRun:
         return rows
 
     def _take(self, rows: Tensor, x: Inputs) -> Tensor:
-        """Take a step with a batch, of which x are the inputs that were read; its loss before the step."""
+        """Take a step with a batch with inputs x, and return its loss before the step."""
         x = x if self.augment is None else self.augment(x, self.generator)
         self._set_rate(one_cycle(self.steps_done / self.steps))
         return self.step(x, self.y[rows], None if self.weights is None else self.weights[rows])
@@ -143,7 +143,7 @@ class TrainingRun:
         return float(judged.losses.mean()), float(judged.right.mean())
 
     def _embed(self, x: Inputs) -> Tensor:
-        """h in the precision and in batches of training: a prediction is made of fewer rows at once, to round alike."""
+        """h in the precision and batch size of training; predictions use smaller batches, for consistent rounding."""
         size = None if self.y.is_cuda else even_size(len(x[0]), self.settings.batch_size)
         with (
             quick(self.model),
@@ -159,7 +159,7 @@ class TrainingRun:
                     part.copy_(self.best[name])
 
     def keep(self, rows: Tensor) -> None:
-        """Only these rows from now on, after training."""
+        """Keep only these rows, after training."""
         self.x = tuple(part[rows.to(part.device)] for part in self.x)
         self.y = self.y[rows.to(self.y.device)]
 
@@ -172,13 +172,13 @@ class TrainingRun:
         return 4096 if self.y.is_cuda else 512
 
     def interruptible(self) -> AbstractContextManager[None]:
-        """What epochs run in."""
+        """The context in which epochs run."""
         return nullcontext()
 
     def tell(
         self, row: dict[str, Any], on_epoch: Callable[[dict[str, Any]], None] | None, path: str | Path | None
     ) -> None:
-        """After an epoch: call back, and write the checkpoint."""
+        """Run the callback and write the checkpoint, after an epoch."""
         if on_epoch is not None:
             on_epoch(row)
         if path is not None:
@@ -189,7 +189,7 @@ class TrainingRun:
         return checkpoints.checkpoint_bytes(path) if Path(path).exists() else None
 
     def save(self, path: str | Path) -> None:
-        """Everything that `resume` needs, in one file."""
+        """Save everything that `resume` needs in one file."""
         tensors = {f"model.{name}": part for name, part in state_of(self.model)}
         tensors |= {f"best.{name}": part for name, part in self.best.items()}
         moments, groups = checkpoints.flatten_optimizer(self.optimizer)
@@ -231,7 +231,7 @@ class TrainingRun:
 
     @cached_property
     def _fingerprint(self) -> dict[str, Any]:
-        """What identifies a training: settings, network and data."""
+        """The identity of a training run: settings, network and data."""
         held_out = () if self.validation is None else (*self.validation[0], self.validation[1])
         data = (*self.x, self.y, *held_out, self.class_weights, *tables_of(self.model))
         data += () if self.weights is None else (self.weights,)
@@ -248,9 +248,9 @@ class TrainingRun:
 
 
 def groups_of(model: Model) -> list[dict[str, Any]]:
-    """The parameters in groups of equal learning rate, and the share of the rate that each has.
+    """The parameters in groups of equal learning rate, each with its share of the rate.
 
-    A pretrained backbone names the shares of its parameters in `rates`: its layers should change less than the rest.
+    A pretrained backbone gives the shares of its parameters in `rates`: its layers should change less than the rest.
     """
     rates = {f"backbone.{name}": rate for name, rate in getattr(model.backbone, "rates", {}).items()}
     groups: dict[float, list[Tensor]] = {}
@@ -260,13 +260,13 @@ def groups_of(model: Model) -> list[dict[str, Any]]:
 
 
 def state_of(model: Model) -> Iterator[tuple[str, Tensor]]:
-    """All that training changes: parameters and buffers, not the references."""
+    """Everything that training changes: parameters and buffers, not the references."""
     yield from model.named_parameters()
     yield from model.named_buffers()
 
 
 def tables_of(model: Model) -> list[Tensor]:
-    """What the labels stand for, if they are not classes."""
+    """The tables of values that labels stand for, if they are not classes."""
     tables = (getattr(model, name, None) for name in ("likeness", "averaged", "targets"))
     return [table for table in tables if table is not None]
 

@@ -1,4 +1,4 @@
-"""How to train, and what it is trained on: both are checked before the first step."""
+"""Training settings and training data, both checked before the first step."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dwac import _checks as checks
 from dwac.errors import InputError, LabelError, NonFiniteError, ShapeError
 from dwac.nn.batches import Inputs
 
-_AT_ONCE = 2**20  # numbers that are looked at together: x may be a file larger than memory
+_AT_ONCE = 2**20  # numbers checked at a time: x may be a file larger than memory
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train; `train` explains each."""
+    """Training settings; `train` explains each."""
 
     epochs: int = 50
     batch_size: int = 128
@@ -70,7 +70,7 @@ def _check_finite(values: Tensor, part: str) -> None:
 
 
 def _in_pieces(values: Tensor) -> Iterator[Tensor]:
-    """The rows, as many at a time as memory surely holds."""
+    """The rows, in pieces that fit in memory."""
     return iter(values.split(max(1, _AT_ONCE // max(1, values[:1].numel()))))
 
 

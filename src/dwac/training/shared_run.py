@@ -1,7 +1,7 @@
-"""A training that several processes share: each computes its part of every batch, and all stay in step.
+"""Training shared by several processes: each computes its part of every batch, and all stay in step.
 
-What is random about single rows, dropout and augmentation, is drawn by each rank for its own rows. Everything else is
-as in one process, up to rounding: the order of rows, batch normalisation, loss, gradient and decisions.
+Each rank draws dropout and augmentation at random for its own rows. Everything else is as in one process, up to
+rounding: the order of rows, batch normalisation, loss, gradient and decisions.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from dwac.training.run import TrainingRun, state_of
 from dwac.training.settings import checksum
 from dwac.training.step import SharedStep, one_cycle
 
-_ASKED = 16  # steps on a GPU after which it is asked whether anybody pressed Ctrl-C: it must wait for the answer
+_ASKED = 16  # GPU steps between checks for Ctrl-C, each of which waits for the GPU
 
 
 @dataclass
 class SharedRun(TrainingRun):
-    """A `TrainingRun` of every rank; rank 0 alone calls back and writes checkpoints."""
+    """A `TrainingRun` of every rank; only rank 0 runs callbacks and writes checkpoints."""
 
     ranks: Ranks = None  # type: ignore[assignment]
     replayed = False  # a CUDA graph cannot wait for other processes
@@ -66,11 +66,11 @@ class SharedRun(TrainingRun):
         torch.manual_seed(self._seed(len(self.rows)))
         with self.norms:
             mean = super()._epoch(on_batch if self.first else None)
-        self.ranks.align(part for _, part in state_of(self.model))  # such as statistics that a layer keeps of its rows
+        self.ranks.align(part for _, part in state_of(self.model))  # such as a layer's running statistics
         return mean
 
     def _seed(self, step: int) -> int:
-        """A seed of this rank's own: otherwise all would hide the same features of different rows."""
+        """A seed for this rank alone: otherwise dropout would hide the same features on all ranks."""
         return zlib.crc32(repr((self.settings.seed, step, self.ranks.rank)).encode())
 
     def _part(self, rows: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ class SharedRun(TrainingRun):
     def tell(
         self, row: dict[str, Any], on_epoch: Callable[[dict[str, Any]], None] | None, path: str | Path | None
     ) -> None:
-        """Rank 0 alone does; if it is told to stop, all do."""
+        """Run callbacks on rank 0 only; if it is told to stop, all ranks stop."""
         stop = self.shared_step.stop
         if self.first:
             try:
@@ -110,7 +110,7 @@ class SharedRun(TrainingRun):
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Ctrl-C ends the training of all ranks after the same step; pressed again, this process at once.
+        """Let Ctrl-C end training on all ranks after the same step; pressed again, it ends this process at once.
 
         Random numbers afterwards are the same on all ranks.
         """
@@ -131,13 +131,13 @@ class SharedRun(TrainingRun):
             finally:
                 signal.signal(signal.SIGINT, before)
 
-    # What is kept
+    # Checkpoints and references
 
     def _found(self, path: str | Path) -> bytes | None:
         return self.ranks.first_sends(super()._found(path) if self.first else None)
 
     def remember(self, names: tuple[Tensor, ...]) -> None:
-        """Every rank embeds its part of the rows; all have all."""
+        """Embed this rank's part of the rows, and share it, so that every rank has all rows."""
         n, model = len(self.y), self.model
         if n < self.ranks.size or not isinstance(model, WeightedAverage):
             return super().remember(names)

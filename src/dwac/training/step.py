@@ -41,10 +41,10 @@ class TrainingStep:
 
 
 class SharedStep(TrainingStep):
-    """The same on a batch that several processes share: x, y and weights are this rank's part of it.
+    """A step on a batch that several processes share: x, y and weights are this rank's part of it.
 
-    Every rank takes the step of the whole batch. The gradients of all parameters travel at once, and with them the loss
-    and whether anybody pressed Ctrl-C.
+    Every rank takes the step of the whole batch. The gradients of all parameters are sent together with the loss and
+    whether Ctrl-C was pressed.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class SharedStep(TrainingStep):
         self.norms, self.stop = norms, False
 
     def take(self, x: Inputs, y: Tensor, weights: Tensor | None, share: Share) -> tuple[Tensor, Tensor]:
-        """Take it: the loss of the whole batch, and how many ranks want to stop."""
+        """Take the step; return the loss of the whole batch, and how many ranks want to stop."""
         self.norms.share = share
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast(y.device.type, torch.bfloat16, enabled=self.mixed_precision):
@@ -69,7 +69,7 @@ class SharedStep(TrainingStep):
 
 
 def _total(grads: list[Tensor], facts: Tensor, ranks: Ranks) -> Tensor:
-    """Add up gradients over the ranks in place, and facts, which are returned: one message per type of number."""
+    """Sum gradients over the ranks in place, and facts, which are returned: one message per dtype."""
     for dtype in {part.dtype: None for part in grads} | {facts.dtype: None}:
         parts = [part for part in grads if part.dtype == dtype]
         beside = [facts] if facts.dtype == dtype else []
@@ -83,7 +83,7 @@ def _total(grads: list[Tensor], facts: Tensor, ranks: Ranks) -> Tensor:
 
 
 class GraphStep(TrainingStep):
-    """The same, recorded once as a CUDA graph and replayed: in small networks, launching kernels takes most time.
+    """A step recorded once as a CUDA graph and replayed: in small networks, launching kernels takes most of the time.
 
     The first steps run eagerly, as a warm-up for the recording; so do batches of another size.
     """

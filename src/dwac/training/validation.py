@@ -28,17 +28,16 @@ class Candidates(NamedTuple):
     Shares of the vote below 10⁻³⁰ count as 10⁻³⁰, so that a single outlier cannot dominate the loss.
     """
 
-    losses: Tensor  # -log P(y), or how far the average of the voters' values is from its own
-    rivals: Tensor  # -log P of the most likely other label: what a wrong answer would cost; 0 where values are averaged
+    losses: Tensor  # -log P(y), or the distance of the voters' average from y's own values
+    rivals: Tensor  # -log P of the most likely other label: what a wrong answer would cost; 0 if values are averaged
     right: Tensor  # whether y is the predicted label
 
     def choose(self, usual: int, prior: Sequence[float]) -> int:
         """The candidate with the lowest loss, if it is clearly better than the usual one; else the usual one.
 
         However few mistakes there are among n examples, another one must be expected (Laplace's rule of
-        succession): one mistake, at its average cost, is added to the losses. And every example is judged by the
-        candidate that the other examples would choose: this gives the out-of-sample gain, which must exceed its
-        standard error.
+        succession): one mistake, at its average cost, is added to the losses. Every example is judged by the candidate
+        that the other examples would choose: this gives the out-of-sample gain, which must exceed its standard error.
         """
         n, mistakes = self.losses.shape[1], self.rivals.mean(dim=1)
         totals = self.losses.sum(dim=1) + mistakes + torch.tensor(prior).to(self.losses)
@@ -58,7 +57,7 @@ def _agreed(choice: int) -> int:
 
 
 def judge_votes(votes: Tensor, y: Tensor, averaged: Tensor | None = None) -> Tensor:
-    """`Candidates`, (3, n), of votes (n, K) with labels (n,); averaged: (K, B) what is, of an example of each."""
+    """`Candidates`, (3, n), of votes (n, K) with labels (n,); averaged: (K, B) values of each label, if averaged."""
     p = (votes / votes.sum(dim=1, keepdim=True)).double()
     if averaged is not None:
         losses = average_losses(p, y, averaged)
@@ -70,12 +69,12 @@ def judge_votes(votes: Tensor, y: Tensor, averaged: Tensor | None = None) -> Ten
 
 
 def average_losses(p: Tensor, y: Tensor, averaged: Tensor) -> Tensor:
-    """(…, n): ‖Σ_k p_k v(k) - v(y)‖² of probabilities (…, n, K), as the leave-one-out loss has it."""
+    """(…, n): ‖Σ_k p_k v(k) - v(y)‖² of probabilities (…, n, K), as in the leave-one-out loss."""
     return (p @ averaged.to(p) - averaged.to(p)[y]).square().sum(dim=-1)
 
 
 class HeldOut(NamedTuple):
-    """Embeddings of held-out examples, and what the model would predict for them if all embeddings were scaled."""
+    """Embeddings of held-out examples, and the model's predictions for them if all embeddings were scaled."""
 
     model: Model
     h: Tensor
@@ -90,7 +89,7 @@ class HeldOut(NamedTuple):
 
     def judge(self, factors: Sequence[float]) -> Candidates:
         """How well each factor predicts every example."""
-        if isinstance(self.model, SoftmaxTwin) and self.model.targets is not None:  # these are not scaled
+        if isinstance(self.model, SoftmaxTwin) and self.model.targets is not None:  # targets are not scaled
             losses = self.model.target_losses(self.model.logits(self.h).float(), self.y).double()
             same = losses.expand(len(factors), -1)
             return Candidates(same, torch.zeros_like(same), torch.zeros_like(same))
@@ -100,7 +99,7 @@ class HeldOut(NamedTuple):
         )
 
     def _judge(self, h: Tensor, y: Tensor, factors: Sequence[float], size: int) -> Tensor:
-        """`Candidates` of some rows, (n, 3, C), so many rows at a time."""
+        """`Candidates` of some rows, (n, 3, C), `size` rows at a time."""
         averaged: Tensor | None = getattr(self.model, "averaged", None)
         votes = self._votes(averaged)
         judge = judge_votes if averaged is None else partial(_judge_averages, averaged=averaged)
@@ -120,9 +119,9 @@ class HeldOut(NamedTuple):
         return factors[self.judge(factors).choose(factors.index(1.0), prior)]
 
     def _votes(self, averaged: Tensor | None) -> _Votes:
-        """What gives the votes for each class, (n, K), of rows (n, d), in units of the largest vote, for each factor.
+        """A function from rows (n, d) to class votes (n, K), in units of the largest vote, for each factor.
 
-        Where values are averaged: the sums of those, (n, B), and of the votes. There may be many labels.
+        If values are averaged, it gives their sums, (n, B), and that of the votes, because there may be many labels.
         """
         if isinstance(self.model, SoftmaxTwin):
             return partial(_softmax_votes, self.model)

@@ -1,10 +1,10 @@
-"""What every voter is worth, exactly: Shapley, Banzhaf and leave-one-out values of the vote itself.
+"""The worth of each voter, exactly: Shapley, Banzhaf and leave-one-out values of the vote itself.
 
     found = of_labels(log_w, labels, truths, prior)      # log_w (n, m): the votes of m examples on n queries
-    found.values, found.errors                           # (n, m), and what the errors of a query sum to, (n,)
+    found.values, found.errors                           # (n, m), and the sum of errors for each query, (n,)
 
-    found = of_mean(log_w, gains, empty)                 # any weighted mean: players, what each says, what nobody says
-    found = of_squared_error(log_w, differences, empty)  # of numbers
+    found = of_mean(log_w, gains, empty)                 # any weighted mean; empty: its value without players
+    found = of_squared_error(log_w, differences, empty)  # for numbers
     found = of_mean(*together(log_w, gains, groups, n_groups), empty)    # groups of examples as players
 
     tally = Tally(m)                                     # over many queries, block by block
@@ -13,8 +13,8 @@
     tally.mean, tally.standard_error
 
 Arrays in, values out. Most people want `DWACClassifier.worth` and `DWACRegressor.worth`. The mathematics is in
-`dwac.worth.games`. It is the worth of a vote given the embeddings: what the network learned from an example is not in
-it. Equal examples share their worth, so that one of many duplicates is worth little.
+`dwac.worth.games`. This is the worth of a vote given the embeddings, without what the network learned from an example.
+Equal examples share their worth, so that one of many duplicates is worth little.
 """
 
 from dwac.worth.blocks import vote_blocks

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dwac.reference import ReferenceSet
 
-VOTES = {"cpu": 2**21, "cuda": 2**25}  # held at once; values take about 15 arrays of that size
+VOTES = {"cpu": 2**21, "cuda": 2**25}  # in memory at once; computing values takes about 15 arrays of that size
 
 
 def vote_blocks(
@@ -19,7 +19,7 @@ def vote_blocks(
 ) -> Iterator[tuple[slice, Tensor]]:
     """The rows of each block of queries h (n, d), and the log of every vote on them, (b, m).
 
-    own: (n,) which of the references a query is, -1 for none: nobody votes on itself, and gets -inf.
+    own: (n,) which of the references a query is, -1 for none: a reference's vote on itself is -inf.
     """
     device = references.embeddings.device
     size = max(1, VOTES.get(device.type, 2**21) // len(references))

@@ -1,7 +1,7 @@
-"""Leave-one-out: what a vote is worth with everybody, less what it is worth without one of them. Closed forms.
+"""Leave-one-out values in closed form: the worth of the vote with all players, minus the worth without one of them.
 
-Shares of the vote are p_i = w_i / Σ w. Where one player has most of it, what the others have is summed without it:
-1 - p_i would have no digits left. A player who is alone is compared with the worth of nobody.
+Shares of the vote are p_i = w_i / Σ w. If one player has most of it, the shares of the others are summed without it:
+1 - p_i would have no digits left. A player who is alone is compared with the empty set.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def mean(log_w: Tensor, gains: Tensor, empty: Tensor) -> Tensor:
-    """(n, m): of Σ a w / Σ w. Without i it is further by p_i (a_i - mean) / (1 - p_i) = p_i (a_i - mean without i)."""
+    """(n, m): for Σ a w / Σ w. Without i it falls by p_i (a_i - mean) / (1 - p_i) = p_i (a_i - mean without i)."""
     p = shares(log_w)
     average = (p * gains).sum(dim=1, keepdim=True)
     moves = p * (gains - average) / (1 - p).clamp_min(0.25)
@@ -23,14 +23,14 @@ def mean(log_w: Tensor, gains: Tensor, empty: Tensor) -> Tensor:
 
 
 def squared_error(log_w: Tensor, differences: Tensor, empty: Tensor) -> Tensor:
-    """(n, m): of -(Σ b w / Σ w)²."""
+    """(n, m): for -(Σ b w / Σ w)²."""
     average = (shares(log_w) * differences).sum(dim=1, keepdim=True)
     moves = mean(log_w, differences, empty)
     return -moves * (2 * average - moves)
 
 
 def log(log_w: Tensor, log_w_true: Tensor, prior: Tensor, share: float) -> Tensor:
-    """(n, m): of log((S_y + ε p W) / (S + ε W)), W staying what it is."""
+    """(n, m): for log((S_y + ε p W) / (S + ε W)), with W unchanged."""
     total = torch.logsumexp(log_w, dim=1, keepdim=True)
     p, p_true = ((each - total).exp().nan_to_num(0.0) for each in (log_w, log_w_true))
     of_prior = share * prior[:, None]
@@ -38,9 +38,9 @@ def log(log_w: Tensor, log_w_true: Tensor, prior: Tensor, share: float) -> Tenso
 
 
 def accuracy(log_w: Tensor, labels: Tensor, truths: Tensor, prior: Tensor) -> Tensor:
-    """(n, m): of 1 where the label with most votes is the true one, else 0; of equals the first has it.
+    """(n, m): for accuracy: 1 if the label with most votes is the true one, else 0; the first label wins a tie.
 
-    Only those who voted for the winner can change it: to the second, if what is left to the winner is less.
+    Only removing a voter for the winner can change it: to the second label, if the winner then has fewer votes.
     """
     n_classes = len(prior)
     sums = log_class_sums(log_w, labels, n_classes)
@@ -71,16 +71,16 @@ def log_class_sums(log_w: Tensor, labels: Tensor, n_classes: int) -> Tensor:
 
 
 def shares(log_w: Tensor) -> Tensor:
-    """(n, m): p; 0 where nobody votes."""
+    """(n, m): p; 0 without votes."""
     return torch.softmax(log_w, dim=1).nan_to_num_(0.0)
 
 
 def without_heaviest(log_w: Tensor) -> tuple[Tensor, Tensor]:
-    """Who is the heaviest, (n, 1), and the shares of the others without it, (n, m)."""
+    """The heaviest player, (n, 1), and the shares of the others without it, (n, m)."""
     top = log_w.argmax(dim=1, keepdim=True)
     return top, shares(log_w.scatter(1, top, -torch.inf))
 
 
 def known(prior: Tensor, truths: Tensor) -> Tensor:
-    """(n,): the prior (K,) of the true labels; 0 for a label -1, which nobody has."""
+    """(n,): the prior (K,) of the true labels; 0 for the label -1, which no voter has."""
     return torch.where(truths >= 0, prior[truths.clamp_min(0)], 0.0)

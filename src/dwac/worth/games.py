@@ -1,25 +1,25 @@
-"""What each player of a vote is worth: by Shapley, Banzhaf and leave-one-out, for means, squared errors and logs.
+"""The worth of each player of a vote: Shapley, Banzhaf and leave-one-out values for means, squared errors and logs.
 
 A query is a game. Its players are the examples (or groups of them) with votes w_i > 0, and each set of players has a
 worth v. A player's value is the average of v(with it) - v(without it) over sets of others, each of whom is in the set
-with probability q: over all q in (0, 1) alike for the *Shapley value*, at q = ½ for the *Banzhaf value*, at q = 1 for
-*leave-one-out*, which is a closed form (`dwac.worth.closed`).
+with probability q: averaged over q in (0, 1) for the *Shapley value*, at q = ½ for the *Banzhaf value*, at q = 1 for
+*leave-one-out*, which has a closed form (`dwac.worth.closed`).
 
-**Mean.** v = Σ a_i w_i / Σ w_i, for a_i = 1 of those with the true label the probability of that label. The sum below
-the line stands in the way, but 1/S = ∫ e^(-tS) dt, and e^(-tS) is a product over players. With D, g, G of
+**Mean.** v = Σ a_i w_i / Σ w_i; with a_i = 1 for players with the true label, this is its probability. The denominator
+couples the players, but 1/S = ∫ e^(-tS) dt, and e^(-tS) is a product over players. With D, g, G of
 `dwac.worth.grid`, L = Π D, and integrals over q and log t, the value of player i is
 
     a_i ∫∫ L (Σ_j g_j) G_i - ∫∫ L (Σ_j a_j g_j) G_i + (a_i - v(∅)) / m.
 
-The last term comes by parts: whoever comes first (as often as 1 in m orders) is worth a_i - v(∅).
+The last term comes from integration by parts: a player that comes first (in 1 of m orders) is worth a_i - v(∅).
 
 **Squared error.** v = -(Σ b_i w_i / Σ w_i)², b the difference from the truth: 1/S² = ∫ t e^(-tS) dt. Squares of sums
 bring in k; differences are taken from b_i, so that a player's own term is 0.
 
 **Log.** log S = ∫ (e^-t - e^(-tS)) dt/t, so of log((S_y + ε p W) / (S + ε W)) as well: p the prior, W all votes, ε a
-small share of the vote which the prior has, without which those who lack the label would be worth -∞.
+small share of the vote that the prior has. Without it, players that lack the label would be worth -∞.
 
-Whatever the game, the values of m players are one quadrature of two dimensions, not 2^m sets.
+In every game, the values of m players take one two-dimensional quadrature, not 2^m sets.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def of_mean(log_w: Tensor, gains: Tensor, empty: Tensor, *, method: str = "shapl
     """Values for v = Σ a_i w_i / Σ w_i.
 
     Args:
-        log_w: (n, m) logs of votes; -inf for a player who takes no part, and gets 0. Only differences count.
+        log_w: (n, m) logs of votes; -inf for an absent player, whose value is 0. Only differences count.
         gains: (n, m) or (m,): a_i.
-        empty: (n,): what no player at all is worth, such as the prior of the true label.
+        empty: (n,): the worth of the empty set, such as the prior of the true label.
         method: "shapley", "banzhaf" or "leave_one_out".
-        tolerance: what the absolute errors of a game may sum to, in units of the largest difference of gains.
+        tolerance: the largest sum of absolute errors of a game, in units of the largest difference of gains.
 
     >>> log_w, has = torch.tensor([[0.0, 0.0, 0.0]]), torch.tensor([1.0, 0.0, 0.0])
     >>> of_mean(log_w, has, torch.tensor([0.5])).values.round(decimals=4)      # their sum is 1/3 - 1/2
@@ -78,10 +78,10 @@ def of_mean(log_w: Tensor, gains: Tensor, empty: Tensor, *, method: str = "shapl
 def of_squared_error(
     log_w: Tensor, differences: Tensor, empty: Tensor, *, method: str = "shapley", tolerance: float = 1e-4
 ) -> Values:
-    """Values for v = -(Σ b_i w_i / Σ w_i)², the squared error of the voters' mean, negative: less is worth more.
+    """Values for v = -(Σ b_i w_i / Σ w_i)², minus the squared error of the voters' mean: a smaller error is worth more.
 
-    differences: (n, m) or (m,): b_i, the number of each player less the true one. empty: (n,): the same of the number
-    that is said where nobody votes. The tolerance is in units of the largest b². The rest as for `of_mean`.
+    differences: (n, m) or (m,): b_i, the number of each player minus the true one. empty: (n,): the same for the
+    prediction without voters. The tolerance is in units of the largest b². The rest as for `of_mean`.
     """
     log_w, differences = _checked(log_w, differences, method)
     if method == "leave_one_out":
@@ -101,7 +101,7 @@ def of_squared_error(
         return _squared(b, *votes.read(*tables)) - first, _squared(b, *map(votes.near, changes))
 
     whole = -_mean_of(log_w, unit).square()
-    found = solved(log_w, unit, integrate, whole, method, tolerance, safety=16.0)  # it rises as t⁴
+    found = solved(log_w, unit, integrate, whole, method, tolerance, safety=16.0)  # the integrand rises as t⁴
     first_to_come, square = first_of(method, there.sum(dim=1, keepdim=True)), scale.square()
     return Values(
         (found.values * square + empty[:, None].square() * first_to_come).masked_fill(~there, 0.0),
@@ -121,8 +121,8 @@ def of_log(
     """Values for v = log((S_y + ε p W) / (S + ε W)), the log-probability of the true label with a share of the prior.
 
     Args:
-        log_w: (n, m) logs of votes. log_w_true: the same of the votes for the true label; -inf for those with none.
-        prior: (n,): p, the prior of the true label, above 0. share: ε, what the prior has of all votes W.
+        log_w: (n, m) logs of votes. log_w_true: the same for votes for the true label; -inf for players without one.
+        prior: (n,): p, the prior of the true label, above 0. share: ε, the prior's share of all votes W.
         method, tolerance: as for `of_mean`; the tolerance is absolute.
     """
     log_w, log_w_true = _checked(log_w, log_w_true, method)
@@ -135,7 +135,7 @@ def of_log(
     base = share * total
 
     def part(log_votes: Tensor, votes_of_prior: Tensor) -> Values:
-        """Of log(S + votes of the prior), both in units of the heaviest."""
+        """Values for log(S + votes of the prior), both in units of the heaviest."""
         there = log_votes.isfinite()
         own_top = torch.where(there.any(dim=1, keepdim=True), log_votes.amax(dim=1, keepdim=True), 0.0)
         extra = (votes_of_prior.log()[:, None] - own_top).exp()
@@ -154,12 +154,12 @@ def of_log(
 
 
 def _squared(b: Tensor, h_one: Tensor, h_own: Tensor, z_two: Tensor, z_one: Tensor, z_none: Tensor) -> Tensor:
-    """Values for -mean², from their integrals, without the term of who comes first."""
+    """Values for -mean², from their integrals, without the term of the first player."""
     return z_two - 2 * b * (z_one - h_own) - b * b * (2 * h_one - z_none)
 
 
 def _mean_of(log_w: Tensor, a: Tensor) -> Tensor:
-    """(n,): Σ a w / Σ w; 0 where nobody votes."""
+    """(n,): Σ a w / Σ w; 0 without votes."""
     shares = torch.softmax(log_w, dim=1).nan_to_num_(0.0)
     return (shares * a).sum(dim=1)
 

@@ -1,14 +1,14 @@
-"""The nodes of the quadrature in q and t, and what every example contributes to the integrand there.
+"""The nodes of the quadrature in q and t, and the contribution of each example to the integrand there.
 
 With z = log(t w) and ζ = e^z, an example that is drawn with probability q contributes
 
-    D = 1 - q (1 - e^-ζ)            its factor of E[e^(-tS)], S the votes of those who are drawn
+    D = 1 - q (1 - e^-ζ)            its factor of E[e^(-tS)], S the votes of the drawn examples
     g = q ζ e^-ζ / D                what it adds to E[S e^(-tS)] t / E[e^(-tS)]
     k = q (1-q) ζ² e^-ζ / D²        the same for squares of sums
-    G = (1 - e^-ζ) / D              how its coming changes e^(-tS), its own factor divided out
+    G = (1 - e^-ζ) / D              how adding it changes e^(-tS), its own factor divided out
 
 Integrals over q = 1 / (1 + e^-s) and t = e^u are trapezoidal sums with a step h in s and in u. The integrand is
-analytic and bounded where |Im s| < π/2 and |Im u| < π/2, so their error is about e^(-π²/h): half the step squares it.
+analytic and bounded where |Im s| < π/2 and |Im u| < π/2, so the error is about e^(-π²/h): half the step squares it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MARGIN = 10.0  # how many times smaller than the tolerance each cut is
 
 @dataclass(frozen=True)
 class Grid:
-    """Steps, nodes and tables for players whose log-weights span so much, the largest being 0.
+    """Steps, nodes and tables for players whose log-weights have this span, the largest being 0.
 
     Players are put on bins of width h / κ in log w; κ bins are a cell. Node number n in u and cell number c meet at
     z = low + (n - c) h: so one table, by n - c, serves all.
@@ -39,18 +39,18 @@ class Grid:
     span: float  # -log of the least w
     device: torch.device
     order: int = 2  # the integrand falls as t and m q to this power where they are small
-    until: float = -math.inf  # the least log t up to which the integrand is wanted, though everybody is certain by then
+    until: float = -math.inf  # the least log t up to which the integrand is needed, even if all are certain by then
 
     per_cell = 8  # κ
 
     @property
     def points(self) -> int:
-        """The bins between which a player is interpolated."""
+        """The number of bins between which a player is interpolated."""
         return 4 if self.tolerance >= 1e-5 else 6 if self.tolerance >= 1e-7 else 8
 
     @property
     def width(self) -> float:
-        """Of a bin."""
+        """The width of a bin."""
         return self.step / self.per_cell
 
     @property
@@ -62,7 +62,7 @@ class Grid:
         """(Q,): the nodes in s = log(q / (1-q)); for Banzhaf values q = ½ alone."""
         if self.method == "banzhaf":
             return torch.zeros(1, dtype=torch.float64, device=self.device)
-        low, high = -math.log(self.n_players) - self._cut / self.order, self._cut  # it falls as 1 - q near 1
+        low, high = -math.log(self.n_players) - self._cut / self.order, self._cut  # the integrand falls as 1 - q near 1
         n = math.ceil((high - low) / self.step) + 1
         return low + self.step * torch.arange(n, dtype=torch.float64, device=self.device)
 
@@ -80,24 +80,24 @@ class Grid:
 
     @property
     def first(self) -> int:
-        """The least n - c that counts: players of less weight leave all as it is."""
+        """The least n - c that counts: lighter players make no difference."""
         return math.floor((-self._cut - math.log(self.n_players) - self.low) / self.step)
 
     @property
     def last(self) -> int:
-        """The n - c from which on a player counts as certain to be seen: e^-ζ is 0 beside 1 - q."""
+        """The n - c from which a player counts as certain to be seen: e^-ζ is negligible beside 1 - q."""
         certain = math.log(float(self.s[-1].clamp_min(0)) + self._cut + 4)
         return math.ceil((certain - self.low) / self.step) + 1
 
     @property
     def n_cells(self) -> int:
-        """C: of players."""
+        """C: the number of cells of players."""
         bins = math.ceil(self.span / self.width) + self.points + 1
         return -(-bins // self.per_cell)
 
     @property
     def n_nodes(self) -> int:
-        """U: in u."""
+        """U: the number of nodes in u."""
         more = 0 if self.until == -math.inf else math.ceil((self.until - self.low) / self.step)
         return max(self.n_cells + self.last, more)
 
@@ -109,7 +109,7 @@ class Grid:
         zeta = (self.low + n * self.step - bins * self.width).exp()
         e, q, rest = (-zeta).exp(), torch.sigmoid(self.s), torch.sigmoid(-self.s)
         change, factor = -torch.expm1(-zeta), rest + q * e
-        # Each of the two has all its digits where it is used.
+        # Each of the two is accurate where it is used.
         log_factor = torch.where(q * change < 0.5, torch.log1p(-(q * change).clamp_max(0.5)), factor.log())
         spread = q * zeta * e / factor
         return {
@@ -121,7 +121,7 @@ class Grid:
 
     @property
     def log_rest(self) -> Tensor:
-        """(Q,): log(1 - q), what log D is for those who are certain to be seen."""
+        """(Q,): log(1 - q), the value of log D for players that are certain to be seen."""
         return -torch.nn.functional.softplus(self.s)
 
     @property
@@ -130,18 +130,18 @@ class Grid:
         return (self.low + self.step * torch.arange(self.n_nodes, dtype=torch.float64, device=self.device)).exp()
 
     def error(self, halved: Tensor, safety: float = 4.0) -> Tensor:
-        """What the error of sums is likely to be, given by how much they change when every second node is left out.
+        """The likely error of sums, given their change when every second node is left out.
 
-        By the law of trapezoidal sums e^(-π²/2h) of that, times 2^(k - ½) where the integrand rises as t^k: k = 2 of
-        means, for which `safety` is enough; what is cut off; and what interpolation between bins costs, as poles of
-        1 / D and zeros of the other factors no longer cancel: e^(-2π √(2/h)), as measured.
+        It has three parts. Trapezoidal sums: e^(-π²/2h) of that change, times 2^(k - ½) if the integrand rises as t^k:
+        k = 2 for means, for which `safety` is enough. The cut tails. Interpolation between bins, where poles of 1 / D
+        and zeros of the other factors no longer cancel: e^(-2π √(2/h)), as measured.
         """
         binned = 0.1 * math.exp(-2 * math.pi * math.sqrt(2 / self.step))
         return safety * halved * math.exp(-(math.pi**2) / (2 * self.step)) + binned + 2 / _MARGIN * self.tolerance
 
 
 def first_of(method: str, n_players: Tensor) -> Tensor:
-    """∫ (1-q)^(m-1) dq: how often a player is the first to come, given their numbers m."""
+    """∫ (1-q)^(m-1) dq: how often a player comes first, given the numbers m of players."""
     m = n_players.double()
     return torch.exp2(1 - m) if method == "banzhaf" else 1 / m.clamp_min(1)
 

@@ -1,4 +1,4 @@
-"""What voters are worth for labels: for the probability of the true one, its log, or whether it has most votes."""
+"""The worth of voters for labels: for the probability of the true label, its log, or whether it has most votes."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def of_labels(
     """The values of m voters for the true labels of n queries, (n, m).
 
     Args:
-        log_w: (n, m) logs of the votes. labels: (m,) the voters'. truths: (n,) the true ones; -1 for one that no voter
-            has. Then nothing is worth anything.
-        prior: (K,): what each label has where nobody votes.
+        log_w: (n, m) logs of the votes. labels: (m,) the voters'. truths: (n,) the true labels; -1 for a label that no
+            voter has. Then all values are 0.
+        prior: (K,): the probability of each label without votes.
         utility: "probability"; "log_probability", with 1 % of all votes given to the prior (`of_log`); or "accuracy",
-            1 where the true label has most votes, 0 where another has. By leave-one-out that is exact. By the other
-            methods it is no Shapley or Banzhaf value, since a step is no average of votes, but follows a rule: the
-            worth for the probability, and the remainder that is won by rounding to a label, 1 - P of the true label or
-            0 - P, goes to those who voted for the winner, in proportion to their votes. By "shapley" the values then
-            sum to accuracy - prior.
+            1 if the true label has most votes, else 0. Leave-one-out values of it are exact. The other methods give no
+            Shapley or Banzhaf value, since a step is not an average of votes, but follow a rule: the worth for the
+            probability, plus the remainder gained by rounding to a label, 1 - P of the true label or 0 - P, which goes
+            to those who voted for the winner, in proportion to their votes. With "shapley" the values then sum to
+            accuracy - prior.
         method, tolerance: as for `of_mean`.
 
     >>> log_w, labels = torch.zeros(1, 3), torch.tensor([0, 0, 1])
@@ -65,7 +65,7 @@ def of_labels(
 
 
 def _rounding(log_w: Tensor, labels: Tensor, truths: Tensor, n_classes: int) -> Tensor:
-    """(n, m): what is won or lost by taking the label with most votes, shared by those who voted for it."""
+    """(n, m): the gain or loss of taking the label with most votes, shared by its voters."""
     shares = closed.shares(closed.log_class_sums(log_w, labels, n_classes))
     winner = shares.argmax(dim=1)
     p = torch.where(truths >= 0, shares.gather(1, truths.clamp_min(0)[:, None])[:, 0], 0.0)
@@ -77,7 +77,7 @@ def _rounding(log_w: Tensor, labels: Tensor, truths: Tensor, n_classes: int) -> 
 def together(log_w: Tensor, gains: Tensor, groups: Tensor, n_groups: int) -> tuple[Tensor, Tensor]:
     """(log_w, gains), (n, G) each: groups of voters as players, with all their votes and the mean of their gains.
 
-    groups: (m,) whole numbers 0 … G-1. Their values are exact: a group comes and goes as one.
+    groups: (m,) whole numbers 0 … G-1. Their values are exact: a group is added or removed as a whole.
     """
     log_w, gains = log_w.double(), gains.double().expand(log_w.shape)
     sums = closed.log_class_sums(log_w, groups, n_groups)

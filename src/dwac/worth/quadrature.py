@@ -1,9 +1,9 @@
-"""Sums over players at all nodes, and integrals for all players: in bins of log w, so that many cost little.
+"""Sums over players at all nodes, and integrals for all players, in bins of log w, so that many players cost little.
 
 Every sum over players is a sum of a smooth function of log w + log t, and every value is a smooth function of a
-player's own log w. So players are spread over bins by the weights of Lagrange interpolation; sums are correlations of
-the histogram with a table; integrals are found for the bins and interpolated. The cost is m times a few, plus bins ×
-nodes.
+player's own log w. So players are spread over bins with the weights of Lagrange interpolation; sums are correlations
+of the histogram with a table; integrals are computed for the bins and interpolated. The cost is a small multiple of m,
+plus bins × nodes.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from torch import Tensor
 
 from dwac.worth.grid import Grid
 
-_WIDE = 256.0  # a span of log-weights above which gaps are looked for
+_WIDE = 256.0  # span of log-weights above which gaps are closed
 
 
 class Quadrature:
-    """The players of n queries, by log-weights (n, m), the largest of each query 0; -inf for one who is not there."""
+    """The players of n queries, by log-weights (n, m), the largest of each query 0; -inf for an absent player."""
 
     def __init__(self, log_w: Tensor, grid: Grid) -> None:
         self.grid, self.there = grid, torch.isfinite(log_w)
         self.n_players = self.there.sum(dim=1)
         place = torch.where(self.there, log_w, 0.0).mul_(-1 / grid.width)
-        # Not beyond the heaviest: 1 / D of anyone heavier than all is not bounded by the others' factors.
+        # Not beyond the heaviest: for a heavier player, the others' factors would not bound 1 / D.
         self._start = (place.floor().long() - (grid.points // 2 - 1)).clamp_min_(0)
         self._offset = place - self._start
         self._nearest = place.round().long()
@@ -78,7 +78,7 @@ class Quadrature:
         return log_product.exp_()
 
     def integrals(self, integrand: Tensor) -> tuple[Tensor, Tensor]:
-        """∫∫ integrand · G dq du for every bin, (n, bins), and how it changes if every second node is left out."""
+        """∫∫ integrand · G dq du for every bin, (n, bins), and its change if every second node is left out."""
         integrand = integrand * self.grid.weights
         every = self._integrals(integrand, 1)
         integrand[1::2] = 0.0
@@ -103,7 +103,7 @@ class Quadrature:
                 yield slice(start, stop), slice(start + apart, stop + apart), part
 
     def read(self, *tables: Tensor) -> list[Tensor]:
-        """(n, m) each: what tables (n, bins) say for each player."""
+        """(n, m) each: the values of tables (n, bins) for each player, interpolated."""
         found = [torch.zeros_like(self._offset) for _ in tables]
         for bins, weight in self._stencil():
             for values, table in zip(found, tables, strict=True):
@@ -111,12 +111,12 @@ class Quadrature:
         return found
 
     def near(self, table: Tensor) -> Tensor:
-        """(n, m): the same roughly, from the nearest bin, for estimates of errors."""
+        """(n, m): an approximation of the same, from the nearest bin, for estimates of errors."""
         return table.gather(1, self._nearest)
 
 
 def compacted(log_w: Tensor, gap: float) -> Tensor:
-    """Log-weights (n, m), the largest 0, with gaps of at most `gap` between them: wider ones make no difference."""
+    """Log-weights (n, m), the largest 0, with gaps cut to at most `gap`: wider gaps make no difference."""
     finite = log_w.isfinite()
     if log_w.numel() == 0 or float(log_w.masked_fill(~finite, 0).min()) > -_WIDE:
         return log_w

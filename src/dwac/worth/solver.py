@@ -1,4 +1,4 @@
-"""From games to values within a tolerance: which games are computed together, with which steps, and which again."""
+"""Solves games within a tolerance: decides which games to compute together, with which steps, and which to repeat."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from dwac.worth.grid import Grid, first_step
 from dwac.worth.quadrature import Quadrature, compacted
 
 _NODES = {"cpu": 2**22, "cuda": 2**26}  # numbers held at once in one array
-_FINER = 0.75  # by which the step shrinks where the tolerance is not met
+_FINER = 0.75  # factor on the step where the tolerance is not met
 _TRIES = 4
 
 
 class Values(NamedTuple):
-    """The values of m players in n games, (n, m), and an estimate (n,) of what their absolute errors sum to."""
+    """The values of m players in n games, (n, m), and an estimate (n,) of the sum of their absolute errors."""
 
     values: Tensor
     errors: Tensor
 
 
-# From the players and what each game has of its own, to the values (n, m), and their change if nodes are left out.
+# From the players and the own values of each game, to the values (n, m) and their change if nodes are left out.
 Integrate = Callable[[Quadrature, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, eq=False)
 class _Games:
-    """n games: log-weights (n, m), the largest of each 0, and what is known of each game (n,)."""
+    """n games: log-weights (n, m), the largest of each 0, and facts about each game (n,)."""
 
     log_w: Tensor
     spans: Tensor
@@ -46,14 +46,14 @@ class _Games:
     def of(cls, log_w: Tensor, method: str, tolerance: float, fading: Tensor | None) -> _Games:
         there = log_w.isfinite()
         n_players = there.sum(dim=1)
-        # Log-weights that are further apart than this are as good as infinitely far.
+        # Log-weights further apart than this count as infinitely far.
         gap = 10.0 + math.log(max(1, log_w.shape[1]) / tolerance)
         log_w = compacted(log_w - log_w.amax(dim=1, keepdim=True), gap)
         spans = -torch.where(there, log_w, 0.0).amin(dim=1)
         return cls(log_w, spans, torch.logsumexp(log_w, dim=1), n_players, method, tolerance, fading)
 
     def grid(self, rows: Tensor, step: float) -> Grid:
-        """The nodes that serve all these games."""
+        """A grid with nodes for all these games."""
         until = -math.inf
         if self.fading is not None:  # e^(-t · votes of the prior) is the last to fall
             until = math.log(math.log(1e3 / self.tolerance)) - math.log(float(self.fading[rows].amin()))
@@ -70,7 +70,7 @@ class _Games:
         )
 
     def chunks(self, rows: Tensor, step: float) -> Iterator[tuple[Tensor, Grid]]:
-        """The rows in parts that fit into memory, those with like spans of log-weights together."""
+        """The rows in parts that fit into memory; rows with similar spans of log-weights are together."""
         rows, most = rows[self.spans[rows].argsort()], _NODES.get(self.log_w.device.type, 2**22)
         while len(rows):
             widest = self.grid(rows[-1:], step)
@@ -93,9 +93,9 @@ def solved(
 ) -> Values:
     """Values of all games; those whose errors exceed the tolerance are computed again, with smaller steps.
 
-    own: (n, …) what `integrate` needs to know of each game besides the votes. whole: (n,) what Shapley values sum to:
-    if they do not, by more than the estimate, the estimate is that gap. fading: (n,) the votes of the prior in games of
-    logs, in units of the heaviest. safety: of the estimates, see `Grid.error`.
+    own: (n, …) what `integrate` needs of each game besides the votes. whole: (n,) the sum of the Shapley values: if
+    they miss it by more than the estimated error, that gap becomes the estimate. fading: (n,) the votes of the prior in
+    games of logs, in units of the heaviest. safety: of the estimates, see `Grid.error`.
     """
     if not 1e-11 <= tolerance <= 0.1:
         raise InputError(f"tolerance must be between 1e-10 and 0.1; got {tolerance:g}")

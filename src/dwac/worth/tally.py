@@ -1,4 +1,4 @@
-"""Tally: the worth of each voter over many queries, as they come."""
+"""Tally: the worth of each voter over many queries, block by block."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Tally:
     """
 
     def __init__(self, n_players: int, device: torch.device | str = "cpu") -> None:
-        self.n, self.error = 0, 0.0  # queries; the largest sum of errors that is estimated for one of them
+        self.n, self.error = 0, 0.0  # queries; the largest estimated sum of errors of one query
         self._mean = torch.zeros(n_players, dtype=torch.float64, device=device)
         self._squares = torch.zeros_like(self._mean)
 
     def add(self, found: Values) -> None:
-        """Count the values (n, m) of some queries: Chan's update of mean and squares, which cancels nothing."""
+        """Add the values (n, m) of some queries, by Chan's update of mean and squares, which avoids cancellation."""
         n = len(found.values)
         if n == 0:
             return
@@ -51,5 +51,5 @@ class Tally:
 
     @property
     def standard_error(self) -> Floats:
-        """(m,): of the mean, for queries drawn at random."""
+        """(m,): the standard error of the mean, for queries drawn at random."""
         return np.asarray(self.deviation / np.sqrt(max(self.n, 1)))

@@ -24,7 +24,7 @@ _CELLS = 1024  # votes that a program processes at a time
 
 
 class FusedPolicy(Policy):
-    """The same decisions with one kernel each."""
+    """The decisions of `Policy` with one kernel each."""
 
     def unsure(
         self, index: Index, log_class_weights: Tensor, norms: Tensor, nearest: Tensor | None, unit: float, single: bool
@@ -124,7 +124,7 @@ def _scale(
     strained,  # (n,)
     n,
     K,
-    highest,  # log of a number larger than that of the references
+    highest,  # log of a number larger than the number of references
     d: tl.constexpr,
     D: tl.constexpr,
     UNIT: tl.constexpr,

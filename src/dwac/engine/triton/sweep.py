@@ -6,8 +6,8 @@ hardware's own exponential.
 
 In float32, distances are products on the tensor cores, which are fastest with numbers in half precision, of 11 bits.
 Each factor is split into its leading bits and the rest, x = x₁ + x₂, and q · g is q₁ · g₂ + q₂ · g₁ + q₁ · g₁, summed
-in float32. What that leaves in doubt, and kernels that need more precision, use float64: distances are then sums of
-squared differences, accurate wherever the data lies.
+in float32. Queries that this leaves in doubt, and kernels that need more precision, use float64: distances are then
+sums of squared differences, accurate wherever the data lies.
 """
 
 # Kernels are written in the Triton language: their arguments are pointers and tiles, which have no Python type.
@@ -180,9 +180,9 @@ def _join(
     log_sum = (most + tl.log2(units)) * 0.6931471805599453
     if norms is not None:
         log_sum -= tl.load(norms + rows, mask=rows < n, other=0.0)
-    # No weight exceeds 1 (d² ≥ 0), so no class sum exceeds its count; nor may rounding make it do so.
+    # No weight exceeds 1 (d² ≥ 0), so no class sum may exceed its count, not even by rounding.
     log_count = tl.load(log_counts + label)
-    log_sum = tl.where(log_sum > log_count, log_count, log_sum)  # a minimum would lose NaN, the sign of overflow
+    log_sum = tl.where(log_sum > log_count, log_count, log_sum)  # a minimum would lose NaN, which marks overflow
     tl.store(log_sums + rows.to(tl.int64) * tl.num_programs(1) + label, log_sum, mask=rows < n)
 
 
@@ -346,7 +346,7 @@ def _by_differences(
     queries,  # (n, D), not centred, like the references
     query_norms,  # (n,): ‖q‖² of the centred queries
     references,  # (m, D), as given
-    order,  # the reference in each place; -1 for padding
+    order,  # the reference at each position; -1 for padding
     class_starts,
     block_labels,
     largest,

@@ -1,4 +1,4 @@
-"""What the fused kernels share: how they split their work, and how they multiply.
+"""Code shared by the fused kernels: how they split their work, and how they multiply.
 
 Work is split into programs of some queries and a part of the references, class by class. Factors of products are pairs
 of numbers in half precision (`dwac.engine.triton.sweep` explains why).

@@ -54,8 +54,8 @@ _BY_TARGET = {CLASSES: predict_classes, ORDERED: predict_classes, LABELS: predic
 def predict(clf: DWACClassifier | DWACRegressor, X: Any, *, private: bool | None = None) -> Any:
     """The model's predictions for X, as `Answers` of its kind of target; rows that cannot be read are flagged.
 
-    X: rows, or what `clf.observe` saw of them.
-    private: round the numbers; the default for a model that was saved without its examples.
+    X: rows, or the result of `clf.observe` on them.
+    private: round the numbers; by default for a model that was saved without its examples.
     """
     rule: Any = _BY_TARGET[clf.target_.kind]
     return rule(clf, X, private=clf.private_ if private is None else private)

@@ -1,4 +1,4 @@
-"""Predictions of classes, and of labels in an order, and how accurate and how well calibrated they are."""
+"""Predictions of classes and of ordered labels, and how accurate and how well calibrated they are."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from dwac.explain import privacy
 from dwac.tasks import ORDERED
 from dwac.tasks.classes import encode_known
 
-_CHANCE, _NAMED = 0.01, 3  # p-value below which a class falls short; so many are named
+_CHANCE, _NAMED = 0.01, 3  # p-value below which a class falls short; how many are named
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Predictions(Answers):
     private: bool = False  # whether everything except the votes is rounded as in `dwac.explain.privacy`
 
     ordered: bool = False  # whether the classes have an order
-    unknown: Reasons | None = None  # (n,): the values of a row that training never had, if it has any
+    unknown: Reasons | None = None  # (n,): the values of a row that were not in training, if it has any
     h: Tensor | None = None
 
     def __len__(self) -> int:
@@ -144,7 +144,7 @@ def predictions_of(
 
 @dataclass(frozen=True)
 class Evaluation(Evaluated):
-    """How predicted classes compare with the truth; what needs calibration is None if the model has none."""
+    """How predicted classes compare with the truth; values that need calibration are None if the model has none."""
 
     n: int
     accuracy: float
@@ -158,12 +158,12 @@ class Evaluation(Evaluated):
     unreadable: int
     unseen: int  # rows with labels unseen in training: wrong, in no prediction set, left out of the two errors
     by_class: pd.DataFrame  # one row per class: n, recall, precision, coverage, mean_set_size, credibility, typicality
-    coverage_range: tuple[float, float] | None = None  # where chance puts it 99 times of 100; None if by class
-    undercovered: tuple[Any, ...] = ()  # classes whose sets hold the true label less often than chance explains
+    coverage_range: tuple[float, float] | None = None  # where chance puts it 99 times in 100; None if by class
+    undercovered: tuple[Any, ...] = ()  # classes whose sets contain the true label less often than chance explains
 
     @property
     def advice(self) -> str | None:
-        """That coverage is lower than chance explains, over all rows or in which classes; None if it is not."""
+        """A note if coverage is lower than chance explains, over all rows or in some classes; None otherwise."""
         if self.coverage is not None and self.coverage_range is not None and self.coverage < self.coverage_range[0]:
             return (
                 f"The sets hold the true label for {percent(self.coverage)} of the rows: less than chance explains, so "
@@ -187,7 +187,7 @@ class Evaluation(Evaluated):
 
     @property
     def parts(self) -> pd.DataFrame:
-        """By class."""
+        """The numbers by class."""
         return self.by_class
 
     @property
@@ -212,13 +212,13 @@ class Evaluation(Evaluated):
 
     @property
     def _distances(self) -> list[Fact]:
-        """How far off predictions are; classes have no distance."""
+        """How far off predictions are: nothing here, because classes have no distance."""
         return []
 
 
 @dataclass(frozen=True, kw_only=True)
 class OrderedEvaluation(Evaluation):
-    """The same for labels in an order: also how far off predictions are. Labels unseen in training are left out."""
+    """The same for ordered labels, with how far off predictions are. Labels unseen in training are left out of that."""
 
     mean_distance: float  # places in the order between the predicted and the true label
     ranked_probability_score: float
@@ -233,7 +233,7 @@ class OrderedEvaluation(Evaluation):
 
 
 def _compared(predictions: Predictions, truth: NDArray[np.int64], epsilon: float, *, unreadable: int) -> Evaluation:
-    """Predictions for rows that can be read, compared with codes (n,); -1 is a label unseen in training."""
+    """Compare the predictions of readable rows with codes (n,); -1 is a label unseen in training."""
     seen = truth >= 0
     trust, probabilities = predictions.conformal, predictions.probabilities
     sets = None if trust is None else trust.label_sets(epsilon)
@@ -265,19 +265,19 @@ def _compared(predictions: Predictions, truth: NDArray[np.int64], epsilon: float
 
 
 def _range(trust: ConformalPrediction | None, epsilon: float, n: int) -> tuple[float, float] | None:
-    """Where the coverage of n rows lies by chance; None without calibration, and where that is by class."""
+    """The range of coverage of n rows by chance; None without calibration, and if calibration is by class."""
     known = None if trust is None else trust.n_calibration
     return metrics.coverage_interval(epsilon, known, n, LEVEL) if isinstance(known, int) else None
 
 
 def undercovered_classes(by_class: pd.DataFrame, epsilon: float, n_calibration: Any) -> tuple[Any, ...]:
-    """Labels of classes with less coverage than chance explains, where calibration is not by class already."""
+    """Labels of classes with less coverage than chance explains, unless calibration is by class already."""
     if not isinstance(n_calibration, int) or "coverage" not in by_class:
         return ()
     present = by_class[by_class["n"] > 0]
     covered = (present["n"] * present["coverage"]).round().astype(int)
     rows = zip(present["label"], present["n"], covered, strict=True)
-    least = _CHANCE / max(len(present), 1)  # Bonferroni: all classes are looked at
+    least = _CHANCE / max(len(present), 1)  # Bonferroni: all classes are tested
     return tuple(label for label, n, hits in rows if metrics.undercoverage(epsilon, n_calibration, n, hits) < least)
 
 

@@ -1,4 +1,4 @@
-"""What predictions of every kind of target have in common, and what their evaluations have."""
+"""What the predictions of all kinds of targets share, and what their evaluations share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 GAP = "mean gap between stated and observed probability"
-LEVEL = 0.99  # how often coverage lies in its range, if rows are like those of calibration
+LEVEL = 0.99  # how often coverage lies in its range, for rows like the calibration rows
 TYPICALITY = "mean; about 0.5 on familiar data, near 0 on other data"
 
 
@@ -46,11 +46,11 @@ class Evaluated(ABC):
     @property
     @abstractmethod
     def parts(self) -> pd.DataFrame:
-        """The same by class, by label or by number: one row each, its name first."""
+        """The same by class, by label or by number: one row each, with the name first."""
 
     @property
     def advice(self) -> str | None:
-        """What falls short of its promise, and what helps; None if nothing does."""
+        """What falls short of its guarantee, and what helps; None if nothing does."""
         return None
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,9 +67,9 @@ class Answers(ABC):
     """One pass over n examples, and everything that follows from it."""
 
     reasons: Reasons | None  # (n,): None, or why a row could not be read
-    unknown: Reasons | None  # (n,): None, or the values of a row that training never had; None if there are no columns
+    unknown: Reasons | None  # (n,): None, or the values of a row that were not in training; None without columns
     private: bool  # whether numbers are rounded as in `dwac.explain.privacy`
-    h: Tensor | None  # (r, d): the embeddings of the rows that can be read, if they are known
+    h: Tensor | None  # (r, d): the embeddings of the r readable rows, if known
 
     @abstractmethod
     def __len__(self) -> int:
@@ -98,7 +98,7 @@ class Answers(ABC):
         return np.ones(len(self), dtype=bool) if self.reasons is None else readable(self.reasons)
 
     def _h_of(self, rows: Any) -> Any:
-        """The embeddings of those of the rows that can be read."""
+        """The embeddings of the readable ones among these rows."""
         if self.h is None:
             return None
         place = np.full(len(self), -1)
@@ -106,11 +106,11 @@ class Answers(ABC):
         return self.h[torch.as_tensor(place[rows][place[rows] >= 0], device=self.h.device)]
 
     def _shown(self, values: NDArray[Any]) -> pd.Series[Any]:
-        """(n,): a column of labels; with gaps, if there are any, whole numbers stay whole."""
+        """(n,): a column of labels; whole numbers stay whole even if some are missing."""
         return pd.Series(values.tolist(), dtype=None if self.readable.all() else object)
 
     def _notes(self) -> dict[str, pd.Series[Any]]:
-        """The last columns of a frame, (n,) each: `unknown`, of a table, and `unreadable`."""
+        """The last columns of a frame, (n,) each: `unknown` (tables only) and `unreadable`."""
         found = {"unreadable": pd.Series([None] * len(self) if self.reasons is None else self.reasons, dtype="str")}
         return found if self.unknown is None else {"unknown": pd.Series(self.unknown, dtype="str"), **found}
 
@@ -133,7 +133,7 @@ def share(value: float | None, digits: int = 3) -> str:
 
 
 def amount(value: float | None) -> str:
-    """A number in units of its own, with four digits or all before the point; a dash if there is none.
+    """A number as text, with four digits or all before the point; a dash if there is none.
 
     >>> amount(45296.31), amount(0.123456), amount(-12.5), amount(1e9), amount(float("inf")), amount(None)
     ('45,296', '0.1235', '-12.5', '1,000,000,000', '∞', '–')
@@ -148,5 +148,5 @@ def amount(value: float | None) -> str:
 
 
 def by_chance(law: tuple[float, float] | None) -> str:
-    """Where coverage lies by chance, after what is asked for; nothing if that is not known."""
+    """The range of coverage that chance explains, as text after the requested coverage; empty if it is not known."""
     return "" if law is None else f", chance gives {law[0]:.3f} to {law[1]:.3f}"

@@ -1,4 +1,4 @@
-"""Predictions of several labels at once, decisions on each and sets of them, and how they compare with the truth."""
+"""Predictions of several labels at once: decisions, prediction sets, and how they compare with the truth."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LabelPredictions(Answers):
     reasons: Reasons | None = None
     private: bool = False
     listed: bool = True  # whether the model was given lists of labels, rather than a table
-    unknown: Reasons | None = None  # (n,): the values of a row that training never had, if it has any
+    unknown: Reasons | None = None  # (n,): the values of a row that were not in training, if it has any
     h: Tensor | None = None
 
     def __len__(self) -> int:
@@ -55,11 +55,11 @@ class LabelPredictions(Answers):
 
     @property
     def has(self) -> Bools:
-        """(n, L): which labels are predicted: those with at least half of the votes; none of an unreadable row."""
+        """(n, L): the predicted labels: those with at least half of the votes; none for an unreadable row."""
         return np.asarray(self.probabilities >= 0.5)
 
     def decisions(self, epsilon: float) -> NDArray[np.int8] | None:
-        """(n, L): 1 has the label, 0 has it not, -1 undecided, at error rate ε; None without calibration."""
+        """(n, L): 1 has the label, 0 does not, -1 undecided, at error rate ε; None without calibration."""
         return None if self.conformal is None else self.conformal.decisions(epsilon)
 
     def sets(self, epsilon: float) -> Bools | None:
@@ -68,7 +68,7 @@ class LabelPredictions(Answers):
             return None
         p = unmasked(self.probabilities)
         up = np.minimum(p + 0.5 / privacy.STEPS, 1) if self.private else p
-        return np.asarray(self.misses.sets(up, epsilon) & self.readable[:, None])  # up: rounding adds labels only
+        return np.asarray(self.misses.sets(up, epsilon) & self.readable[:, None])  # up: rounding only adds labels
 
     def frame(self, epsilon: float = EPSILON) -> pd.DataFrame:
         """One row per example: its labels, the set that misses few, typicality, and two columns for each label.
@@ -92,9 +92,9 @@ class LabelPredictions(Answers):
         return emptied([self.names[row].tolist() for row in has], self.readable)
 
     def evaluate(self, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> LabelEvaluation:
-        """Compare with the labels that rows have: a table (n, L) of 0 and 1, or n lists of labels.
+        """Compare with the true labels: a table (n, L) of 0 and 1, or n lists of labels.
 
-        strict: has no effect: labels that were not in training are always refused.
+        strict has no effect: labels that were not in training are always refused.
         """
         del strict
         truth = read_labels(y, len(self), self.names, listed=self.listed)[0] > 0
@@ -130,7 +130,7 @@ def label_predictions_of(
 
 @dataclass(frozen=True)
 class LabelEvaluation(Evaluated):
-    """How several labels compare with the truth; what needs calibration is None if the model has none."""
+    """How predicted labels compare with the truth; values that need calibration are None if the model has none."""
 
     n: int
     micro_f1: float  # of all decisions on all labels together
@@ -139,10 +139,10 @@ class LabelEvaluation(Evaluated):
     subset_accuracy: float
     calibration_error: float  # the mean over labels
     epsilon: float
-    wrong_of_having: float | None  # of those who have a label, the share that is told it has it not
+    wrong_of_having: float | None  # the share of rows with a label that are predicted not to have it
     wrong_of_lacking: float | None
     undecided: float | None
-    missed_share: float | None  # of a row's labels, by its set
+    missed_share: float | None  # the share of a row's labels that its set misses
     mean_set_size: float | None
     typicality: float | None  # mean
     unreadable: int
@@ -151,7 +151,7 @@ class LabelEvaluation(Evaluated):
 
     @property
     def parts(self) -> pd.DataFrame:
-        """By label."""
+        """The numbers by label."""
         return self.by_label
 
     @property
@@ -177,7 +177,7 @@ class LabelEvaluation(Evaluated):
 
 
 def _compared(found: LabelPredictions, truth: Bools, epsilon: float, *, unreadable: int) -> LabelEvaluation:
-    """Predictions for rows that can be read, compared with the labels (n, L) that they have."""
+    """Compare the predictions of readable rows with their true labels (n, L)."""
     decided, sets, has = found.decisions(epsilon), found.sets(epsilon), found.has
     by_label = _by_label(found, truth, decided)
     told = None if decided is None else metrics.decision_shares(truth, decided)
@@ -218,5 +218,5 @@ def _by_label(found: LabelPredictions, truth: Bools, decided: NDArray[np.int8] |
 
 
 def _f1(right: int, wrong: int) -> float:
-    """2 · right / (2 · right + wrong), right: those who have it and are told so; NaN if there are none of either."""
+    """2 · right / (2 · right + wrong), where right counts true positives; NaN if both are 0."""
     return 2 * right / (2 * right + wrong) if right + wrong else float("nan")

@@ -36,15 +36,15 @@ from dwac.tasks import read_numbers
 
 @dataclass(frozen=True, eq=False)
 class NumberPredictions(Answers):
-    """One pass over n examples: their embeddings, from which intervals at any ε and all else is asked of the votes."""
+    """One pass over n examples: their embeddings, from which the votes give intervals at any ε and everything else."""
 
     reg: DWACRegressor
     h: torch.Tensor  # (r, d), of the rows that can be read
-    values: Floats  # (n, T): what is predicted; NaN where a row could not be read
+    values: Floats  # (n, T): the predictions; NaN where a row could not be read
     novel: Floats | None  # (n,): typicality
     reasons: Reasons | None = None
     private: bool = False
-    unknown: Reasons | None = None  # (n,): the values of a row that training never had, if it has any
+    unknown: Reasons | None = None  # (n,): the values of a row that were not in training, if it has any
 
     def __len__(self) -> int:
         return len(self.values)
@@ -56,7 +56,7 @@ class NumberPredictions(Answers):
 
     @property
     def names(self) -> list[Any]:
-        """(T,): of the numbers; of a single one it may be None."""
+        """(T,): the names of the numbers; a single number may have the name None."""
         return list(self.reg.target_.names)
 
     @property
@@ -97,18 +97,18 @@ class NumberPredictions(Answers):
 
     @property
     def _steps(self) -> list[float]:
-        """(T,): to which private numbers are rounded."""
+        """(T,): the steps to which private numbers are rounded."""
         targets = self.reg.references_.targets
         assert targets is not None
         return [Numerals(column).step for column in targets.cpu().numpy().T]
 
     @property
     def shown(self) -> Floats:
-        """(n, T): what is predicted, rounded if private."""
+        """(n, T): the predictions, rounded if private."""
         return self._rounded(self.values)
 
     def _rounded(self, found: Floats) -> Floats:
-        """(n, T, …) numbers, in whole steps if private."""
+        """(n, T, …): numbers, rounded to whole steps if private."""
         if not self.private:
             return found
         return np.stack([privacy.numbers(found[:, t], step) for t, step in enumerate(self._steps)], axis=1)
@@ -118,10 +118,10 @@ class NumberPredictions(Answers):
         return self.distribution.crps(y)
 
     def frame(self, epsilon: float = EPSILON, quantiles: Sequence[float] = ()) -> pd.DataFrame:
-        """One row per example: prediction, lower and upper end of its interval at ε, typicality, quantiles if asked.
+        """One row per example: prediction, lower and upper end of its interval at ε, typicality, requested quantiles.
 
-        Of several numbers each has such columns, with its name behind: prediction_price, lower_price, … `unreadable`
-        gives the reason if a row could not be read: everything else is then NaN.
+        With several numbers, each has its own columns, which end in its name: prediction_price, lower_price, …
+        `unreadable` gives the reason if a row could not be read: everything else is then NaN.
         """
         ends, values = self.intervals(epsilon), self.shown
         asked = self.quantiles(quantiles) if len(quantiles) else None
@@ -139,7 +139,7 @@ class NumberPredictions(Answers):
         return pd.DataFrame(found | self._notes())
 
     def evaluate(self, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> NumberEvaluation:
-        """Compare with true numbers y, (n,) or (n, T). strict has no effect: no number is unknown."""
+        """Compare with true numbers y, (n,) or (n, T). strict has no effect on numbers."""
         del strict
         truth = read_numbers(y, len(self))[0]
         if truth.shape != self.values.shape:
@@ -171,10 +171,10 @@ def number_predictions_of(
 
 @dataclass(frozen=True)
 class NumberEvaluation(Evaluated):
-    """How predicted numbers compare with the truth; what needs calibration is None if the model has none.
+    """How predicted numbers compare with the truth; values that need calibration are None if the model has none.
 
-    Of several numbers, which may have different units, errors and widths are by number alone, and None here; R² and
-    coverage are means over them.
+    Several numbers may have different units: errors and widths are then None here, and given by number only; R² and
+    coverage are means over the numbers.
     """
 
     n: int
@@ -184,22 +184,22 @@ class NumberEvaluation(Evaluated):
     r2: float
     epsilon: float
     coverage: float | None
-    coverage_range: tuple[float, float] | None  # where chance puts it 99 times of 100, on data like that of calibration
+    coverage_range: tuple[float, float] | None  # where chance puts it 99 times in 100, for rows like calibration rows
     mean_width: float | None  # of finite intervals
     median_width: float | None
-    infinite: float | None  # the share of intervals without end
+    infinite: float | None  # the share of infinite intervals
     typicality: float | None  # mean
     unreadable: int
     by_number: pd.DataFrame  # one row per number: rmse, mae, crps, r2, coverage, mean_width, median_width
 
     @property
     def parts(self) -> pd.DataFrame:
-        """By number."""
+        """The results by predicted number."""
         return self.by_number
 
     @property
     def advice(self) -> str | None:
-        """That coverage is lower than chance explains, if it is."""
+        """A note if coverage is lower than chance explains; None otherwise."""
         if self.coverage is None or self.coverage_range is None or self.coverage >= self.coverage_range[0]:
             return None
         return (
@@ -233,7 +233,7 @@ class NumberEvaluation(Evaluated):
 
 
 def _compared(found: NumberPredictions, truth: Floats, epsilon: float, *, unreadable: int) -> NumberEvaluation:
-    """Predictions for rows that can be read, compared with numbers (n, T)."""
+    """Compare the predictions of readable rows with numbers (n, T)."""
     ends = found.intervals(epsilon)
     by_number = _by_number(found, truth, ends)
     alone = found.reg.target_.single

@@ -1,6 +1,6 @@
 """Fitting: from X and y to a `Fitted` model that votes and is calibrated.
 
-`rows`: rows that memory holds, cross-fitted or with some of them held out. `stream`: rows that are read in batches.
+`rows`: rows in memory, cross-fitted or with some of them held out. `stream`: rows that are read in batches.
 `sharded`: networks that each see a part of the rows, for exact deletion.
 """
 
@@ -36,20 +36,20 @@ def fit(
     """Train on X and y; arguments as for `DWACRegressor.fit`."""
     X, y = receive(settings.encoder, X, y, ids)
     settings.check()
-    with sharing():  # by all processes, where there are several (dwac.training.processes)
+    with sharing():  # among processes, if there are several (dwac.training.processes)
         if is_stream(X):
             return _fit_batches(settings, X, y, sample_weight, ids, within, groups)
         return _fit_held(settings, X, y, sample_weight, ids, within, groups)
 
 
 def _fit_held(settings: Settings, *given: Any) -> Fitted:
-    """Of rows that memory holds."""
+    """Fit on rows in memory."""
     way = fit_rows if settings.shards is None else fit_sharded
     return way(settings, *without_empty_texts(settings.encoder, *given))
 
 
 def _fit_batches(settings: Settings, X: Any, y: Any, sample_weight: Any, ids: Any, within: Any, groups: Any) -> Fitted:
-    """Of rows that are read in batches; if they are few, all at once."""
+    """Fit on rows that are read in batches; few rows are read at once."""
     if settings.shards is not None:
         raise InputError("shards are for rows that memory holds; got rows that are read in batches; read them first")
     if groups is not None:
@@ -61,6 +61,6 @@ def _fit_batches(settings: Settings, X: Any, y: Any, sample_weight: Any, ids: An
         stream = open_stream(X, Roles(y, ids, sample_weight, within), folder)
         if stream.n - len(stream.left_out) >= SMALL_TABLE:
             return fit_stream(settings, stream, folder)
-        rows = stream.kept()  # they may be cross-fitted
+        rows = stream.kept()  # few rows may be cross-fitted
         names = None if stream.roles.ids is None else rows.ids
         return _fit_held(settings, as_given(settings, stream, rows), rows.y, rows.weights, names, rows.within, None)

@@ -1,4 +1,4 @@
-"""Do most rows of a table have near-copies, with which they share their outcomes? Then they may belong together."""
+"""Do most rows of a table have near-copies with the same outcomes? Then these rows may belong together."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from numpy.typing import NDArray
 from dwac.nn.batches import Inputs
 
 _ROWS, _ASKED, _NEIGHBOURS = 2_000, 200, 100  # compared at most
-_FEWEST, _VALUES = 40, 20  # rows; different values of a column of numbers, without which equal rows are nothing special
+_FEWEST, _VALUES = 40, 20  # rows; different values of a numeric column, below which equal rows are normal
 _JUMP = 3.0  # how much farther the next row is than the farthest near-copy
-_SHARE = 0.5  # of rows with near-copies
+_SHARE = 0.5  # of rows that have near-copies
 _ALIKE, _UNLIKE = 0.2, 0.4  # of the usual difference of outcomes: at most to near-copies, at least to the next row
 
 
 def have_near_copies(inputs: Inputs, codes: NDArray[np.int64], exact: NDArray[np.float64]) -> bool:
     """Whether most rows of a table have near-copies with the same outcomes, unlike those of the rows just beyond.
 
-    A near-copy is a neighbour before a jump: the next one is three times as far. (Of independent rows in d dimensions,
-    a share of about 3^-d has a jump behind the first neighbour.) Well-separated classes jump, too: a row whose
-    near-copies are all rows of its label does not count. Outcomes differ by 0 or 1, or as numbers do. A sample decides.
+    A near-copy is a neighbour before a jump: the next one is three times as far. (Among independent rows in d
+    dimensions, a share of about 3^-d has a jump after the first neighbour.) Well-separated classes jump, too: a row
+    whose near-copies are all rows of its label does not count. Outcomes differ by 0 or 1, or by the difference of
+    their numbers. A sample decides.
 
     inputs: numeric (n, p), categorical (n, q). codes: (n,) outcomes; exact: (n, T) numbers, or T = 0 for codes.
     """
@@ -36,14 +37,14 @@ def have_near_copies(inputs: Inputs, codes: NDArray[np.int64], exact: NDArray[np
     squared[asked, asked] = torch.inf
     near, places = squared.topk(min(_NEIGHBOURS, len(rows) - 1), largest=False)
     distance = near.sqrt().clamp_min(1e-6 * float(near[:, -1].median().sqrt()) + 1e-12)
-    jump, last = (distance[:, 1:] / distance[:, :-1]).max(dim=1)  # behind the neighbour `last`
+    jump, last = (distance[:, 1:] / distance[:, :-1]).max(dim=1)  # after the neighbour `last`
     copied, y = jump.numpy() >= _JUMP, exact[rows] if exact.shape[1] else codes[rows]
     if not exact.shape[1]:
         same = (y[places.numpy()] == y[asked, None]) & (np.arange(places.shape[1]) <= last.numpy()[:, None])
         copied &= same.sum(axis=1) + 1 < np.bincount(y)[y[asked]]
     if copied.mean() < _SHARE:
         return False
-    apart = np.abs if exact.shape[1] else np.sign  # of how far outcomes are from each other
+    apart = np.abs if exact.shape[1] else np.sign  # the difference between outcomes
 
     def differ(others: Any) -> float:
         return float(apart(np.abs(y[asked] - y[others]))[copied].mean())

@@ -1,4 +1,4 @@
-"""A new network, and how it is trained: with the settings of the estimator, or else of the encoder's recipe."""
+"""A new network and its training, with the settings of the estimator or, by default, of the encoder's recipe."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def new_model(
     usual = max(encoder.recipe.embedding_size or target.n_outputs, target.least_size)
     terms = {name: settings.or_recipe(name, encoder) for name in ("penalty", "auxiliary_weight")}
     if n_features is not None or target.kind != CLASSES:
-        terms["auxiliary_weight"] = 0.0  # no prediction needs the auxiliary head, and none is stored
+        terms["auxiliary_weight"] = 0.0  # predictions do not need the auxiliary head, and it is not stored
     return WeightedAverage(
         backbone(encoder, ensemble_size),
         target.n_codes,
@@ -103,7 +103,7 @@ def train_parts(
     seed: int,
     **options: Any,
 ) -> pd.DataFrame:
-    """Train on rows of which some are held out; options: as for `dwac.training.train`."""
+    """Train on rows, some of which are held out; options: as for `dwac.training.train`."""
     weights = weights if by_class is None else weights * by_class[codes]
     y = torch.as_tensor(codes)
     rows, held = torch.as_tensor(parts.training), torch.as_tensor(parts.validation)
@@ -152,7 +152,7 @@ def cross_fit(
 
 @contextmanager
 def own_seed(seed: int, device: torch.device) -> Iterator[None]:
-    """Draws of torch inside follow from the seed, and leave torch's own generators as they were."""
+    """Make torch's draws inside follow from the seed, and leave its own generators unchanged."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield

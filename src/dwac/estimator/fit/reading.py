@@ -1,4 +1,4 @@
-"""What fit reads of X and y before training: the target, its classes' weights, the columns, the encoder that suits."""
+"""What fit reads from X and y before training: the target, class weights, columns, and a suitable encoder."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _STRATA = 20  # parts of the range of numbers that validation rows are spread ov
 
 
 class Reading(NamedTuple):
-    """What y says of n rows."""
+    """The target values of n rows, as read from y."""
 
     exact: Floats  # (n, T) numbers, or (n, L) labels as 0 and 1; (n, 0) for classes
-    strata: Ints  # (n,) what validation rows are spread over; the codes, except of numbers
+    strata: Ints  # (n,) strata for validation rows: the codes, except for numbers
     target: Callable[[Ints], Target]  # given the training rows
 
 
@@ -66,7 +66,7 @@ def receive(encoder: Any, X: Any, y: Any, ids: Any) -> tuple[Any, Any]:
 
 
 def read_target(settings: Settings, y: Any, n: int) -> Reading:
-    """What y (n rows) says."""
+    """Read y (n rows)."""
     if settings.regression:
         exact, names, single = read_numbers(y, n)
         first = pd.Series(exact[:, 0]).rank(method="first").to_numpy()
@@ -97,20 +97,20 @@ def class_weights_of(settings: Settings, target: Target, codes: Ints) -> Floats 
 
 
 def suited(settings: Settings, encoder: Encoder) -> Encoder:
-    """The encoder that suits what is predicted, where none was asked for by name."""
+    """The encoder that suits the target, if the settings name none."""
     usual = isinstance(settings.encoder, str) and settings.encoder in ("auto", "tabular")
     return TabularEncoder(network="numbers") if settings.regression and usual and encoder.kind == "tabular" else encoder
 
 
 def has_columns(X: Any, encoder: Encoder) -> bool:
-    """Whether X has columns that must be the same at predict time."""
+    """Whether X has columns that must be the same in `predict`."""
     return (encoder.kind == "tabular" and getattr(X, "ndim", 2) == 2) or (
         encoder.kind == "module" and isinstance(X, pd.DataFrame)
     )
 
 
 def features_of(X: Any, encoder: Encoder) -> Features:
-    """What scikit-learn keeps of the columns: how many there are, and their names if these are texts."""
+    """What scikit-learn records about columns: how many there are, and their names if these are strings."""
     if not has_columns(X, encoder):
         return Features()
     if not isinstance(X, pd.DataFrame):
@@ -130,6 +130,6 @@ def width_of(X: Any) -> int:
 
 
 def agree_on_seed() -> int | None:
-    """A random seed that all processes have; None for a single one, which needs none."""
+    """A random seed that all processes share; None for a single process, which needs none."""
     ranks = shared()
     return None if ranks is None else int(ranks.agreed([check_random_state(None).randint(2**31 - 1)])[0])

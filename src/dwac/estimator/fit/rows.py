@@ -1,4 +1,4 @@
-"""Fitting on rows that memory holds: cross-fitted, or with some of them held out."""
+"""Fitting on rows in memory: cross-fitted, or with some of them held out."""
 
 from __future__ import annotations
 
@@ -145,16 +145,16 @@ def fit_rows(
 
 
 def name_voters(model: WeightedAverage, ids: pd.Index[Any], exact: Floats | None, by_class: Floats | None) -> None:
-    """Name those who vote, in the order in which the model remembers them; exact: their numbers."""
+    """Give the voters their ids, in the order in which the model remembers them; exact: their numbers."""
     model.references = model.references.replaced(ids=ids.tolist(), class_weights=by_class, targets=exact)
 
 
 def _encode(encoder: Encoder, X: Any, codes: Ints, parts: Parts) -> Inputs:
-    """Fit the encoder on the training rows alone, and encode all."""
+    """Fit the encoder on the training rows alone, and encode all rows."""
     try:
         encoder.fit(take(X, parts.training), codes[parts.training])
     except InputError:
-        encoder.fit(X)  # names the row as the caller counts it
+        encoder.fit(X)  # its error names the row as the caller counts it
         raise
     return encoder.transform(X)
 

@@ -1,10 +1,10 @@
-"""Exact deletion: each network of a sharded model sees a known part of the rows, and can be trained again alone.
+"""Exact deletion: each network of a sharded model sees a known part of the rows, and can be retrained alone.
 
 clf = DWACClassifier(shards=4, random_state=0).fit(X, y)
 clf.forget(["customer-7"], exact=True)        # as if the row had never been there, bit for bit
 
-`fit` and exact `forget` are one computation: networks, each from the rows of its shard alone, and then all the rest
-from the networks and the rows that there are. See docs/decisions/0026-exact-deletion.md.
+`fit` and exact `forget` are one computation: first the networks, each from the rows of its shard alone, then
+everything else from the networks and the remaining rows. See docs/decisions/0026-exact-deletion.md.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ def fit_sharded(
     features, n = features_of(X, encoder), count(X)
     reading, names = read_target(settings, y, n), row_ids(X, ids, n)
     within_of = None if within is None else read_groups(within, names, "within")
-    row_weights(sample_weight, n)  # an error if they are none
+    row_weights(sample_weight, n)  # an error if they are invalid
     weights = np.ones(n) if sample_weight is None else np.full(n, 1.0) * np.asarray(sample_weight, np.float64)
     seed = int(check_random_state(settings.random_state).randint(2**31 - 1))
     shares = (SHARE if size is None else float(size) for size in (settings.validation_size, settings.calibration_size))
-    dealt = names  # or their groups, which stay together
+    dealt = names  # or groups, whose rows stay together
     if groups is not None:
         dealt = pd.Index(read_groups(groups, names, "groups").tolist(), tupleize_cols=False)
     shard, role = deal(dealt, seed, settings.shards, *shares)
@@ -98,7 +98,7 @@ def fit_sharded(
 
 
 def _shardable(settings: Settings, X: Any) -> Encoder:
-    """The encoder, if it can be fitted on parts of the rows."""
+    """The encoder; an error if it cannot be fitted on parts of the rows."""
     if shared() is not None:
         raise InputError("networks of shards are each trained alone; with shards, use a single process")
     encoder = choose(settings.encoder, X)
@@ -116,7 +116,7 @@ def _shardable(settings: Settings, X: Any) -> Encoder:
 def _from_shards(
     settings: Settings, shards: Shards, encoder: Encoder, target: Target, trained: dict[int, Trained]
 ) -> Fitted:
-    """The model of these rows, given what was learned from some shards; the others are trained."""
+    """The model of these rows, given the trained networks of some shards; the others are trained."""
     rows, device = cast(Rows, shards.rows), device_of(settings.device)
     require_rows(rows, shards.n)
     with repeatable(device, shards.threads):
@@ -145,11 +145,11 @@ def _train_member(
     with few_threads(part.recipe.threads), own_seed(seed, device):
         loss = own.loss(codes[parts.training])
         model = new_model(settings, part, own, 1, loss=loss).to(device)
-        options = {"raw_features": False, "look_alikes": False}  # which are for all networks together
+        options = {"raw_features": False, "look_alikes": False}  # these belong to all networks together
         inputs = part.transform(rows.X)
         history = train_parts(settings, model, part, inputs, codes, weights, by_class, held_out, seed, **options)
     if history.attrs["ended"] == "interrupted":
-        raise KeyboardInterrupt  # what it has learned so far depends on when that was
+        raise KeyboardInterrupt  # a partly trained network depends on when it was stopped
     history.insert(0, "shard", shard)
     return Trained(part, Member(model.backbone, model.embedding).eval().requires_grad_(False), history)
 
@@ -157,7 +157,7 @@ def _train_member(
 def _join_members(
     settings: Settings, trained: list[Trained], rows: Rows, encoder: Encoder, target: Target, device: torch.device
 ) -> Fitted:
-    """All that does not belong to one shard: scale, voters, calibration, novelty. Only what is there decides it."""
+    """Everything that the shards share: scale, voters, calibration, novelty. It depends on the present rows alone."""
     members, parts = [each.member for each in trained], rows.parts
     codes = rows.codes if target.has_codes else target.codes(rows.exact)
     whole = joined(
@@ -168,7 +168,7 @@ def _join_members(
     model = new_model(settings, whole, target, 1, size, size, loss=loss)
     model.backbone = Network(members, shared=whole.shared)
     with torch.no_grad():
-        model.embedding.weight.copy_(torch.eye(size))  # what a scale is multiplied into
+        model.embedding.weight.copy_(torch.eye(size))  # the scale is multiplied into it
         model.embedding.bias.zero_()
     model.to(device).eval().requires_grad_(False)
     inputs, y = whole.transform(rows.X), torch.as_tensor(codes)
@@ -217,7 +217,7 @@ def _rescale(
     weights = None if by_class is None else by_class.tolist()
     rescale.fit_scale(model, *judges, class_weights=weights)
     if settings.raw_features and settings.embedding_size is None:
-        fewer = tuple(part[::2] for part in judges[0]), judges[1][::2]  # it takes longest
+        fewer = tuple(part[::2] for part in judges[0]), judges[1][::2]  # the slowest step
         rescale.fit_raw_features(model, voters, *fewer, class_weights=weights)
     if settings.look_alikes:
         rescale.fit_look_alikes(model, *judges, class_weights=weights)
@@ -227,7 +227,7 @@ def _rescale(
 
 
 def forget_exactly(fitted: Fitted, ids: Iterable[Hashable], device: str, verbose: bool | str) -> Fitted:
-    """Train again the networks that saw these rows: the model is then, bit for bit, that of a fit without them."""
+    """Retrain the networks that saw these rows: the model is then, bit for bit, that of a fit without them."""
     start, names = time.perf_counter(), forgettable_ids(fitted, ids)
     shards = _exact_shards(fitted, names, device)
     rows, before = cast(Rows, shards.rows), fingerprint(fitted)
@@ -326,7 +326,7 @@ def _exact_shards(fitted: Fitted, names: pd.Index[Any], device: str) -> Shards:
 
 
 def _votes_as_fitted(fitted: Fitted, rows: Rows) -> bool:
-    """Whether all voters, which are those of fit, vote for what they did then."""
+    """Whether all voters of fit still vote for the same outcomes."""
     references, places = fitted.references, rows.parts.training
     if references.targets is not None:
         return np.array_equal(references.targets.cpu().numpy(), rows.exact[places])
@@ -335,30 +335,30 @@ def _votes_as_fitted(fitted: Fitted, rows: Rows) -> bool:
 
 
 def _some(places: Ints) -> Ints:
-    """At most 400 of these, evenly spread: what is chosen after training is chosen again in every exact deletion."""
+    """At most 400 of these, evenly spread: every exact deletion repeats the choices made after training."""
     return places[:: -(-len(places) // _JUDGES) or 1]
 
 
 def _judged(target: Target, codes: Ints, parts: Parts) -> Ints:
-    """The validation rows whose class training has."""
+    """The validation rows whose class is in training."""
     held = parts.validation
     return held[np.isin(codes[held], codes[parts.training])] if target.kind == CLASSES else held
 
 
 def _own_target(target: Target, rows: Rows) -> tuple[Target, Ints]:
-    """What the network of a shard predicts, as its own rows show it, and their codes."""
+    """The target of a shard's network, from its own rows alone, and their codes."""
     own = _numbers_apart(lambda: target.of_part(rows.exact, rows.parts.training))
     return own, rows.codes if own.has_codes else own.codes(rows.exact)
 
 
 def _remaining_target(target: Target, rows: Rows) -> tuple[Target, Rows]:
-    """What is predicted as the remaining rows show it, and these rows with its codes."""
+    """The target, from the remaining rows alone, and these rows with its codes."""
     other, codes, exact = _numbers_apart(lambda: target.remaining(rows.codes, rows.exact, rows.parts.training))
     return other, replace(rows, codes=codes, exact=exact)
 
 
 def _numbers_apart(read: Callable[[], T]) -> T:
-    """A target that repeats: groups of several numbers are found by sums, which several threads add up in any order."""
+    """A repeatable target: sums find groups of several numbers, and several threads would add in any order."""
     with threadpool_limits(1):
         return read()
 

@@ -1,7 +1,7 @@
-"""Encoded rows in files that are mapped into memory: training reads them from there, as if they were tensors.
+"""Encoded rows in memory-mapped files, which training reads as if they were tensors.
 
-Rows are dealt like cards into piles, one after the other, and the piles lie behind one another in the file. So rows
-that came together, such as all of one class, are spread over the file, and any block of it holds rows from everywhere.
+Rows are dealt like cards into piles, one after the other, and the file holds one pile after another. So rows that came
+together, such as all of one class, are spread over the file, and each block of it holds rows from everywhere.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from dwac.nn.batches import Inputs
 Ints = NDArray[np.int64]
 
 _PILES = 256
-SPARE = 2**28  # bytes of the disk that stay free
+SPARE = 2**28  # bytes that stay free on the disk
 _BLOCK = 2**24  # bytes that are read together
 _FEWEST, _MOST = 1024, 2**16  # rows that are read together
 
 
 @contextmanager
 def workspace(checkpoint: str | PathLike[str] | None) -> Iterator[Path]:
-    """A folder that is there for the time of a fit: beside the checkpoint, or where temporary files are."""
+    """A folder that exists during a fit: beside the checkpoint, or among the temporary files."""
     beside = None if checkpoint is None else Path(checkpoint).absolute().parent
     with _ended_in_order(), TemporaryDirectory(prefix="dwac-", dir=beside, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
@@ -42,7 +42,7 @@ def workspace(checkpoint: str | PathLike[str] | None) -> Iterator[Path]:
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """Inside, SIGTERM ends the process as an exception does, so that its files are removed."""
+    """Make SIGTERM end the process like an exception, so that its files are removed."""
     here = threading.current_thread() is threading.main_thread()
     if not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
@@ -59,12 +59,12 @@ def _ended_in_order() -> Iterator[None]:
 
 
 class Spool:
-    """n encoded rows in files, filled in order; afterwards each part is a tensor of its own.
+    """n encoded rows in files, filled in order; afterwards each part is one tensor.
 
     Args:
         folder: where the files are.
         n: the number of rows.
-        parts: tensors of some rows, by name, which show the types and shapes of all.
+        parts: tensors of some rows, by name, which give the types and shapes for all rows.
         written: whether another process has written the files.
     """
 
@@ -87,11 +87,11 @@ class Spool:
         self._starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
 
     def places(self, numbers: Ints) -> Ints:
-        """Where rows are in the files, by their numbers in the order in which they came."""
+        """The positions of rows in the files, given their numbers in the order of arrival."""
         return np.asarray(self._starts[numbers % _PILES] + numbers // _PILES)
 
     def write(self, parts: dict[str, Tensor]) -> None:
-        """The next rows."""
+        """Write the next rows."""
         count = len(next(iter(parts.values())))
         places = self.places(np.arange(self.filled, self.filled + count))
         for name, part in parts.items():
@@ -99,32 +99,32 @@ class Spool:
         self.filled += count
 
     def tensor(self, name: str) -> Tensor:
-        """A part of all rows, in the order of the files; it stays in its file."""
+        """One part of all rows, in the order of the files; it stays on disk."""
         return torch.from_numpy(self._files[name])
 
     def tensors(self, prefix: str) -> Inputs:
-        """All parts whose names begin so, in their order."""
+        """All parts whose names begin with the prefix, in order."""
         return tuple(self.tensor(name) for name in self._files if name.startswith(prefix))
 
     def counts(self, name: str, most: int) -> Ints:
-        """(most,): how often each of the numbers 0 … most-1 is in a part."""
+        """(most,): how often each of the numbers 0 … most-1 occurs in a part."""
         part = self.tensor(name)
         found = sum(torch.bincount(part[block], minlength=most) for block in self.blocks())
         return np.asarray(found)
 
     @property
     def block_rows(self) -> int:
-        """How many rows are read together."""
+        """How many rows to read together."""
         return int(np.clip(_BLOCK // max(1, self.row_bytes), _FEWEST, _MOST))
 
     def blocks(self) -> Iterator[slice]:
-        """All rows, in the order of the files."""
+        """Slices that cover all rows, in the order of the files."""
         for start in range(0, self.n, self.block_rows):
             yield slice(start, start + self.block_rows)
 
 
 def require_room(folder: Path, needed: int) -> None:
-    """Raise an error unless so many bytes fit on the disk."""
+    """Raise an error unless the disk has room for the needed bytes."""
     free = shutil.disk_usage(folder).free
     if needed + SPARE > free:
         raise InputError(

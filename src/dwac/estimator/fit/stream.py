@@ -2,15 +2,15 @@
 
 Rows are read twice, in batches. The first pass summarises columns and target, and keeps a sample and the held-out rows
 (`survey`). The second encodes all training rows into files (`spool`), from which the network is trained. A sample of
-the rows is remembered; representatives are chosen among it, and each row is counted for the nearest of its own label.
+the rows is remembered; representatives are chosen from it, and each row counts for the nearest one of its own label.
 
     clf.fit(pyarrow.dataset.dataset("rows/"), "income")        # or "rows/*.parquet", "s3://bucket/rows/"
     clf.fit((frame for frame in frames), "income")             # batches, written to a file first
 
-In memory are one row group of Parquet, the sample (200,000 rows), the held-out rows (at most 100,000 for each part),
-and per row 8 bytes of its label and about 24 more of what training sorts by it. On disk are the encoded rows, 4 bytes
-per number and 8 per category, in TMPDIR or beside the checkpoint, for the time of the fit. Fewer than 4,000 rows are
-read as a whole, and fitted as ever. By default the model is small: see `voters`.
+Memory holds one Parquet row group, the sample (200,000 rows), the held-out rows (at most 100,000 for each part), and
+per row 8 bytes for its label and about 24 more for sorting by label. The disk holds the encoded rows, 4 bytes per
+number and 8 per category, in TMPDIR or beside the checkpoint, during the fit. Fewer than 4,000 rows are read into
+memory, and fitted as usual. By default the model is small: see `voters`.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-VOTERS = 100_000  # rows that are remembered, among which representatives are chosen
+VOTERS = 100_000  # rows that are remembered, from which representatives are chosen
 
 
 class Encoded(NamedTuple):
-    """Rows that are held in memory, as the network takes them."""
+    """Rows in memory, as inputs of the network."""
 
     chunk: Chunk
     inputs: Inputs
@@ -70,7 +70,7 @@ class Encoded(NamedTuple):
 
 
 def fit_stream(settings: Settings, stream: Stream, folder: Path) -> Fitted:
-    """Train on the rows of a stream; folder: for files that are needed meanwhile."""
+    """Train on the rows of a stream; folder: for temporary files."""
     rng = check_random_state(settings.random_state if settings.random_state is not None else agree_on_seed())
     seed = int(rng.randint(2**31 - 1))
     draws = np.random.default_rng(seed)
@@ -110,7 +110,7 @@ def fit_stream(settings: Settings, stream: Stream, folder: Path) -> Fitted:
 
 
 def as_given(settings: Settings, stream: Stream, rows: Chunk) -> Any:
-    """The rows of a chunk in the form that the encoder takes."""
+    """The rows of a chunk in the form that the encoder expects."""
     kind = choose(settings.encoder, ["text"] if stream.texts else rows.X).kind
     return rows.X.iloc[:, 0].tolist() if kind in ("text", "huggingface") and rows.X.shape[1] == 1 else rows.X
 
@@ -119,7 +119,7 @@ def as_given(settings: Settings, stream: Stream, rows: Chunk) -> Any:
 
 
 def _stream_encoder(settings: Settings, stream: Stream) -> Encoder:
-    """The encoder, if it can be fitted on a sample."""
+    """The encoder; an error if it cannot be fitted on a sample."""
     probe = pd.DataFrame({name: [0] for name in stream.features})
     encoder = suited(settings, choose(settings.encoder, ["text"] if stream.texts else probe))
     if encoder.kind not in ("tabular", "text", "huggingface"):
@@ -135,7 +135,7 @@ def _stream_encoder(settings: Settings, stream: Stream) -> Encoder:
 
 
 def _stream_target(settings: Settings, found: Survey) -> Target:
-    """What is predicted: the outcomes of all rows, or numbers as a sample of the training rows has them."""
+    """The target: the outcomes of all rows, or numbers from a sample of the training rows."""
     if found.outcomes is None:
         with located(found.sample.rows):
             reading = read_target(settings, found.sample.y, len(found.sample))
@@ -143,12 +143,12 @@ def _stream_target(settings: Settings, found: Survey) -> Target:
     values = found.outcomes.values(found.sample.y)
     check_class_count(len(found.outcomes.counts), found.rows)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".* rows have no label at all")  # these are not rows
+        warnings.filterwarnings("ignore", message=".* rows have no label at all")  # these are outcomes, not rows
         return read_target(settings, values, len(values)).target(np.arange(len(values)))
 
 
 def _learn(encoder: Encoder, found: Survey, codes: Ints) -> list[str]:
-    """Fit the encoder on what the first pass found; what is to be said of it."""
+    """Fit the encoder on the results of the first pass; returns its notes."""
     X, n = found.sample.X, len(found.sample)
     if isinstance(encoder, TabularEncoder):
         assert found.table is not None
@@ -160,7 +160,7 @@ def _learn(encoder: Encoder, found: Survey, codes: Ints) -> list[str]:
 
 
 def _stream_class_weights(settings: Settings, target: Target, found: Survey) -> Floats | None:
-    """(K,) from the exact counts of the first pass."""
+    """(K,): class weights from the exact counts of the first pass."""
     by_class = class_weights_of(settings, target, np.arange(target.n_codes))
     if by_class is None or settings.class_weight != "balanced" or found.outcomes is None:
         return by_class
@@ -172,9 +172,9 @@ def _stream_class_weights(settings: Settings, target: Target, found: Survey) -> 
 
 
 def _choose_voters(settings: Settings, found: Survey, codes: Ints, rng: np.random.Generator, size: int) -> Chunk | None:
-    """The rows that are remembered: a sample with some of every outcome; None for all.
+    """The rows to remember: a sample with some rows of every outcome; None for all.
 
-    codes: of the rows of the sample.
+    codes: those of the sample's rows.
     """
     if settings.voters == "all":
         each = float(found.sample.X.memory_usage(deep=True, index=False).sum()) / len(found.sample) + 8 * size
@@ -197,7 +197,7 @@ def _choose_voters(settings: Settings, found: Survey, codes: Ints, rng: np.rando
 
 
 def _encode(encoder: Encoder, target: Target, chunk: Chunk, inputs: Inputs | None = None) -> Encoded:
-    """Rows that are held in memory as tensors and codes."""
+    """Encode rows in memory as tensors and codes."""
     with located(chunk.rows):
         if inputs is None:
             X = chunk.X if isinstance(encoder, TabularEncoder) else chunk.X.iloc[:, 0].tolist()
@@ -217,7 +217,7 @@ def _write_spool(
     by_class: Floats | None,
     folder: Path,
 ) -> Spool:
-    """All training rows, encoded, in files; of several processes, the first writes what those beside it map."""
+    """All training rows, encoded, in files; the first of several processes writes them for those beside it to map."""
 
     def tensors(chunk: Chunk) -> dict[str, torch.Tensor]:
         rows = _encode(encoder, target, chunk)
@@ -289,7 +289,7 @@ def _settle(
     spool: Spool,
     by_class: Floats | None,
 ) -> tuple[Fitted, str]:
-    """Let those chosen vote, or few for all; held: validation and calibration rows. Also a note on who votes."""
+    """Let the chosen rows vote, or a few for all; held: validation and calibration rows. Also a note on the voters."""
     names = _require_unique(chosen.chunk.ids)
     name_voters(model, names, chosen.exact if target.kind == NUMBERS else None, by_class)
     novelty = Novelty.of(model, encoder, chosen.inputs, raw_features=settings.raw_features)
@@ -332,7 +332,7 @@ def _settle(
 def _represent(
     settings: Settings, model: WeightedAverage, target: Target, rows: HeldOutRows, spool: Spool
 ) -> tuple[ReferenceSet, str]:
-    """Few of those who are remembered, who vote for all training rows, if need be; and a note on it."""
+    """A few of the remembered rows, which vote for all training rows, if needed; and a note on it."""
     sample, n = model.references, spool.n
     wish, few = "auto" if settings.voters is None else settings.voters, None
     if wanted(wish, n, len(rows.y)):
@@ -359,7 +359,7 @@ def _read_all(stream: Stream, parts: StreamParts, spool: Spool) -> Chunk:
 
 @torch.no_grad()
 def _embedded(model: WeightedAverage, spool: Spool) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """(h, labels) of all spooled rows, some at a time; where ranks share the work, of every R-th block."""
+    """(h, labels) of all spooled rows, block by block; where R ranks share the work, of every R-th block."""
     x, y, ranks = spool.tensors("x"), spool.tensor("y"), shared()
     with evaluating(model):
         for block in list(spool.blocks())[0 if ranks is None else ranks.rank :: 1 if ranks is None else ranks.size]:
@@ -369,14 +369,14 @@ def _embedded(model: WeightedAverage, spool: Spool) -> Iterator[tuple[torch.Tens
 
 
 def _require_unique(ids: pd.Index[Any]) -> pd.Index[Any]:
-    """Ids of rows that are kept, each of which must be another."""
+    """The ids of kept rows, which must be unique."""
     if not ids.is_unique:
         raise IdError(f"ids must be unique; {ids[ids.duplicated()].tolist()[0]!r} is repeated; choose another column")
     return ids
 
 
 def _require_memory(rows: int, each: float) -> None:
-    """Raise an error if so many voters would take more than half of this machine's memory."""
+    """Raise an error if this many voters would take more than half of this machine's memory."""
     needed = rows * each
     if needed > memory() / 2:
         raise InputError(

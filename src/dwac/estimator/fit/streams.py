@@ -1,4 +1,4 @@
-"""Rows that do not fit into memory: a dataset of Arrow, or batches from anywhere, read as often as needed.
+"""Rows that do not fit into memory: an Arrow dataset, or batches from anywhere, read as often as needed.
 
 stream = open_stream(pyarrow.dataset.dataset("rows/"), Roles("income"), folder)
 for chunk in stream.chunks():
@@ -35,13 +35,13 @@ Ints = NDArray[np.int64]
 
 _CELLS, _MOST_ROWS, _FEWEST_ROWS = 2**20, 2**16, 2**10  # of a batch
 _TARGET = "__target__"  # the column to which the y of pairs (X, y) is written
-_INDEX = "__index_level_0__"  # to which pandas writes an index without a name: no feature
+_INDEX = "__index_level_0__"  # the column to which pandas writes an unnamed index: not a feature
 _HELD = (pd.DataFrame, pa.RecordBatch, pa.Table)
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Which columns of a stream have a special role; all others are features, unless these are named."""
+    """The columns of a stream with a special role; all others are features, unless features are named."""
 
     target: str | Sequence[str] | None = None
     ids: str | None = None
@@ -67,7 +67,7 @@ class Chunk:
     rows: Ints  # (n,): their numbers in the stream
     X: pd.DataFrame
     y: Any  # Series, or DataFrame of several columns
-    ids: pd.Index[Any]  # from a column, else the numbers of the rows
+    ids: pd.Index[Any]  # from a column, or else the row numbers
     weights: pd.Series[Any] | None
     within: pd.Series[Any] | None
 
@@ -75,7 +75,7 @@ class Chunk:
         return len(self.rows)
 
     def take(self, places: Any) -> Chunk:
-        """Some of the rows, by a mask or by their places in the chunk."""
+        """Some of the rows, by a mask or by position in the chunk."""
         return Chunk(
             self.rows[places],
             self.X.iloc[places],
@@ -87,7 +87,7 @@ class Chunk:
 
 
 def joined(chunks: Sequence[Chunk]) -> Chunk:
-    """Chunks as one."""
+    """Join chunks into one."""
     first = chunks[0]
     if len(chunks) == 1:
         return first
@@ -106,13 +106,13 @@ def joined(chunks: Sequence[Chunk]) -> Chunk:
 class Stream:
     """Rows of a dataset, with the roles of their columns.
 
-    left_out: sorted numbers of rows that `fit` must not see, such as those of a later test.
+    left_out: sorted numbers of rows that `fit` must not see, such as test rows.
     """
 
     data: pads.Dataset
     roles: Roles
     n: int  # rows in the dataset
-    names: Mapping[str, Any] = field(default_factory=dict)  # of columns that had other names than texts before
+    names: Mapping[str, Any] = field(default_factory=dict)  # original names of columns whose names were not text
     texts: bool = False  # whether batches were lists of texts
     left_out: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
@@ -124,7 +124,7 @@ class Stream:
         return [name for name in self.data.schema.names if name not in {*self.roles.named, _INDEX}]
 
     def chunks(self, *, features: bool = True) -> Iterator[Chunk]:
-        """All rows in order, some at a time. features: False reads the other columns alone."""
+        """All rows in order, in chunks. features: False reads only the other columns."""
         roles = self.roles
         columns = list(dict.fromkeys([*(self.features if features else []), *roles.named]))
         size = int(np.clip(_CELLS // max(1, len(columns)), _FEWEST_ROWS, _MOST_ROWS))
@@ -148,7 +148,7 @@ class Stream:
             raise InputError(f"the rows must not change while they are read: {self.n:,} before, {start:,} now")
 
     def taken(self, rows: Ints, *, features: bool = True) -> Chunk:
-        """The rows with these numbers, sorted: one pass over all."""
+        """The rows with these sorted numbers, in one pass over all rows."""
         found = [chunk.take(np.isin(chunk.rows, rows)) for chunk in self.chunks(features=features)]
         return joined([chunk for chunk in found if len(chunk)] or found[:1])
 
@@ -165,7 +165,7 @@ class Stream:
 
 
 def is_stream(X: Any) -> bool:
-    """Whether X is read in batches: a dataset of Arrow, the path of one, or an iterable of batches."""
+    """Whether X is read in batches: an Arrow dataset, the path of one, or an iterable of batches."""
     if isinstance(X, Stream | pads.Dataset | pa.RecordBatchReader | str | PathLike):
         return True
     if isinstance(X, list):
@@ -176,7 +176,7 @@ def is_stream(X: Any) -> bool:
 
 
 def open_stream(X: Any, roles: Roles, folder: Path) -> Stream:
-    """The rows of X as a stream; folder: where batches that cannot be read twice are written to."""
+    """The rows of X as a stream; folder: where to write batches that cannot be read twice."""
     if isinstance(X, Stream):
         return X
     if isinstance(X, str | PathLike):
@@ -188,7 +188,7 @@ def open_stream(X: Any, roles: Roles, folder: Path) -> Stream:
 
 
 def stream_of(data: pads.Dataset, roles: Roles, name: str = "the data") -> Stream:
-    """A dataset as a stream, if it has the columns and at least one row; name: of the data, for messages."""
+    """A dataset as a stream; an error if it lacks a column or has no rows. name: names the data in messages."""
     if not roles.targets:
         raise InputError(f"which column holds the target? y must name it; {_columns(data)}")
     if not all(isinstance(column, str) for column in roles.named):
@@ -202,7 +202,7 @@ def stream_of(data: pads.Dataset, roles: Roles, name: str = "the data") -> Strea
             raise InputError(f"{name} has no column {column!r}; {near}{_columns(data)}")
     for column in roles.targets:
         kind = data.schema.field(column).type
-        if pa.types.is_dictionary(kind) and kind.ordered:  # its order is not in the file
+        if pa.types.is_dictionary(kind) and kind.ordered:  # the file does not keep the order
             raise InputError(f"{column!r} holds ordered categories; write them as whole numbers, and set ordered=True")
     try:
         _require_alike(data)
@@ -218,7 +218,7 @@ def stream_of(data: pads.Dataset, roles: Roles, name: str = "the data") -> Strea
 
 
 def open_dataset(source: str | PathLike[str]) -> pads.Dataset:
-    """A Parquet file, a folder of them, a glob such as data/*.parquet, or a URL of these that fsspec knows."""
+    """A Parquet file, a folder of them, a glob such as data/*.parquet, or a URL of these that fsspec can open."""
     name = fspath(source)
     try:
         if "://" in name:
@@ -266,7 +266,7 @@ def _require_alike(data: pads.Dataset) -> None:
 def _scanned(data: pads.Dataset, columns: list[str], size: int) -> Iterator[pa.RecordBatch]:
     """The batches of a dataset in order, at most one row group of Parquet in memory.
 
-    A scan of a whole file reads ahead of a slow reader without limit, and keeps what it has buffered until its end.
+    A scan of a whole file reads ahead of a slow reader without limit, and keeps its buffers until the end.
     """
     options: dict[str, Any] = {"schema": data.schema, "columns": columns, "batch_size": size, "batch_readahead": 1}
     try:
@@ -326,7 +326,7 @@ def _spooled(batches: Any, roles: Roles, folder: Path) -> tuple[pads.Dataset, Ro
 
 
 def _as_table(batch: Any, roles: Roles, number: int) -> tuple[pa.Table, dict[str, Any], Roles]:
-    """(table, its names of columns and those given, roles) of a batch."""
+    """(table, original names by column, roles) of a batch."""
     y = None
     if isinstance(batch, tuple | list) and len(batch) == 2 and not isinstance(batch[0], str):
         batch, y = batch
@@ -373,7 +373,7 @@ def _as_frame(batch: Any, number: int) -> pd.DataFrame:
 
 
 def _target_columns(y: Any, n: int, number: int) -> dict[str, Any]:
-    """The columns to which the y of a pair is written."""
+    """The columns that hold the y of a pair."""
     y = array_of(y) if isinstance(y, Tensor) else y
     if isinstance(y, pd.DataFrame):
         found: dict[str, Any] = {str(name): y[name].to_numpy() for name in y.columns}

@@ -1,4 +1,4 @@
-"""The first pass over a stream: what its columns hold, which outcomes there are, and the rows that stay in memory."""
+"""The first pass over a stream: a summary of its columns and outcomes, and the rows that stay in memory."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 SAMPLE, _CELLS = 200_000, 2 * 10**7  # rows, and cells, of the sample
-_MOST_HELD = 100_000  # rows for validation, and for calibration: they stay in memory
-_RARE, _MOST_RARE = 20, 20_000  # rows of each outcome that are surely at hand, and of all of them
+_MOST_HELD = 100_000  # rows for validation, and as many for calibration: they stay in memory
+_RARE, _MOST_RARE = 20, 20_000  # rows that are kept of each outcome, and of all outcomes together
 _OUTCOMES = 2**16
 
 
@@ -42,11 +42,11 @@ class StreamParts:
 
     @property
     def held(self) -> Ints:
-        """All that do not train."""
+        """All held-out rows."""
         return np.sort(np.concatenate([self.validation, self.calibration, self.left_out]))
 
     def training_numbers(self, rows: Ints) -> Ints:
-        """The numbers of training rows among the training rows."""
+        """The numbers of these training rows, counting training rows only."""
         return np.asarray(rows - np.searchsorted(self.held, rows))
 
     @classmethod
@@ -55,8 +55,8 @@ class StreamParts:
     ) -> StreamParts:
         """Draw held-out rows at random over the whole stream.
 
-        As many as in memory, but at most 100,000 for each part. Unlike there, validation rows are not stratified: the
-        classes are not known yet, and rows are many.
+        As many as for rows in memory, but at most 100,000 for each part. Unlike there, validation rows are not
+        stratified: the classes are not known yet, and rows are many.
         """
         kept = stream.n - len(stream.left_out)
         asked = part_sizes(kept, validation_size, calibration_size)
@@ -80,7 +80,7 @@ class Outcomes:
         self.dtype: Any = None
 
     def update(self, chunk: Chunk, training: NDArray[np.bool_], each: int = _RARE) -> NDArray[np.bool_]:
-        """Count more rows; (n,): those that are among the first training rows of their outcome."""
+        """Count more rows; returns (n,): whether each is among the first training rows of its outcome."""
         keys = keys_of(chunk.y)
         self.dtype = getattr(chunk.y, "dtype", None) if self.dtype is None else self.dtype
         codes, found = pd.factorize(keys)
@@ -96,7 +96,7 @@ class Outcomes:
         return first
 
     def values(self, y: Any) -> Any:
-        """Every outcome twice, in the form of y: enough to learn what they are."""
+        """Every outcome twice, in the form of y: enough to learn the target."""
         keys = [*self.counts] * 2
         if isinstance(y, pd.DataFrame):
             return pd.DataFrame(keys, columns=y.columns)
@@ -106,7 +106,7 @@ class Outcomes:
 
 
 def keys_of(y: Any) -> pd.Series[Any]:
-    """What identifies the outcome of each row; an error for a row without one."""
+    """A key for the outcome of each row; an error for a row without one."""
     if isinstance(y, pd.DataFrame):
         gaps = y.isna().any(axis=1)
         keys = pd.Series(list(y.itertuples(index=False, name=None)), dtype=object)
@@ -124,11 +124,11 @@ def keys_of(y: Any) -> pd.Series[Any]:
 
 @dataclass
 class Survey:
-    """What one pass over a stream found, and the rows that it kept."""
+    """The results of one pass over a stream, and the rows that it kept."""
 
-    rows: int  # that train
+    rows: int  # training rows
     table: TableSummary | None  # of the features of training rows; None for texts
-    outcomes: Outcomes | None  # None for numbers, of which the sample tells enough
+    outcomes: Outcomes | None  # None for numbers, for which the sample is enough
     sample: Chunk  # training rows, drawn at random
     rare: Chunk | None  # some training rows of every outcome
     validation: Chunk
@@ -142,7 +142,7 @@ class Survey:
 
 
 def survey(stream: Stream, parts: StreamParts, rng: np.random.Generator, *, table: bool, labels: bool) -> Survey:
-    """One pass over all rows. table: summarise the features. labels: y is labels rather than numbers."""
+    """Make one pass over all rows. table: summarise the features. labels: y holds labels rather than numbers."""
     most = max(2, min(SAMPLE, _CELLS // len(stream.features)))
     n = parts.n_training
     numbers = np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
@@ -180,7 +180,7 @@ def survey(stream: Stream, parts: StreamParts, rng: np.random.Generator, *, tabl
 
 
 def _some(chunks: list[Chunk]) -> list[Chunk]:
-    """Chunks with rows, or one without."""
+    """The chunks that have rows, or else one empty chunk."""
     return [chunk for chunk in chunks if len(chunk)] or chunks[:1]
 
 
@@ -209,7 +209,7 @@ def weights_of(chunk: Chunk) -> Floats:
 
 @contextmanager
 def located(rows: Ints) -> Iterator[None]:
-    """Say in errors which row of the data is meant: they count from 0 those that they are given, which have numbers."""
+    """Translate row positions in errors, which count from 0, into these row numbers of the data."""
     try:
         yield
     except InputError as error:

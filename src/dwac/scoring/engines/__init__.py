@@ -1,8 +1,8 @@
 """Engines by name: each module here has `run(task, pieces, workers, options)`, as `dwac.scoring.pieces.Engine` says.
 
-Internal: use `dwac score --engine NAME`. Options that engines know: "address", of a cluster that already runs; None:
-where the engine's own environment variable points, or else this machine. "device", of the request: Ray gives out GPUs
-by it. "gpus", of each piece on Ray, such as 0.25.
+Internal: use `dwac score --engine NAME`. Options of engines: "address", of a running cluster; None: where the engine's
+own environment variable points, or else this machine. "device", of the request: Ray assigns GPUs by it. "gpus", of
+each piece on Ray, such as 0.25.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dwac.errors import InputError
 from dwac.scoring.pieces import Done, Engine, Piece
 
 _PYTHON = re.compile(r"^[\w.]+(?:Error|Exception|Interrupt): .+", re.MULTILINE)  # the last line of a traceback
-TRIES = 3  # workers that may die over one piece
+TRIES = 3  # attempts per piece if workers die
 
-# name → the extra that it needs
+# name → the extra it needs
 ENGINES = {"local": None, "ray": "ray", "dask": "dask", "spark": "spark"}
 
 
 def engine(name: str) -> Engine:
-    """The engine of this name; an error says how to install it where it is missing."""
+    """The engine of this name; if it is not installed, an error says how to install it."""
     if name not in ENGINES:
         raise InputError(f"unknown engine {name!r}; choose {', '.join(ENGINES)}")
     try:
@@ -34,7 +34,7 @@ def engine(name: str) -> Engine:
 
 
 def lost(piece: Piece) -> Done:
-    """For a piece whose workers died, each time it was tried."""
+    """The result of a piece whose worker died at every attempt."""
     return Done(
         piece.number,
         error=f"{piece.file}: {TRIES} workers in a row died on this piece, as happens when memory runs out: "
@@ -43,8 +43,8 @@ def lost(piece: Piece) -> Done:
 
 
 def failed(piece: Piece, error: BaseException) -> Done:
-    """For a piece that a worker could not even start."""
-    found = _PYTHON.findall(str(error))  # Ray and Spark send the worker's traceback, among others
+    """The result of a piece that a worker could not start."""
+    found = _PYTHON.findall(str(error))  # Ray and Spark also send the worker's traceback
     said = found[-1] if found else f"{type(error).__name__}: {error}"
     return Done(
         piece.number,

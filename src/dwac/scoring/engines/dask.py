@@ -1,4 +1,4 @@
-"""Dask: pieces as tasks of a cluster that runs already, or of processes on this machine."""
+"""Dask: pieces are tasks of a running cluster, or of processes on this machine."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _ENVIRONMENT = "distributed.nanny.pre-spawn-environ"  # what Dask sets in its wo
 def run(
     task: Callable[[Piece], Done], pieces: Iterable[Piece], workers: int, options: Mapping[str, Any]
 ) -> Iterator[Done]:
-    """Run the task on every piece; Dask itself gives pieces of workers that died to others.
+    """Run the task on every piece; if a worker dies, Dask itself gives its pieces to others.
 
-    The cluster is the one at options["address"] or where DASK_SCHEDULER_ADDRESS points, and then has as many workers
-    as it has; otherwise `workers` processes are started here, one thread each.
+    The cluster is the one at options["address"] or DASK_SCHEDULER_ADDRESS, with all of its workers; otherwise
+    `workers` processes are started here, one thread each.
     """
     address = options.get("address") or dask.config.get("scheduler-address", None)
     if not address and torch.cuda.device_count() > 1:
@@ -44,14 +44,14 @@ def run(
                 suspects.append(piece)
             else:
                 yield _result(piece, future)
-        # Dask suspects every piece that waited at a worker that died: only alone it shows which one is to blame.
+        # Dask blames every piece that was queued at a worker that died. Running each alone shows which one is at fault.
         for suspect in suspects:
             for piece, future in _completed(client, task, [suspect]):
                 yield _result(piece, future)
 
 
 def local_cluster(workers: int) -> LocalCluster:
-    """Processes on this machine that score well."""
+    """A cluster of processes on this machine, with settings that suit scoring."""
     with dask.config.set({_ENVIRONMENT: _without_trimming(dask.config.get(_ENVIRONMENT))}):
         return LocalCluster(
             n_workers=workers,
@@ -64,13 +64,13 @@ def local_cluster(workers: int) -> LocalCluster:
 
 
 def _close(cluster: LocalCluster) -> None:
-    """Close it; Dask fails to if a worker that died is just being started again: that one ends with this process."""
+    """Close it. Dask fails to while it restarts a worker that died; that worker ends with this process."""
     with suppress(AssertionError):
         cluster.close()
 
 
 def _without_trimming(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Dask makes workers give memory back at once: ten times the page faults, 1.7 times the processor time."""
+    """Variables without Dask's eager release of memory: ten times the page faults, 1.7 times the processor time."""
     return {name: value for name, value in variables.items() if name != "MALLOC_TRIM_THRESHOLD_"}
 
 
@@ -81,7 +81,7 @@ def _completed(client: Any, task: Callable[[Piece], Done], pieces: list[Piece]) 
 
 
 def _on_own_gpu(task: Callable[[Piece], Done], piece: Piece) -> Done:
-    """Run the task on the GPU of this worker: processes of one machine share its GPUs out."""
+    """Run the task on the GPU of this worker: the processes of one machine divide its GPUs among them."""
     torch.cuda.set_device(int(get_worker().name) % torch.cuda.device_count())
     return task(piece)
 

@@ -1,4 +1,4 @@
-"""Processes on this machine, the default engine: one model in each, and a process that dies is replaced."""
+"""Processes on this machine, the default engine: each holds one model, and one that dies is replaced."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from dwac.scoring.engines import TRIES
 from dwac.scoring.pieces import Done, Piece
 
 _KILL = 9
-_PATIENCE = 5.0  # seconds that a process has to end
+_PATIENCE = 5.0  # seconds for a process to end
 
 
 def run(
     task: Callable[[Piece], Done], pieces: Iterable[Piece], workers: int, options: Mapping[str, Any]
 ) -> Iterator[Done]:
-    """Run the task on every piece in `workers` processes; with one worker, in this one."""
+    """Run the task on every piece in `workers` processes; with one worker, in this process."""
     del options
     waiting = deque(pieces)
     if workers == 1:
@@ -57,30 +57,30 @@ def run(
 
 @dataclass
 class _Worker:
-    """A process, the pipe to it, and the piece that it works on."""
+    """A process, the pipe to it, and its current piece."""
 
     task: Callable[[Piece], Done]
     number: int
     context: Any
     piece: Piece | None = None
-    pipe: Any = None  # both are None until it has something to do
+    pipe: Any = None  # both are None until it gets a piece
     process: Any = None
 
     def _start(self) -> None:
         self.pipe, theirs = self.context.Pipe()
         self.process = self.context.Process(target=_work, args=(self.task, theirs, self.number), daemon=True)
         self.process.start()
-        theirs.close()  # else its end would not be seen when the process dies
+        theirs.close()  # otherwise this process would not notice when the worker dies
 
     def give(self, piece: Piece) -> None:
         if self.process is None:
             self._start()
         self.piece = piece
-        with suppress(OSError):  # it has died; `result` finds out
+        with suppress(OSError):  # it has died; `result` reports it
             self.pipe.send(piece)
 
     def result(self) -> Done | None:
-        """What came of the piece; None if the process died."""
+        """The result of the piece; None if the process died."""
         try:
             done: Done = self.pipe.recv()
         except (EOFError, OSError):
@@ -102,7 +102,7 @@ class _Worker:
         return f"{TRIES} processes in a row died on this piece; the last {how}"
 
     def stop(self) -> None:
-        """End the process, in the middle of a piece if need be: shards are whole or absent."""
+        """End the process, even in the middle of a piece: shards are complete or absent."""
         if self.process is None:
             return
         self.pipe.close()
@@ -114,10 +114,10 @@ class _Worker:
 
 
 def _context() -> Any:
-    """How processes start. Forking this one may deadlock in torch, and would copy its memory.
+    """The start method of processes. Forking this one may deadlock in torch, and would copy its memory.
 
-    A process of its own, which has imported everything and computed nothing, forks each worker in a moment; where there
-    is no such thing, each worker imports for itself.
+    A fork server, which has imported everything and computed nothing, forks each worker quickly; on systems without
+    one, each worker imports everything itself.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
@@ -127,8 +127,8 @@ def _context() -> Any:
 
 
 def _work(task: Callable[[Piece], Done], pipe: Connection, number: int) -> None:
-    """The life of a process: pieces in, results out, until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends all
+    """The loop of a worker process: pieces in, results out, until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends all workers
     if torch.cuda.is_available() and "CUDA_VISIBLE_DEVICES" not in os.environ:
         torch.cuda.set_device(number % torch.cuda.device_count())
     while True:

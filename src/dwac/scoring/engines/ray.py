@@ -1,4 +1,4 @@
-"""Ray: pieces as tasks of a cluster that runs already, or of processes on this machine."""
+"""Ray: pieces are tasks of a running cluster, or of processes on this machine."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from ray.exceptions import RayError, RayTaskError
 from dwac.scoring.engines import TRIES, failed, lost
 from dwac.scoring.pieces import Done, Piece
 
-_AHEAD = 1000  # pieces that Ray holds at most: more than slots, so that a cluster that can grow sees that it must
+_AHEAD = 1000  # the most pieces queued in Ray: more than slots, so that an autoscaling cluster grows
 
 
 def run(
     task: Callable[[Piece], Done], pieces: Iterable[Piece], workers: int, options: Mapping[str, Any]
 ) -> Iterator[Done]:
-    """Run the task on every piece, and again where its worker died. Each task takes one core.
+    """Run the task on every piece, and again if its worker died. Each task takes one core.
 
-    The cluster is the one at options["address"] or where RAY_ADDRESS points, and then has as many workers as it has;
-    otherwise `workers` processes are started here. Where there are GPUs each task takes one, as the local engine does,
-    or as much of one as options["gpus"] says; with options["device"] "cpu" none.
+    The cluster is the one at options["address"] or RAY_ADDRESS, with all of its workers; otherwise `workers` processes
+    are started here. If there are GPUs, each task takes one, as in the local engine, or the share of one that
+    options["gpus"] says; with options["device"] "cpu", none.
     """
     ours = not ray.is_initialized()
     if ours:
         _connect(workers, options.get("address") or os.environ.get("RAY_ADDRESS"))
-    # Ray would try tasks again itself, but without end where it was for memory, and it does not say how often.
+    # Ray can retry tasks itself, but after running out of memory it retries forever, and it does not say how often.
     remote = ray.remote(num_cpus=1, num_gpus=_gpus(options), max_retries=0)(_call)
     try:
         yield from _results(remote, task, iter(pieces))
@@ -39,7 +39,7 @@ def run(
 
 
 def _connect(workers: int, address: str | None) -> None:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing calls home
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address:
         ray.init(address=address, **quiet)
@@ -54,7 +54,7 @@ def _gpus(options: Mapping[str, Any]) -> float:
 
 
 def _call(task: Callable[[Piece], Done], piece: Piece) -> Done:
-    """Workers keep their processes between tasks, and so the model."""
+    """Run the task. Workers keep their processes, and so the model, between tasks."""
     return task(piece)
 
 

@@ -1,6 +1,6 @@
 """Answers of a model to several requests at once, and their form as JSON: what all tasks have in common.
 
-One file per task has the rest.
+The rest is in one file per task.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Predicted(Protocol):
 
 
 class Votes(NamedTuple):
-    """Asks for predictions, with what must be known before votes are counted. Equal ones are answered together."""
+    """A request for predictions, with what must be known before counting votes. Equal ones are answered together."""
 
     settings: Hashable = ()
-    watched: bool = True  # whether the rows are part of the stream that is monitored
+    watched: bool = True  # whether the monitor observes these rows
 
 
 class Why(NamedTuple):
-    """Asks for explanations, k neighbours each, with sets and intervals at ε."""
+    """A request for explanations, k neighbours each, with sets and intervals at ε."""
 
     k: int
     epsilon: float
@@ -61,7 +61,7 @@ class Why(NamedTuple):
 
 @dataclass(frozen=True)
 class Answers(ABC):
-    """Answers requests with a model, which is never changed. The numbers are those of Python: the same everywhere."""
+    """Answers requests with a model, which is never changed. The numbers equal those in Python."""
 
     model: Any
     reader: Reader
@@ -101,7 +101,7 @@ class Answers(ABC):
             return [predicted.part(rows) for rows in parts]
 
     def _predict(self, X: Any, asked: Votes) -> Any:
-        """Predictions for X, as `dwac.estimator.evaluation.predict` makes them; the monitor observes the rows, too."""
+        """Predictions for X by `dwac.estimator.evaluation.predict`; the monitor also observes the rows."""
         observed = self.model.observe(X, private=self.private)
         predicted = predictions_from(self.model, observed, private=self.private)
         if asked.watched and self.watch is not None:
@@ -112,15 +112,15 @@ class Answers(ABC):
         """An explanation per row of X, for JSON."""
         return [explanation.to_dict() for explanation in self._explained(X, asked)]
 
-    # What a request asks of the model
+    # What a request needs from the model
 
     def votes_for(self, ask: Any) -> Votes:
-        """What predictions and sets need; the rest is done with the answer."""
+        """What predictions and sets need from the model; the answer adds the rest."""
         del ask
         return Votes()
 
     def why(self, ask: Any) -> Why:
-        """What explanations need."""
+        """What explanations need from the model."""
         return Why(ask.k, ask.epsilon)
 
     def _explained(self, X: Any, asked: Why) -> Any:
@@ -139,14 +139,14 @@ class Answers(ABC):
         return plain(list(labels)), list(plain(dict.fromkeys(labels)))
 
     def _held(self, row: list[bool]) -> list[Any]:
-        """The labels that a row or its set has."""
+        """The labels of a row or of its set."""
         return [label for label, there in zip(self._names[0], row, strict=True) if there]
 
     def _by_label(self, row: list[Any]) -> dict[str, Any]:
         return dict(zip(self._names[1], row, strict=True))
 
     def _answered(self, name: str, found: list[dict[str, Any]], predicted: Predicted, epsilon: float) -> dict[str, Any]:
-        """Answers for rows; all of one that could not be read is null but the reason."""
+        """Answers for rows; for a row that could not be read, everything except the reason is null."""
         reasons = [None] * len(found) if predicted.reasons is None else predicted.reasons.tolist()
         unknown = [None] * len(found) if predicted.unknown is None else predicted.unknown.tolist()
         rows = [
@@ -157,24 +157,24 @@ class Answers(ABC):
         return {"epsilon": epsilon, "note": self.note(epsilon), "n_unreadable": sum(unread), name: rows}
 
     def sets(self, predicted: Any, ask: Any) -> dict[str, Any]:
-        """The answer to /sets, where there are sets."""
+        """The answer to /sets, if the task has sets."""
         raise NotImplementedError
 
     @cached_property
     def note(self) -> Callable[[float], str | None]:
-        """What calibration does not allow at an ε, found once for each: it takes longer than all else in an answer."""
+        """What calibration does not allow at an ε; cached, because it takes longer than the rest of an answer."""
         return lru_cache(maxsize=64)(self._note)
 
     @abstractmethod
     def _note(self, epsilon: float) -> str | None:
-        """What calibration does not allow at this ε; None if nothing is to be said."""
+        """What calibration does not allow at this ε; None if there are no limits to report."""
 
     @abstractmethod
     def _target(self) -> dict[str, Any]:
-        """What is predicted, for the card."""
+        """The target, for the card."""
 
     def card(self) -> dict[str, Any]:
-        """What is known about the model."""
+        """The facts about the model."""
         agreement = self.model.agreement_
         if agreement is not None:
             agreement = (privacy.agreement(agreement) if self.private else agreement)._asdict()
@@ -200,7 +200,7 @@ class Answers(ABC):
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """Without warnings of what calibration does not allow at some ε: answers and pages say it themselves."""
+    """Silence warnings of what calibration does not allow at some ε: answers and pages show it themselves."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         yield

@@ -52,7 +52,7 @@ class ClassAnswers(Answers):
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _note(self, epsilon: float) -> str | None:
-        """What to expect of sets at this ε, if calibration can exclude few labels or none."""
+        """What to expect from sets at this ε, if calibration can exclude few labels or none."""
         if len(self.model.calibration_y_) == 0:
             return None
         expected, needed = self.model.expected_sets(epsilon), smallest_calibration(epsilon)

@@ -23,7 +23,7 @@ class LabelAnswers(Answers):
     task: ClassVar[Schemas] = SCHEMAS
 
     def why(self, ask: Any) -> Why:
-        """Which labels are explained is part of the question."""
+        """The request, with the labels to explain."""
         if ask.labels is None:
             return Why(ask.k, ask.epsilon)
         known = dict(zip(map(str, self._names[1]), self.model.classes_.tolist(), strict=True))
@@ -40,7 +40,7 @@ class LabelAnswers(Answers):
         return [self._why_labels(each, asked) for each in self._explained(X, asked)]
 
     def _why_labels(self, each: Any, asked: Why) -> dict[str, Any]:
-        """As `LabelExplanations.to_dict`, of the labels asked for alone: each costs a vote of its own."""
+        """`LabelExplanations.to_dict` for the requested labels only: each costs a separate vote."""
         likeliest = max(each.probabilities, key=each.probabilities.__getitem__)
         labels = asked.settings or each.labels or (likeliest,)
         found: dict[str, Any] = each.to_dict(labels)

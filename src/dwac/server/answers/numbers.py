@@ -55,7 +55,7 @@ class NumberAnswers(Answers):
         return SCHEMAS if self.model.target_.single else SEVERAL
 
     def votes_for(self, ask: Any) -> Votes:
-        """ε and the levels of quantiles are part of the question."""
+        """The request, with ε and the levels of quantiles."""
         return Votes((ask.epsilon, tuple(ask.quantiles)))
 
     def _predict(self, X: Any, asked: Votes) -> NumberVotes:
@@ -104,7 +104,7 @@ def _level(level: float) -> str:
 
 
 def number_votes(found: NumberPredictions, epsilon: float, levels: tuple[float, ...] = ()) -> NumberVotes:
-    """All that is asked of the votes, counted now; rounded if the predictions are private."""
+    """Everything requested from the votes, counted now; rounded if the predictions are private."""
     intervals = found.intervals(epsilon)
     quantiles = found.quantiles(levels) if levels else np.empty((*found.values.shape, 0))
     return NumberVotes(found.shown, intervals, quantiles, found.typicality, found.reasons, found.unknown)

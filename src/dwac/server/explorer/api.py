@@ -84,7 +84,7 @@ def router(explorer: Explorer) -> APIRouter:
         return await asyncio.to_thread(work)
 
     async def answer(request: Request, function: Callable[..., Any], *given: Any, **options: Any) -> Response:
-        """What a function of the explorer and the session of a page answers."""
+        """The response from a function of the explorer and the session of a page."""
         return json_response(await beside(function, explorer, _session(request), *given, **options))
 
     @routes.get("/")
@@ -146,7 +146,7 @@ def router(explorer: Explorer) -> APIRouter:
 
     @routes.get("/explorer/groups")
     async def groups(request: Request) -> Response:
-        # Slow with many examples, like issues and worth: without the lock, so that other requests need not wait.
+        # Slow with many examples, like issues and worth: runs without the lock, so that other requests need not wait.
         return json_response(await asyncio.to_thread(grouped.group_scores, explorer, _session(request)))
 
     @routes.get("/explorer/answers/{number:int}/groups/{group:int}")

@@ -3,7 +3,7 @@
 other = edited(clf, {7: None, 9: 2})     # without example 7, and 9 with the label of code 2; clf stays as it was
 other = edited(reg, {9: (71.5,)})        # where numbers are predicted, 9 with another number
 
-Where few represent all, an edit acts on a representative with the votes of all whom it stands for.
+In a condensed model, an edit acts on a representative with the votes of all examples that it represents.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dwac.server.limits import RefusalError
 
 Floats = NDArray[np.float64]
 New = int | tuple[float, ...]  # the code of a label, or numbers
-Edits = Mapping[int, New | None]  # by position among the references: what it votes for now, or None if removed
+Edits = Mapping[int, New | None]  # by position among the references: the new vote, or None if removed
 
 _MOST = 10_000  # edits per page
 _CELLS = 2**22  # weights in memory at once
@@ -35,7 +35,7 @@ _NEAR = 1e-3  # lead of a label, in log, below which votes are counted again in 
 
 @dataclass(frozen=True)
 class Edit:
-    """The position of an example among the references, what it voted for and what it votes for; None if removed."""
+    """The position of an example among the references, its old vote and its new vote; None if removed."""
 
     place: int
     before: New
@@ -55,7 +55,7 @@ class History:
         return {edit.place: edit.label for edit in self.done}
 
     def add(self, place: int, label: New | None, first: New) -> History:
-        """With one more edit; `first` is what the example voted for before any edit."""
+        """The history with one more edit; `first`: the vote of the example before any edit."""
         now = self.net.get(place, first)
         if now is None:
             raise RefusalError(409, "removed", "this example was removed; undo that first")
@@ -68,13 +68,13 @@ class History:
         return History((*self.done, Edit(place, now, label)))
 
     def undo(self) -> History:
-        """Without the last edit."""
+        """The history without the last edit."""
         if not self.done:
             raise RefusalError(409, "nothing_to_undo", "there is nothing to undo")
         return replace(self, done=self.done[:-1], undone=(*self.undone, self.done[-1]))
 
     def redo(self) -> History:
-        """With the edit that was undone last."""
+        """The history with the edit that was undone last."""
         if not self.undone:
             raise RefusalError(409, "nothing_to_redo", "there is nothing to redo")
         return replace(self, done=(*self.done, self.undone[-1]), undone=self.undone[:-1])
@@ -83,7 +83,7 @@ class History:
 def edited(clf: Model, edits: Edits) -> Model:
     """The same model with other voters: everything except the reference set is shared and unchanged.
 
-    Novelty stays as it was, measured against the same voters: an edit changes votes, not what the model has seen.
+    Novelty is still measured against the original voters: an edit changes votes, not what the model has seen.
     """
     changed = voters(clf.references_, edits)
     novelty = clf.fitted_.novelty.fixed(clf.references_)
@@ -91,9 +91,9 @@ def edited(clf: Model, edits: Edits) -> Model:
 
 
 def alone(clf: Model) -> Model:
-    """The same model; where few represent all, without those who are represented.
+    """The same model; if it is condensed, without the represented examples.
 
-    If those stayed, another would take the place of a representative that is removed, and nothing would be seen.
+    If those stayed, another example would replace a removed representative, and the page would show no change.
     """
     references, folds = clf.references_, clf.fitted_.folds
     if references.members is None:
@@ -105,7 +105,7 @@ def alone(clf: Model) -> Model:
 
 
 def _voting(clf: Model, references: ReferenceSet, descriptions: list[str | None] | None, **changes: Any) -> Model:
-    """A copy of a model with other voters, whose groups have these descriptions."""
+    """A copy of a model with other voters and these descriptions of their groups."""
     other, described = copy(clf), Descriptions(descriptions, references.groups)
     other.fitted_ = clf.fitted_.edited(references, stored_descriptions=described, **changes)
     return other
@@ -125,7 +125,7 @@ def descriptions_after(clf: Model, changed: ReferenceSet) -> list[str | None] | 
 
 def voters(references: ReferenceSet, edits: Edits) -> ReferenceSet:
     """The references after the edits; the original set is not changed."""
-    references.groups  # noqa: B018 - found once, and kept by edits
+    references.groups  # noqa: B018 - computed once, and kept by edits
     changed, ids = copy(references), references.ids
     relabelled = {place: value for place, value in edits.items() if value is not None}
     removed = [place for place, value in edits.items() if value is None]

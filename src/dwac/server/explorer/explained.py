@@ -36,7 +36,7 @@ def explained(task: Task, found: Any, points: Points | None, label: int = 0) -> 
 
 
 def on_map(group: Group, points: Points) -> dict[str, Any]:
-    """The points of a group's representative and of the members shown, and its discs; of a subgroup the one disc."""
+    """The points of a group's representative and shown members, and its discs; for a subgroup, its one disc."""
     (representative,) = _places(points, [group.representative.id])
     members = _places(points, [member.id for member in group.members])
     discs: list[int] = []
@@ -50,14 +50,14 @@ def _places(points: Points, ids: list[Any]) -> list[int]:
 
 
 def _compared(explanation: VoteExplanation, records: list[Any]) -> list[dict[str, Any]]:
-    """The columns of a table, of the example and of others."""
+    """The columns of a table, for the example and for others."""
     if explanation.private or kind_of(explanation.record) != "table":
         return []
     return [column._asdict() for column in compared(explanation.record, records, _LETTERS)]
 
 
 def _facts(explanation: Explanation) -> dict[str, Any]:
-    """Those of its sentences that say what decides the label, what would change it, and how far few agree with all."""
+    """Its sentences on what decides the label, what would change it, and how far few voters agree with all."""
     said = explanation.sentences()
     if explanation.unreadable:
         return {"decided": said, "flipped": "", "agreed": ""}

@@ -22,7 +22,7 @@ _LETTERS = 160
 
 
 def discs(explorer: Explorer) -> dict[str, Any]:
-    """The discs of the map, one per leaf; and the groups for reading, of which each disc is a part."""
+    """The discs of the map, one per leaf; and the groups that the page shows, each made of discs."""
     points = explorer.points
     if not points.has_discs:
         return {"discs": [], "groups": []}
@@ -47,7 +47,7 @@ def discs(explorer: Explorer) -> dict[str, Any]:
 def group_scores(explorer: Explorer, session: str) -> dict[str, Any]:
     """How well the loaded examples that rely on each group are predicted: the figures of the report.
 
-    Training examples belong to their own groups. wrong: the number of errors, or the sum of what numbers are off by.
+    Training examples belong to their own groups. wrong: the number of errors, or the total error of numbers.
     """
     explorer.require_open("it shows no groups of training examples")
     task, view, points, examples = explorer.task, explorer.view(session), explorer.points, explorer.examples
@@ -64,7 +64,7 @@ def group_scores(explorer: Explorer, session: str) -> dict[str, Any]:
 
 
 def members(explorer: Explorer, session: str, disc: int, start: int, *, whole: bool) -> dict[str, Any]:
-    """A page of the members of a disc, or of the whole group that it is a part of, the most central first."""
+    """A page of the members of a disc, or of the whole group that contains it, the most central first."""
     explorer.require_open("it shows no groups of training examples")
     points = explorer.points
     references, described = in_shown_groups(explorer.clf)
@@ -100,7 +100,7 @@ def _central_first(references: ReferenceSet, rows: NDArray[np.int64]) -> NDArray
 def _listed(
     explorer: Explorer, session: str, all_examples: ReferenceSet, rows: NDArray[np.int64]
 ) -> list[dict[str, Any]]:
-    """Examples with their records; those that are points can be selected, and were perhaps edited."""
+    """Examples with their records; those that are points can be selected, and may have been edited."""
     points, edits, names = explorer.points, explorer.history(session).net, list(all_examples.ids[rows])
     places = points.references.voters.ids.get_indexer(all_examples.voters.ids[rows]).tolist()
     values, task = explorer.task.of_voters(all_examples)[rows], explorer.task

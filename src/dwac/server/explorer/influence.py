@@ -1,4 +1,4 @@
-"""Which words a prediction rests on: the text is predicted again without each of them, exactly."""
+"""The words that a prediction depends on: the text is predicted again without each of them, exactly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST = 200  # words left out, one at a time
 
 
 def of_point(explorer: Explorer, session: str, point: int, label: int) -> dict[str, Any]:
-    """The words of a text that is on the map; of a training example, its own vote does not count."""
+    """The words of a text on the map; for a training example, its own vote does not count."""
     explorer.require_open("it leaves no words out, because exact changes reveal training examples")
     if explorer.clf.encoder_.kind not in KINDS:
         raise InputError("only texts have words to leave out; this model reads something else")

@@ -84,7 +84,7 @@ def _lines(records: pd.DataFrame) -> list[str]:
 
 
 def example(explorer: Explorer, session: str, point: int, k: int, **asked: Any) -> dict[str, Any]:
-    """The name and label of a point, and its prediction; asked: as for `Explorer.point`."""
+    """The name and label of a point, and its prediction; asked: the options of `Explorer.point`."""
     answer = explorer.point(session, point, k, **asked)
     now = explorer.task.named(explorer.points.values(explorer.view(session))[point])
     part = "data" if explorer.points.is_data(point) else "training"
@@ -227,7 +227,7 @@ def selected_table(explorer: Explorer, session: str, chosen: Sequence[int], epsi
     rows = [_row_of(explorer, point) for point in chosen]
     predicted = task.frame(view.predictions, values[points.asked], epsilon)
     predicted = predicted.reindex([-1 if row is None else row for row in rows]).reset_index(drop=True)
-    # What those without a prediction have, too.
+    # Columns that points without a prediction also have.
     if isinstance(task, NumberTask):
         numbers = [name for name in predicted.columns if name == "number" or name.startswith("number_")]
         predicted[numbers] = values[list(chosen)]
@@ -237,7 +237,7 @@ def selected_table(explorer: Explorer, session: str, chosen: Sequence[int], epsi
 
 
 def _row_of(explorer: Explorer, point: int) -> int | None:
-    """The place of a point among those with predictions."""
+    """The position of a point among those with predictions."""
     asked = explorer.points.asked
     place = int(np.searchsorted(asked, point))
     return place if place < len(asked) and int(asked[place]) == point else None

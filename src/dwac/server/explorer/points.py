@@ -25,7 +25,7 @@ __all__ = ["COLUMNS", "NONE", "Points"]
 
 _DATA, _REMOVED, _RELABELLED = 1, 2, 4
 _SPREADS = 6.0  # width of a private map in standard deviations
-COLUMNS = {"xy": "<f4", "typicality": "<f4", "state": "<u1"}  # and those of the task, with the types of their numbers
+COLUMNS = {"xy": "<f4", "typicality": "<f4", "state": "<u1"}  # and those of the task, with their number types
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +51,9 @@ class Points:
         private: bool,
         members: ReferenceSet | None = None,
     ) -> Points:
-        """The map is made of the training examples, even if they are not shown.
+        """Points on a map built from the training examples, even if they are not shown.
 
-        members: those who are represented by the references, in the same groups.
+        members: the examples that the references represent, in the same groups.
         """
         layout = spread(layout_of(references if members is None else members))
         if not private:
@@ -64,7 +64,7 @@ class Points:
     def place(self, h: Any, predicted: Any) -> NDArray[np.float64]:
         """(n, 2): positions of new embeddings on the map, by the codes of the labels predicted for them, (n,).
 
-        On a private map they are rounded to hundredths of it.
+        On a private map they are rounded to hundredths of its size.
         """
         xy = self.layout.place(h, labels=predicted)
         return xy if self.step is None else np.round(xy / self.step) + 0.0
@@ -118,12 +118,12 @@ class Points:
         return self.n_training > 0 and not self.layout.unchanged
 
     def disc_of(self, point: int) -> int | None:
-        """The disc in which a point lies."""
+        """The disc that contains a point."""
         return int(self.leaves[point]) if self.has_discs else None
 
     @property
     def columns(self) -> dict[str, str]:
-        """All columns, and the types of their numbers."""
+        """All columns, and their number types."""
         return {**COLUMNS, **self.task.columns}
 
     def column(self, name: str, view: View, epsilon: float = EPSILON) -> NDArray[Any]:
@@ -140,7 +140,7 @@ class Points:
                 return self.task.column(name, self, view, epsilon)
 
     def values(self, view: View) -> NDArray[Any]:
-        """(n, …): the labels or numbers of all points as they are now, or what stands for unknown."""
+        """(n, …): the current labels or numbers of all points, or placeholders for unknown ones."""
         shown = [self.examples.truth] if self.n_data else []
         if self.n_training:
             now = np.array(self.task.of_voters(view.clf.references_))

@@ -37,7 +37,7 @@ from dwac.server.limits import Limits, RefusalError
 
 _SESSIONS, _VIEWS, _ANSWERS = 64, 4, 16
 _FEWEST = 2  # voters
-_SHADES = 0.05  # how far the 256 shades of a record may move an image with finer ones
+_SHADES = 0.05  # the most that rounding to the 256 shades of a record may move an image
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Rival:
 
     @classmethod
     def of(cls, clf: Model, X: Any, name: str, *, private: bool) -> Rival:
-        """Private if either model is."""
+        """The second model with its predictions; private if either model is."""
         return cls(clf, X, predict(clf, X, private=private or clf.private_), name)
 
     def explain(self, row: int, k: int, epsilon: float) -> Any:
@@ -73,11 +73,11 @@ class Explorer:
     title: str = "model"
     note: str = ""
     epsilon: float = EPSILON  # at first
-    unreadable: Mapping[int, str] = field(default_factory=dict)  # rows of data that are left out, and why
-    members: ReferenceSet | None = None  # all training examples, where the voters represent them and the model has them
+    unreadable: Mapping[int, str] = field(default_factory=dict)  # rows of data left out, and why
+    members: ReferenceSet | None = None  # all training examples, if the voters represent them and the model keeps them
     _histories: OrderedDict[str, History] = field(default_factory=OrderedDict)
     _views: OrderedDict[tuple[Any, ...], View] = field(default_factory=OrderedDict)
-    _answers: OrderedDict[tuple[str, int], Any] = field(default_factory=OrderedDict)  # whose groups can open
+    _answers: OrderedDict[tuple[str, int], Any] = field(default_factory=OrderedDict)  # to open their groups
     _n_answers: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -179,14 +179,14 @@ class Explorer:
     def _change(self, session: str, step: Callable[[History], History]) -> None:
         with self.lock:
             history = step(self.history(session))
-            self._view_of(history.net)  # an invalid edit is refused before it is kept
+            self._view_of(history.net)  # refuses an invalid edit before it is stored
             self._histories[session] = history
             self._histories.move_to_end(session)
             while len(self._histories) > _SESSIONS:
                 self._histories.popitem(last=False)
 
     def require_open(self, why: str) -> None:
-        """Refuse what a private explorer does not show."""
+        """Raise an error if the explorer is private."""
         if self.private:
             raise PrivacyError(f"this explorer is private: {why}")
 
@@ -199,7 +199,7 @@ class Explorer:
     def point(
         self, session: str, point: int, k: int, *, epsilon: float | None = None, label: int = 0
     ) -> dict[str, Any]:
-        """The explained prediction for a point; with it the one before the edits, and the one of the second model.
+        """The explained prediction for a point, the prediction before the edits, and that of the second model.
 
         epsilon: of an interval. label: which of several labels is explained.
         """
@@ -220,7 +220,7 @@ class Explorer:
         return answer
 
     def ask(self, session: str, X: Any, k: int, *, epsilon: float | None = None, label: int = 0) -> dict[str, Any]:
-        """The same for an example that is not loaded."""
+        """The same for a new example."""
         view, task = self.view(session), self.task
         epsilon = self.epsilon if epsilon is None else epsilon
         found = task.explain(view.clf, X, k, epsilon, private=self.private)
@@ -234,7 +234,7 @@ class Explorer:
         }  # fmt: skip
 
     def _keep(self, session: str, explanation: Any) -> int:
-        """The number under which a page finds an explanation again, to open its groups."""
+        """Store an explanation, and return its number, with which a page can open its groups later."""
         self._n_answers += 1
         self._answers[session, self._n_answers] = explanation
         while len(self._answers) > _ANSWERS:
@@ -242,7 +242,7 @@ class Explorer:
         return self._n_answers
 
     def answer(self, session: str, number: int) -> Any:
-        """An explanation that this page was given before; only the last ones are kept."""
+        """An explanation that this page received before; only the last ones are kept."""
         self.require_open("it shows no groups of training examples")
         if (session, number) not in self._answers:
             raise RefusalError(410, "gone", "this explanation is no longer kept; select the example again")
@@ -262,7 +262,7 @@ class Explorer:
         return uploaded_image(self.clf.encoder_, picture_bytes(picture, Limits().pixels))
 
     def source(self, point: int) -> Any:
-        """The example of a point as an X with one example; None if it is private, or not held as the model read it."""
+        """The example of a point as an X with one row; None if it is private, or not stored as the model read it."""
         if self.private:
             return None
         if self.points.is_data(point):
@@ -275,7 +275,7 @@ class Explorer:
             X = self._as_row(record)
             close = _SHADES if kind_of(record) == "image" else CLOSE
             same = np.linalg.norm(self.clf.embed(X)[0] - h) <= close * (1 + np.linalg.norm(h))
-        except DwacError:  # such as a picture where the model expects an array
+        except DwacError:  # such as a picture for a model that expects an array
             return None
         return X if same else None
 
@@ -289,7 +289,7 @@ class Explorer:
         if self.points.is_data(point):
             row = self.examples.row(point - self.points.n_training)
             return self._hidden(task.explain(clf, row, k, epsilon, private=self.private))
-        clf.references_.groups  # noqa: B018 - found once, and kept without the example
+        clf.references_.groups  # noqa: B018 - computed once, and kept without the example
         name, voters = self.points.references.ids[point], copy(clf.references_)
         if view.edits.get(point, 0) is not None:
             voters.remove([name])
@@ -305,7 +305,7 @@ class Explorer:
         return task.explain_voter(clf, h, k, epsilon, **given)
 
     def _hidden(self, explanation: Any) -> Any:
-        """Without the record of the row itself, if private."""
+        """The explanation without the record of the row itself, if private."""
         return self.task.without_record(explanation) if self.private else explanation
 
     def _as_row(self, record: Mapping[Any, Any]) -> Any:
@@ -342,7 +342,7 @@ def _readable(
 
 
 def _rows_of(y: Any, rows: Any) -> Any:
-    """Some rows of labels or numbers, in the form in which all came."""
+    """Some rows of labels or numbers, in the form that they were given."""
     if isinstance(y, pd.DataFrame):
         return y.iloc[rows]
     if getattr(y, "ndim", 1) > 1:

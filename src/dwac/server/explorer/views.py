@@ -33,7 +33,7 @@ _TASKS: dict[str, type[Task]] = {LABELS: LabelTask, NUMBERS: NumberTask}
 
 
 def task_of(model: Any) -> Task:
-    """What the page does differently by what a fitted model predicts."""
+    """The task of a page, by what a fitted model predicts."""
     return _TASKS.get(model.target_.kind, ClassTask)(model)
 
 
@@ -43,9 +43,9 @@ class Examples:
 
     ids: pd.Index[Any]
     h: NDArray[Any]  # (n, d)
-    truth: NDArray[Any]  # (n, …): their labels or numbers as the task has them, or what stands for unknown
+    truth: NDArray[Any]  # (n, …): their labels or numbers in the task's form, or placeholders for unknown ones
     own: Ints  # (n,) positions among the references; UNKNOWN for rows of data
-    novelty: NDArray[np.float64]  # (n,) how unlike all voters they are; of training examples, unlike all others
+    novelty: NDArray[np.float64]  # (n,) how unlike all voters they are; for training examples, all others
     X: Any = None  # the rows of data
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ class View:
 
 
 def first_view(clf: Model, examples: Examples, progress: Progress | None = None, *, private: bool = False) -> View:
-    """Before any edit. private: predictions are rounded."""
+    """The view before any edit. private: predictions are rounded."""
     task, votes = task_of(clf), []
     for start in range(0, len(examples), _ROWS):
         rows = np.arange(start, min(start + _ROWS, len(examples)))
@@ -123,7 +123,7 @@ def first_view(clf: Model, examples: Examples, progress: Progress | None = None,
 
 
 def view_after(first: View, examples: Examples, edits: Edits) -> View:
-    """After edits, computed from the changes only, as far as that is exact."""
+    """The view after edits, computed from the changes only, where that is exact."""
     task, clf = task_of(first.clf), edited(first.clf, edits)
 
     def recount(rows: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -44,7 +44,7 @@ def image_of_record(encoder: ImageEncoder, png: bytes) -> Any:
 
 
 def uploaded_image(encoder: ImageEncoder, data: bytes) -> Any:
-    """A PNG or JPEG file as an X with one example; if training had arrays, resized and scaled to theirs."""
+    """A PNG or JPEG file as an X with one example; if training used arrays, resized and scaled like them."""
     seen = encoder.seen
     if seen.numbers == "uint8" and seen.high >= 128:
         return [data]

@@ -1,6 +1,6 @@
 """Sentences that explain the numbers of the page to readers without a background in statistics.
 
-Facts about one prediction come from `Explanation.sentences`; these say what such numbers mean.
+Facts about one prediction come from `Explanation.sentences`; these say what the numbers mean.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ GUIDE = {
     ),
 }
 
-REPRESENTED = {  # instead of the same entries, where few represent all
+REPRESENTED = {  # replaces the same entries for condensed models
     "deciding": "How many of the heaviest representatives decide the label, whatever the labels of the others.",
     "flip_size": "How many representatives must be removed, each with all it votes for, to change the label.",
     "share": "The share of this representative, with all it votes for, in the whole vote.",
@@ -194,7 +194,7 @@ _ON_MAP = {
 
 
 def guide(explorer: Explorer) -> dict[str, str]:
-    """The sentences of a page, by what its model predicts and whether few represent all."""
+    """The sentences of a page, by the model's task and whether it is condensed."""
     represented = REPRESENTED if explorer.clf.references_.voters.weighted else {}
     kind, points = explorer.clf.target_.kind, explorer.points
     own = _OF_TASK.get(kind, {})

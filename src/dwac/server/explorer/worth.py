@@ -1,11 +1,11 @@
-"""What each training example is worth for the rows of a page whose labels are known, given its edits.
+"""The worth of each training example for the rows of a page whose labels are known, given its edits.
 
 worths = Worths(explorer)
 listed(worths, session)           # the most and the least helpful, and what removing each would change, exactly
 column(worths, session)           # (n,): the relative worth of all points, for the map
 
-Found when a page first asks, and kept for the last edits. It takes seconds where many vote, so it runs without the lock
-of the explorer: other requests need not wait.
+Computed when a page first asks, and cached for the last edits. It takes seconds with many voters, so it runs without
+the lock of the explorer: other requests need not wait.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _KEPT = 4
 
 @dataclass(eq=False)
 class Worths:
-    """What voters are worth, after the edits of any page."""
+    """The worth of voters, after the edits of any page."""
 
     explorer: Explorer
     _kept: OrderedDict[tuple[Any, ...], Worth] = field(default_factory=OrderedDict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)  # two requests of one page need the same
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # two requests of one page need the same result
 
     def of(self, session: str) -> Worth:
-        """With the edits of this page."""
+        """The worth with the edits of this page."""
         self.explorer.require_open("it shows nothing of single training examples")
         view = self.explorer.view(session)
         key = tuple(sorted(view.edits.items()))
@@ -54,7 +54,7 @@ class Worths:
 
     @property
     def by_training(self) -> bool:
-        """Whether training examples judge, each without its own vote: no label of the data is known."""
+        """Whether worth is measured on training examples, each without its own vote: no label of the data is known."""
         return len(self._known) == 0
 
     @cached_property
@@ -76,7 +76,7 @@ class Worths:
         own = np.full(len(chosen), -1)
         if self.by_training or seen(explorer.clf, names, h).any():
             own = view.clf.references_.voters.ids.get_indexer(names)
-        # Those that were removed judge on: so what removing one changes is what the page then shows.
+        # Worth is still measured on removed examples: so the stated effect of a removal is what the page then shows.
         truth = points.values(view)[chosen + (0 if self.by_training else n_training)]
         return worth_for(view.clf, judges_of(view.clf, h, truth, own), len(rows))
 
@@ -90,7 +90,7 @@ def column(worths: Worths, session: str) -> NDArray[np.float32]:
 
 
 def listed(worths: Worths, session: str) -> dict[str, Any]:
-    """Who helps most and least within their class; the mean probability or squared error now and without each."""
+    """The most and least helpful within their class; the mean probability or squared error now and without each."""
     found = worths.of(session)
     most, least = found.ends(SHOWN)
     return {

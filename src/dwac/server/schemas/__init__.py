@@ -1,4 +1,4 @@
-"""What the requests and answers of all tasks have in common, and the check of a request."""
+"""The common part of the requests and answers of all tasks, and the check of a request."""
 
 from __future__ import annotations
 
@@ -207,12 +207,12 @@ class Refused(BaseModel):
 
 
 class Schemas(NamedTuple):
-    """The requests and answers of one task, and what they are, in words."""
+    """The requests and answers of one task, and their descriptions."""
 
     ask: type[Asked]
     ask_why: type[AskWhy]
     predictions: type[BaseModel]
-    sets: type[BaseModel] | None  # None where there are no sets
+    sets: type[BaseModel] | None  # None if the task has no sets
     explanations: type[BaseModel]
     card: type[BaseCard]
     about: Mapping[str, str]  # by the name of a route

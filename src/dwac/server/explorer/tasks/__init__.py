@@ -27,10 +27,10 @@ Recount = Callable[[Ints], Floats]  # rows -> their votes, counted in full
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """What the page does differently by what the model predicts."""
+    """The parts of the page that depend on what the model predicts."""
 
     clf: Any  # before any edit
-    columns: ClassVar[Mapping[str, str]]  # of the map, besides those that all have, and the type of their numbers
+    columns: ClassVar[Mapping[str, str]]  # of the map, besides those of all tasks, and their number types
 
     # Labels and numbers of examples
 
@@ -40,7 +40,7 @@ class Task(ABC):
 
     @abstractmethod
     def unknown(self, n: int) -> NDArray[Any]:
-        """(n, …): what stands for labels or numbers that are not known."""
+        """(n, …): placeholders for unknown labels or numbers."""
 
     @abstractmethod
     def of_voters(self, references: ReferenceSet) -> NDArray[Any]:
@@ -55,18 +55,18 @@ class Task(ABC):
         """A label or number, as in `truth` or in an edit, as a JSON value; None if it is not known."""
 
     def value_of(self, references: ReferenceSet, place: int) -> Any:
-        """What a training example votes for, as edits have it."""
+        """The vote of a training example, in the form of edits."""
         return int(references.labels[place])
 
     @abstractmethod
     def new_value(self, step: Any) -> Any:
-        """What an edit gives a training example instead of its label or number, checked; hashable."""
+        """The new label or number that an edit gives a training example, checked; hashable."""
 
     # Votes
 
     @abstractmethod
     def no_votes(self) -> Floats:
-        """Votes on no examples."""
+        """The votes for an empty set of examples."""
 
     @abstractmethod
     def count_votes(self, references: ReferenceSet, examples: Any, rows: Ints, edits: Edits) -> Floats:
@@ -76,15 +76,15 @@ class Task(ABC):
     def update_votes(
         self, votes: Floats, examples: Any, references: ReferenceSet, edits: Edits, recount: Recount
     ) -> Floats:
-        """(n, …): votes after edits, from those before, against `references`, and the changes only where exact."""
+        """(n, …): votes after edits, from those before (of `references`) and the changes only, where that is exact."""
 
     @abstractmethod
     def predictions(self, clf: Any, votes: Floats, examples: Any, *, private: bool) -> Any:
-        """What follows from the votes; has `typicality` (n,) or None."""
+        """The predictions from the votes; with `typicality` (n,) or None."""
 
     @abstractmethod
     def codes(self, predictions: Any) -> Ints:
-        """(n,): the outcomes among whose groups examples are placed on the map."""
+        """(n,): the outcomes whose groups place the examples on the map."""
 
     # The page
 
@@ -94,10 +94,10 @@ class Task(ABC):
 
     @abstractmethod
     def start(self, explorer: Any) -> dict[str, Any]:
-        """What the page has to know, besides what all tasks have."""
+        """What the page needs at the start, besides the part common to all tasks."""
 
     def disc(self, references: ReferenceSet) -> dict[str, list[Any]]:
-        """What the discs of the map show: a list per name, one entry per disc."""
+        """The values that the discs of the map show: a list per name, one entry per disc."""
         return {"label": references.groups.leaf_labels.tolist()}
 
     def named_disc(self, references: ReferenceSet, disc: int) -> Any:
@@ -106,7 +106,7 @@ class Task(ABC):
 
     @abstractmethod
     def changed_rows(self, before: Any, after: Any) -> Ints:
-        """The rows whose predictions edits change, those that change most first where that can be said."""
+        """The rows whose predictions the edits change; the largest changes first where they can be compared."""
 
     @abstractmethod
     def summary(self, predictions: Any, row: int) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class Task(ABC):
         """The rows on which two models disagree, the most striking first."""
 
     def errors(self, predictions: Any, truth: NDArray[Any]) -> list[dict[str, Any]]:
-        """The examples whose labels or numbers are furthest from what the others vote for: row and what is apart."""
+        """The examples whose labels or numbers are furthest from what the others vote for: row and difference."""
         del predictions, truth
         raise InputError("this model has labels to check instead")
 
@@ -136,7 +136,7 @@ class Task(ABC):
     # One example
 
     def vote(self, explanation: Any, label: int) -> Any:
-        """The vote that the page shows; of several labels that on one of them, by its place among the names."""
+        """The vote that the page shows; with several labels, the vote on one, by its position among the names."""
         del label
         return explanation
 
@@ -150,14 +150,14 @@ class Task(ABC):
         return replace(explanation, record=None, attention=None)
 
     def discs_of(self, group: Any, references: ReferenceSet) -> list[int]:
-        """The discs of the map that a group of an explanation is made of: leaves stay what they are in any grouping."""
+        """The discs of the map that a group of an explanation is made of: leaves are the same in any grouping."""
         places = references.voters.ids.get_indexer(pd.Index(group.ids, tupleize_cols=False))
         found: list[int] = np.unique(references.groups.leaves[places[places >= 0]]).tolist()
         return found
 
     @abstractmethod
     def measure(self, predictions: Any, truth: NDArray[Any]) -> Measure:
-        """How well examples are predicted, as the report says it."""
+        """How well examples are predicted, as in the report."""
 
     def explain(self, clf: Any, X: Any, k: int, epsilon: float, *, private: bool) -> Any:
         """The explanation of one row of data."""
@@ -170,11 +170,11 @@ class Task(ABC):
             return clf.explain_of(h, k, epsilon=epsilon, **given)[0]
 
     def scores(self, clf: Any, X: Any) -> Floats:
-        """(n, S): what a change of X may change: probabilities, or numbers."""
+        """(n, S): the outputs that depend on X: probabilities, or numbers."""
         return np.asarray(clf.predict_proba(X), dtype=np.float64)
 
     def subject(self, scores: Floats, label: int) -> int:
-        """Which of the scores of one example (S,) the page speaks of; label: the one chosen of several."""
+        """The index of the score of one example (S,) that the page shows; label: the chosen one of several."""
         return min(max(label, 0), len(scores) - 1)
 
     @property
@@ -183,12 +183,12 @@ class Task(ABC):
         return list(self.clf.classes_)
 
     def predicted_code(self, explanation: Any) -> int:
-        """The outcome among whose groups an explained example is placed on the map."""
+        """The outcome whose groups place an explained example on the map."""
         raise NotImplementedError
 
 
 class VotedTask(Task):
-    """Outcomes with a code each: examples vote for codes, and votes are log class weights (n, K)."""
+    """Tasks whose outcomes have codes: examples vote for codes, and votes are log class weights (n, K)."""
 
     def no_votes(self) -> Floats:
         """(0, K)."""
@@ -224,7 +224,7 @@ class VotedTask(Task):
     outcome: ClassVar[str] = "a class"
 
     def evidence(self, clf: Any, votes: Floats, examples: Any) -> tuple[Any, ...]:
-        """As `clf.evidence`: all rows can be read."""
+        """The same as `clf.evidence`, for rows that can all be read."""
         names = examples.ids if examples.of_training else None
         return votes, None, examples.novelty, clf.fold_votes(examples.h, names)
 

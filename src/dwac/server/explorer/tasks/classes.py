@@ -60,11 +60,11 @@ class ClassTask(VotedTask):
         return predictions_of(clf, *given, private=private)
 
     def measure(self, predictions: Predictions, truth: NDArray[Any]) -> Measure:
-        """How often the label is right."""
+        """Accuracy."""
         return Measure.of_labels(predictions.codes, truth)
 
     def codes(self, predictions: Predictions) -> Ints:
-        """(n,): of the predicted classes."""
+        """(n,): the codes of the predicted classes."""
         return predictions.codes
 
     def column(self, name: str, points: Any, view: Any, epsilon: float) -> NDArray[Any]:
@@ -86,7 +86,7 @@ class ClassTask(VotedTask):
         return {"ordered": self.clf.target_.kind == ORDERED, "keys": list(plain(dict.fromkeys(self.clf.classes_)))}
 
     def changed_rows(self, before: Predictions, after: Predictions) -> Ints:
-        """Rows that get another label."""
+        """Rows whose label changes."""
         return np.flatnonzero(before.codes != after.codes)
 
     def summary(self, predictions: Predictions, row: int) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class ClassTask(VotedTask):
         # The page explains next to the slider what a very small ε cannot do: no warning here.
         trust = None if trust is None else replace(trust, n_calibration=None)
         predicted = replace(predictions, conformal=trust).frame(epsilon)
-        predicted = predicted.rename(columns={"label": "predicted"}).drop(columns="unreadable")  # all can be read
+        predicted = predicted.rename(columns={"label": "predicted"}).drop(columns="unreadable")  # all rows can be read
         predicted.insert(0, "label", [self.named(code) for code in truth])
         return predicted
 
@@ -113,7 +113,7 @@ class ClassTask(VotedTask):
         return rows[np.argsort(-both[rows], kind="stable")]
 
     def discs_of(self, group: Any, references: ReferenceSet) -> list[int]:
-        """Without those of another label: of members that were relabelled."""
+        """The discs of the group, without those of other labels, which hold relabelled members."""
         found, names = super().discs_of(group, references), self.clf.classes_.tolist()
         return [disc for disc in found if names[references.groups.leaf_labels[disc]] == group.label]
 
@@ -123,5 +123,5 @@ class ClassTask(VotedTask):
         return int(scores.argmax())
 
     def predicted_code(self, explanation: Any) -> int:
-        """Of the predicted class."""
+        """The code of the predicted class."""
         return int(self.clf.classes_.tolist().index(explanation.label))

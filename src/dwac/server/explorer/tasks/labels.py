@@ -1,4 +1,4 @@
-"""Several labels per row: each is a vote of the same examples on yes or no."""
+"""Several labels per row: the same examples vote yes or no on each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNKNOWN = 255
 
 
 class LabelTask(VotedTask):
-    """Codes of label sets; what is shown is label by label."""
+    """Codes of label sets; the page shows each label separately."""
 
     columns: ClassVar[Mapping[str, str]] = {"label": "<u1", "predicted": "<f4", "p_yes": "<f8", "p_no": "<f8"}
     outcome: ClassVar[str] = "a label set of the training examples"
@@ -32,7 +32,7 @@ class LabelTask(VotedTask):
     predicts: ClassVar[str] = "several labels per row"
 
     def comparable(self, other: Any) -> bool:
-        """The same labels."""
+        """Whether both have the same labels."""
         return isinstance(other, LabelTask) and self._names == other._names
 
     @cached_property
@@ -61,7 +61,7 @@ class LabelTask(VotedTask):
         return np.asarray((truth != _UNKNOWN).all(axis=1))
 
     def named(self, value: Any) -> Any:
-        """The labels; of a code in an edit, those of its label set."""
+        """The labels; for a code in an edit, those of its label set."""
         row = self._table[value] if np.ndim(value) == 0 else np.asarray(value)
         return None if (row == _UNKNOWN).any() else self._listed(row > 0)
 
@@ -76,11 +76,11 @@ class LabelTask(VotedTask):
             return label_predictions_of(clf, *self.evidence(clf, votes, examples), private=private)
 
     def measure(self, predictions: LabelPredictions, truth: NDArray[Any]) -> Measure:
-        """How often every label is right."""
+        """The share of rows with every label right."""
         return Measure.of_labels(predictions.has, truth > 0)
 
     def codes(self, predictions: LabelPredictions) -> Ints:
-        """(n,): of the label set that is nearest to the probabilities."""
+        """(n,): the code of the label set nearest to the probabilities."""
         return np.asarray(
             (predictions.probabilities @ (1 - 2.0 * self._table.T) + self._table.sum(axis=1)).argmin(axis=1)
         )
@@ -99,7 +99,7 @@ class LabelTask(VotedTask):
                 return np.zeros(0) if trust is None else np.asarray(getattr(trust, name), dtype="<f8")
 
     def start(self, explorer: Any) -> dict[str, Any]:
-        """The label sets that training examples have: to change the labels of one."""
+        """The label sets of training examples, to choose from when relabelling one."""
         del explorer
         return {"label_sets": self._table.tolist()}
 
@@ -155,10 +155,10 @@ class LabelTask(VotedTask):
         return {"labels": found, "predicted": plain(list(explanation.labels))}
 
     def without_record(self, explanation: Any) -> Any:
-        """Of each label's vote."""
+        """The explanation of each label's vote without the example itself."""
         return {name: super(LabelTask, self).without_record(vote) for name, vote in explanation.items()}
 
     def predicted_code(self, explanation: Any) -> int:
-        """Of the label set nearest to the probabilities."""
+        """The code of the label set nearest to the probabilities."""
         p = np.array([list(explanation.probabilities.values())])
         return int(self.codes(LabelPredictions(p, self.clf.classes_, None, None))[0])

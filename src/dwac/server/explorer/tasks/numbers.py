@@ -1,4 +1,4 @@
-"""Numbers: training examples vote for their own, and what is counted is the mean of the votes (or their median)."""
+"""Numbers: training examples vote for their own, and the prediction is the mean of the votes (or their median)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CELLS = 2**22  # votes in memory at once
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """What follows from the votes on n examples."""
+    """The predictions from the votes on n examples."""
 
     found: NumberPredictions  # of the model with its current voters
     shown: Floats  # (n, T), rounded if private
@@ -43,7 +43,7 @@ class Numbers:
         return self.found.typicality
 
     def intervals(self, epsilon: float) -> Floats | None:
-        """(n, T, 2) at ε; None without calibration rows, or for training examples, which calibrate or vote."""
+        """(n, T, 2) at ε; None without calibration rows, or for training examples, as these calibrate or vote."""
         if self.of_training or len(self.shown) == 0:
             return None
         if epsilon not in self._intervals:
@@ -54,14 +54,14 @@ class Numbers:
 
 
 class NumberTask(Task):
-    """Numbers (n, T). Votes are (n, 1 + 2T): the log of all votes, their means, and what is predicted."""
+    """Numbers (n, T). Votes are (n, 1 + 2T): the log of all votes, their means, and the predictions."""
 
     columns: ClassVar[Mapping[str, str]] = {"label": "<f8", "predicted": "<f8", "interval": "<f8"}
 
     predicts: ClassVar[str] = "numbers"
 
     def comparable(self, other: Task) -> bool:
-        """Equally many numbers."""
+        """Whether both predict the same number of targets."""
         return isinstance(other, NumberTask) and self._width == other._width
 
     @property
@@ -102,7 +102,7 @@ class NumberTask(Task):
         return tuple(self.of_voters(references)[place].tolist())
 
     def new_value(self, step: Any) -> tuple[float, ...]:
-        """Other numbers: one, or a list of several."""
+        """The new numbers: one, or a list of several."""
         given = step.label if isinstance(step.label, list) else [step.label]
         if len(given) != self._width or not all(
             isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value) for value in given
@@ -148,7 +148,7 @@ class NumberTask(Task):
         return np.asarray(np.minimum(np.exp(at_home + np.log(references.weights[places]) - log_total), 1.0))
 
     def _without(self, references: ReferenceSet, h: torch.Tensor, place: int) -> list[float]:
-        """The votes on a query of all but one, counted one by one."""
+        """The votes on a query by all voters but one, counted one by one."""
         log_w = np.delete(references.voters.log_votes(h).cpu().numpy(), place)
         targets = np.delete(self.of_voters(references), place, axis=0)
         log_total = float(np.logaddexp.reduce(log_w))
@@ -164,7 +164,7 @@ class NumberTask(Task):
     def update_votes(
         self, votes: Floats, examples: Any, references: ReferenceSet, edits: Edits, recount: Recount
     ) -> Floats:
-        """(n, 1 + 2T): the mean without what is gone, and with what is new, over what remains."""
+        """(n, 1 + 2T): the mean after subtracting removed votes and adding new ones, over the remaining weight."""
         every = np.arange(len(votes))
         if not edits or self._median:
             return votes if not edits else recount(every)
@@ -181,7 +181,7 @@ class NumberTask(Task):
             log_w = references.voters.log_weights_at(squared).numpy() + np.log(references.weights[places])
             shares = np.where(examples.own[part, None] == places, 0.0, np.exp(log_w - votes[part, :1]))
             gone[part] = shares[:, removed].sum(axis=1)
-            moved = votes[part, 1 : 1 + width] - shares @ before + shares @ now  # what is removed is 0 now
+            moved = votes[part, 1 : 1 + width] - shares @ before + shares @ now  # removed votes are 0 now
             left = np.maximum(1 - gone[part], _LEAST)
             after[part, 0] += np.log(left)
             after[part, 1:] = np.tile(moved / left[:, None], 2)
@@ -234,7 +234,7 @@ class NumberTask(Task):
         return {**super().disc(references), "value": (np.stack(sums, axis=1) / sizes[:, None]).tolist()}
 
     def measure(self, predictions: Numbers, truth: NDArray[Any]) -> Measure:
-        """By how much numbers are off."""
+        """The size of the errors."""
         return Measure.of_numbers(predictions.shown, truth, self._spread)
 
     def named_disc(self, references: ReferenceSet, disc: int) -> Any:
@@ -282,8 +282,8 @@ class NumberTask(Task):
     # One example
 
     def explain_voter(self, clf: Any, h: Any, k: int, epsilon: float, **given: Any) -> Any:
-        """With an interval at ε."""
-        for name in ("fold_votes", "descriptions"):  # those of bins; intervals and groups are not by bins
+        """The explanation of a training example by the others, with an interval at ε."""
+        for name in ("fold_votes", "descriptions"):  # these belong to bins; intervals and groups do not use bins
             given.pop(name, None)
         with silent():
             return clf.explain_of(h, k, epsilon=epsilon, **given)[0]
