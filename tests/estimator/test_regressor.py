@@ -1,5 +1,7 @@
 """DWACRegressor: means, distributions and intervals by votes; edits, folders, bad targets and the edges of numbers."""
 
+import gc
+import weakref
 from copy import copy
 from typing import Any
 
@@ -29,6 +31,7 @@ from dwac.errors import (
 from dwac.estimator.folds import Folds
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.intervals import calibrated, intervals
+from dwac.explain.numbers import in_groups
 from dwac.training.cross_fit import FOLDS
 from tests.chance import RARE
 from tests.named import named, refuses, warns
@@ -457,3 +460,17 @@ def test_fits_with_one_seed_are_the_same() -> None:
     X, y = line(60)
     first, second = (DWACRegressor(random_state=3, device="cpu").fit(X, y).predict(X) for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+def test_explanations_by_other_voters_leave_nothing_behind() -> None:
+    X, y = line(120)
+    reg = DWACRegressor(random_state=0, device="cpu").fit(X, y)
+    kept = len(reg.describe_groups(reg.references_) or [])
+    others = copy(reg.references_)
+    others.remove(others.ids[:1].tolist())
+    assert reg.describe_groups(others) is not None
+    gone = weakref.ref(in_groups(others).groups)
+    del others
+    gc.collect()
+    assert gone() is None
+    assert len(reg.describe_groups(reg.references_) or []) == kept > 0

@@ -10,8 +10,10 @@ import pytest
 from scipy import sparse
 
 from dwac import DWACClassifier, Training, report
+from dwac.errors import InputError
 from dwac.estimator.preparation import rows_of
 from dwac.nn import batches
+from tests.named import named
 
 N, HELD = 160, 40
 
@@ -57,3 +59,16 @@ def test_the_report_takes_the_sparse_rows_that_fit_takes_and_embeds_them_once(
     assert "high" in page
     assert f"{HELD} " in page
     assert embedded.count(HELD) == 1
+
+
+def test_observed_rows_of_a_report_must_be_readable(tmp_path: Path) -> None:
+    X = numbers().assign(d=["a", "b"] * (N // 2))
+    clf = DWACClassifier(epochs=1, training=Training(ensemble_size=1), cross_fit=False, random_state=0, device="cpu")
+    y = np.where(X["a"] > 0.3, "high", "low")
+    clf.set_params(unknown="refuse").fit(X[HELD:], y[HELD:])
+    seen = clf.observe(X[:HELD].assign(d=["new", *X["d"][1:HELD]]))
+    with pytest.raises(InputError) as caught:
+        report.write(clf, seen, y[:HELD], tmp_path / "report.html")
+    assert named(caught.value, "1 of 40")
+    readable = seen.take(np.flatnonzero(seen.readable))
+    assert report.write(clf, readable, y[1:HELD], tmp_path / "report.html", cases=1).exists()

@@ -25,12 +25,13 @@ from sklearn.metrics import r2_score
 from dwac import _checks as checks
 from dwac.conformal import ExpectedIntervals
 from dwac.errors import EPSILON, InputError, ShapeError
+from dwac.estimator import editing
 from dwac.estimator.base import DWACEstimator
 from dwac.estimator.containers import native
 from dwac.estimator.distribution import PredictedDistribution, as_numpy
 from dwac.estimator.intervals import IntervalCalibrations, calibrated, intervals
 from dwac.estimator.observed import input_distances
-from dwac.estimator.preparation import count, read_groups, row_weights
+from dwac.estimator.preparation import read_groups, row_weights
 from dwac.estimator.readable import answered, require_some, warn_of
 from dwac.estimator.settings import Training, takes_training
 from dwac.estimator.worth import Options, worth_of
@@ -147,10 +148,9 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         within: (n,) names of their groups, for intervals with a guarantee within each; they replace the groups given to
         `fit`, which belong to other rows. ids: as for `add_references`.
         """
-        groups = None if within is None else read_groups(within, pd.RangeIndex(count(self._read(X)[0])), "within")
-        super().recalibrate(X, y, ids=ids)
-        if groups is not None:
-            self.fitted_ = replace(self.fitted_, within=groups.set_axis(self.calibration_ids_))
+        fitted = editing.recalibrate(self._fitted, *self._read(X), y, ids)
+        groups = None if within is None else read_groups(within, fitted.calibration.ids, "within")
+        self.fitted_ = replace(fitted, within=groups)
         return self
 
     # Predicting
@@ -395,10 +395,10 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
 
     def describe_groups(self, references: ReferenceSet) -> list[str | None] | None:
         """What sets the groups of `dwac.explain.numbers.in_groups(references)` apart, in words."""
-        grouped = in_groups(references)
-        return self._fitted.derive(
-            ("descriptions", id(grouped.groups)), lambda: (grouped.groups, self._fitted.describe(grouped))
-        )[1]
+        fitted, grouped = self._fitted, in_groups(references)
+        if references is not fitted.references:  # of other voters, nothing is kept
+            return fitted.describe(grouped)
+        return fitted.derive("descriptions of numbers", lambda: fitted.describe(grouped))
 
     def _guarantee(self, epsilon: float) -> float:
         """The proved lower bound of the intervals' average coverage."""

@@ -1,4 +1,4 @@
-"""Several labels at once: from votes for label sets to the labels themselves, and their calibration."""
+"""Calibration of several labels at once: by rows whose labels are known."""
 
 from __future__ import annotations
 

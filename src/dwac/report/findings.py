@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dwac import metrics
 from dwac.drawing.records import written
-from dwac.errors import EPSILON, CalibrationWarning
+from dwac.errors import EPSILON, CalibrationWarning, InputError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.evaluation import (
     Evaluation,
@@ -76,6 +76,9 @@ class Findings:
         """
         check_is_fitted(clf, "model_")
         if isinstance(X, Observed):
+            if not X.readable.all():
+                bad = int((~X.readable).sum())
+                raise InputError(f"observed rows must all be readable; {bad:,} of {len(X):,} are not; give X itself")
             observed, X = X, X.rows.X
         else:
             X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
