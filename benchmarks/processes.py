@@ -28,8 +28,7 @@ from torch import Tensor, nn
 
 from benchmarks import record
 from dwac.nn import WeightedAverage
-from dwac.nn.norms import SharedNorms
-from dwac.nn.ranks import Ranks
+from dwac.nn.ranks import Ranks, SharedNorms
 from dwac.training import processes, train
 
 AT_LEAST, EPOCHS, TURNS = 1.6, 3, 3

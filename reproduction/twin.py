@@ -21,9 +21,9 @@ from dwac.estimator.observed import rows_for
 from dwac.estimator.preparation import split, take
 from dwac.estimator.settings import device_of
 from dwac.nn import SoftmaxTwin, batches
-from dwac.training.fixed import fixed_features
 from dwac.training.progress import progress_bar
-from dwac.training.threads import few_threads
+from dwac.training.resources import few_threads
+from dwac.training.rows import fixed_features
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -19,8 +19,7 @@ from dwac import DWACClassifier
 from dwac.encoders import TabularEncoder
 from dwac.errors import ProcessError
 from dwac.nn import Ensemble, Model, SoftmaxTwin, WeightedAverage
-from dwac.nn.norms import SharedNorms
-from dwac.nn.ranks import Ranks, joined, sharing
+from dwac.nn.ranks import Ranks, SharedNorms, joined, sharing
 from dwac.storage.tensors import pack_tensors
 from dwac.training import embed, processes, train
 

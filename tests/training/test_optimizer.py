@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dwac.training.checkpoint import flatten_optimizer, restore_optimizer
-from dwac.training.optimizer import AdamW
+from dwac.training.steps import AdamW
 
 SETTINGS: dict[str, Any] = {"lr": 1e-2, "betas": (0.9, 0.95), "weight_decay": 0.1, "fused": True}
 

@@ -13,7 +13,7 @@ from torch import nn
 from dwac.errors import InputError
 from dwac.nn import WeightedAverage
 from dwac.training import evaluate, train
-from dwac.training.order import WINDOW, even_size, n_batches, read, windows
+from dwac.training.rows import WINDOW, even_size, n_batches, read, windows
 from tests.named import refuses
 from tests.training.helpers import clusters, model_of
 

@@ -11,7 +11,7 @@ import dwac
 from dwac import DWACClassifier, Training, storage, training
 from dwac.errors import StorageError
 from dwac.nn import SoftmaxTwin, WeightedAverage
-from dwac.nn.shared_backbone import SharedBackbone
+from dwac.nn.ensemble import SharedBackbone
 from dwac.training.rescale import fit_balance
 from dwac.training.validation import HeldOut
 

@@ -29,7 +29,7 @@ from dwac.encoders.text_networks import weighted_sum
 from dwac.errors import DwacError, InputError, ShapeError
 from dwac.nn import Ensemble
 from dwac.nn.batches import Inputs
-from dwac.nn.shared_backbone import SharedBackbone
+from dwac.nn.ensemble import SharedBackbone
 from dwac.reference import filled
 
 # Models that transformers builds from the configuration alone: without another model, or code from the hub.

@@ -37,7 +37,7 @@ from dwac.encoders.pretrained import FINE_TUNED, FIXED, FeatureHead, Files, chec
 from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
 from dwac.nn import Ensemble
 from dwac.nn.batches import Inputs
-from dwac.nn.shared_backbone import SharedBackbone
+from dwac.nn.ensemble import SharedBackbone
 
 Array = NDArray[Any]
 MOST_PIXELS = 50_000_000  # limit for an image file, about 8,000 × 6,000; a file of a few kilobytes can claim any number

@@ -17,7 +17,7 @@ from dwac.encoders.tabular import TabularEncoder, frame_of
 from dwac.encoders.text import TextEncoder
 from dwac.errors import InputError
 from dwac.nn.batches import Inputs
-from dwac.nn.shards import Member, ShardedNetwork
+from dwac.nn.ensemble import Member, ShardedNetwork
 
 
 class Sharded(Encoder):

@@ -22,7 +22,7 @@ from dwac.metrics import Agreement, agreement, log_loss
 from dwac.nn.ranks import over_ranks, shared
 from dwac.reference import ReferenceSet, with_groups, without_look_alikes
 from dwac.tasks import Target, classes
-from dwac.training.optimizer import AdamW
+from dwac.training.steps import AdamW
 
 Floats = NDArray[np.float64]
 

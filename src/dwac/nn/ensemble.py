@@ -1,13 +1,19 @@
-"""Several networks as one: each is trained on its own, and their embeddings vote together.
+"""Several networks as one, whose embeddings vote together.
 
 model = WeightedAverage(Ensemble([network() for _ in range(4)]), n_classes=10)
+model = WeightedAverage(SharedBackbone(network, [head() for _ in range(4)], fixed=True), n_classes=10)
+model = WeightedAverage(ShardedNetwork(members), n_classes=10, embedding_size=size)
+
+The networks of an `Ensemble` are trained side by side, on the same rows. In a `SharedBackbone` they are small and read
+the features of one pretrained network. Each member of a `ShardedNetwork` was trained alone, on a shard of the rows:
+replacing one leaves the others unchanged, bit for bit.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +62,137 @@ class Ensemble(nn.Module):
         """The members' mean attention to each word, (n, length), for networks with attention."""
         members: Iterable[Any] = self.members
         return torch.stack([member.attention(*inputs) for member in members]).mean(dim=0)
+
+
+class SharedBackbone(Ensemble):
+    """A network f whose features (n, features) are the input of M members: their outputs are (n, M, …).
+
+    With `fixed`, f does not change: it gets no gradients and is always in evaluation mode, so its features of a
+    training set can be computed once, before training (`dwac.training.fixed_features`).
+
+    Args:
+        shared: f.
+        members: networks that take the features of f.
+        fixed: whether f does not change in training.
+        beside: networks that take the inputs after the `n_inputs` of f. They are members, too; all features are padded
+            with zeros to one length.
+        n_inputs: how many inputs f takes; None: all.
+        rate: the learning rate of the networks beside f, as a multiple of the members'.
+    """
+
+    def __init__(
+        self,
+        shared: nn.Module,
+        members: Iterable[nn.Module],
+        *,
+        fixed: bool = False,
+        beside: Iterable[nn.Module] = (),
+        n_inputs: int | None = None,
+        rate: float = 1.0,
+    ) -> None:
+        super().__init__(members)
+        self.shared, self.fixed, self.beside = shared, fixed, nn.ModuleList(beside)
+        self.n_inputs, self.rate = n_inputs, rate
+        self.given = False  # whether the features of f are given, instead of its inputs
+        if fixed:
+            shared.requires_grad_(False).eval()
+
+    def __len__(self) -> int:
+        return len(self.members) + len(self.beside)
+
+    def train(self, mode: bool = True) -> Self:
+        """Training mode, except for a fixed network."""
+        super().train(mode)
+        if self.fixed:
+            self.shared.eval()
+        return self
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """(n, M, features)."""
+        n = 1 if self.given else self.n_inputs
+        own, others = inputs[:n], inputs[len(inputs) if n is None else n :]
+        features = own[0] if self.given else features_of(self.shared(*own))
+        parts = [member(features) for member in self.members]
+        parts += [self._of_others(network, others) for network in self.beside]
+        width = max(part.shape[1] for part in parts)
+        return torch.stack([F.pad(part, (0, width - part.shape[1])) for part in parts], dim=1)
+
+    def _of_others(self, network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+        """The features of a network beside f; row by row for predictions on a CPU, so that each rounds as if alone."""
+        if self.training or inputs[0].is_cuda or len(inputs[0]) <= 1:
+            return features_of(network(*inputs))
+        _, places = torch.unique(torch.cat([part.double() for part in inputs], dim=1), dim=0, return_inverse=True)
+        firsts = places.new_full((int(places.max()) + 1,), len(places)).scatter_reduce(
+            0, places, torch.arange(len(places)), "amin"
+        )
+        alone = [features_of(network(*(part[i : i + 1] for part in inputs))) for i in firsts.tolist()]
+        return torch.cat(alone)[places]
+
+    @property
+    def first(self) -> Any:
+        """The shared network."""
+        return self.shared
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """The learning rates of its parameters, as shares of the members'."""
+        shared = {f"shared.{name}": rate for name, rate in getattr(self.shared, "rates", {}).items()}
+        return shared | {f"beside.{name}": self.rate for name, _ in self.beside.named_parameters()}
+
+
+class Member(nn.Module):
+    """A network with its own embedding, h_s = W_s f_s(x) + b_s: (n, d_s)."""
+
+    def __init__(self, network: nn.Module, embedding: nn.Linear) -> None:
+        super().__init__()
+        self.network, self.embedding = network, embedding
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """h_s of a batch, in full precision."""
+        features = features_of(self.network(*inputs))
+        with torch.autocast(features.device.type, enabled=False):
+            return cast(Tensor, self.embedding(features.to(self.embedding.weight.dtype)))
+
+
+class ShardedNetwork(nn.Module):
+    """h = [h_1, …, h_S] / √S of S members: (n, d_1 + … + d_S), so that ‖h - h_i‖² is the mean over the members.
+
+    Its inputs are those of the first member, then of the second, and so on; or, if shared, the same for all. Raw
+    features are those of the first member.
+    """
+
+    def __init__(self, members: Iterable[Member], *, shared: bool = False) -> None:
+        super().__init__()
+        self.members, self.shared = nn.ModuleList(members), shared
+        for name in ("n_raw_features", "n_compared_features", "rows_at_once"):
+            if hasattr(self.first, name):
+                setattr(self, name, getattr(self.first, name))
+
+    @property
+    def first(self) -> Any:
+        """The first member's network."""
+        return cast(Member, self.members[0]).network
+
+    def apart(self, inputs: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
+        """The inputs of each member."""
+        n = len(self.members)
+        if self.shared:
+            return [inputs] * n
+        each = len(inputs) // n
+        return [inputs[start : start + each] for start in range(0, n * each, each)]
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """h of a batch."""
+        parts = [member(*own) for member, own in zip(self.members, self.apart(inputs), strict=True)]
+        return torch.cat(parts, dim=1) / math.sqrt(len(parts))
+
+    def raw_features(self, *inputs: Tensor) -> Tensor:
+        """The first member's raw features."""
+        return cast(Tensor, self.first.raw_features(*self.apart(inputs)[0]))
+
+    def compared_features(self, *inputs: Tensor) -> Tensor:
+        """The features by which the first member compares rows."""
+        return cast(Tensor, self.first.compared_features(*self.apart(inputs)[0]))
 
 
 class EnsembleLogits(nn.Module):

@@ -6,10 +6,10 @@ history = train(model, x, y, validation=(x_val, y_val))
 from dwac.nn.batches import embed, evaluate, log_class_weights, predict_log_probabilities
 from dwac.nn.heads import Model
 from dwac.training.cross_fit import cross_fit
-from dwac.training.group import processes
 from dwac.training.loop import train
 from dwac.training.rescale import fit_look_alikes, fit_raw_features, fit_scale
-from dwac.training.settings import Settings
+from dwac.training.resources import processes
+from dwac.training.run import Settings
 
 __all__ = [
     "Model",

@@ -26,9 +26,8 @@ from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, on
 from dwac.nn.ensemble import members_of
 from dwac.nn.ranks import shared
-from dwac.training.optimizer import AdamW
 from dwac.training.rescale import vote_factors
-from dwac.training.step import one_cycle
+from dwac.training.steps import AdamW, one_cycle
 from dwac.training.validation import average_losses, sample
 
 Ints = NDArray[np.int64]

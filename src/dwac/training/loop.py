@@ -21,8 +21,8 @@ from dwac.nn.batches import Inputs, inputs_of, on
 from dwac.nn.heads import Model, WeightedAverage, evaluating
 from dwac.nn.ranks import sharing
 from dwac.training.rescale import fit_balance, fit_look_alikes, fit_raw_features, fit_scale, vote_factors
-from dwac.training.run import TrainingRun, tables_of
-from dwac.training.settings import Settings, check_data, check_weights
+from dwac.training.rows import check_data, check_weights
+from dwac.training.run import Settings, TrainingRun, tables_of
 from dwac.training.shared_run import SharedRun
 
 logger = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def train(
             (`fit_look_alikes`).
         block_rows: leave x where it is, such as in a memory-mapped file larger than memory, and read it in blocks of
             this many neighbouring rows: 8 blocks at a time, drawn at random, are held in memory and shuffled (see
-            `dwac.training.order`). By default x is moved to the model's device and shuffled as a whole. Labels, weights
+            `dwac.training.rows`). By default x is moved to the model's device and shuffled as a whole. Labels, weights
             and ids are held in memory, and so are the embeddings of all rows that will vote.
         remembered: (m,) numbers of the rows that will vote, also in `rescale` and later fits; by default all.
         checkpoint: a file that is written after each epoch. Training with the same model, data and settings resumes

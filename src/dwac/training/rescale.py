@@ -11,9 +11,9 @@ from torch import Tensor
 
 from dwac.nn import Model, SoftmaxTwin, WeightedAverage
 from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, on
+from dwac.nn.ensemble import SharedBackbone
 from dwac.nn.ranks import over_ranks
-from dwac.nn.shared_backbone import SharedBackbone
-from dwac.training.order import even_size
+from dwac.training.rows import even_size
 from dwac.training.validation import FINE_SCALES, Candidates, HeldOut, judge_votes, sample
 
 _WEIGHTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -10,21 +11,47 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from dwac import _checks as checks
 from dwac.errors import InputError, NonFiniteError
 from dwac.nn.batches import Inputs, batches_of, embed, quick
 from dwac.nn.heads import Model, WeightedAverage
 from dwac.training import checkpoint as checkpoints
-from dwac.training.optimizer import AdamW
-from dwac.training.order import even_size, n_batches, read, windows
-from dwac.training.settings import Settings, checksum
-from dwac.training.step import GraphStep, TrainingStep, one_cycle
+from dwac.training.rows import checksum, even_size, n_batches, read, windows
+from dwac.training.steps import AdamW, GraphStep, TrainingStep, one_cycle
 from dwac.training.validation import SCALES, HeldOut, Sampler
 
 _VOTERS = {"cpu": 2048, "cuda": 4096}  # voters on validation data during training; afterwards all rows vote
 _FEW = 512  # validation examples used to choose the scale during training
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Training settings; `train` explains each."""
+
+    epochs: int = 50
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-4
+    patience: int = 10
+    beta2: float = 0.999
+    mixed_precision: bool = False
+    compiled: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in {"epochs": 1, "batch_size": 1, "patience": 0}.items():
+            checks.positive_int(getattr(self, name), name, minimum=least)
+        rates: tuple[Any, ...] = (self.learning_rate, self.weight_decay)
+        numbers = all(isinstance(rate, int | float | np.number) and not isinstance(rate, bool) for rate in rates)
+        if not numbers or not 0 < self.learning_rate < math.inf or not 0 <= self.weight_decay < math.inf:
+            raise InputError(
+                "learning_rate must be a positive and weight_decay a non-negative number; "
+                f"got {self.learning_rate} and {self.weight_decay}"
+            )
 
 
 @dataclass

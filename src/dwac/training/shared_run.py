@@ -22,12 +22,11 @@ from torch import Tensor
 from dwac.errors import ProcessError
 from dwac.nn.batches import Inputs, batches_of
 from dwac.nn.heads import WeightedAverage
-from dwac.nn.norms import SharedNorms
-from dwac.nn.ranks import Ranks, alone
+from dwac.nn.ranks import Ranks, SharedNorms, alone
 from dwac.reference import ReferenceSet
+from dwac.training.rows import checksum
 from dwac.training.run import TrainingRun, state_of
-from dwac.training.settings import checksum
-from dwac.training.step import SharedStep, one_cycle
+from dwac.training.steps import SharedStep, one_cycle
 
 _ASKED = 16  # GPU steps between checks for Ctrl-C, each of which waits for the GPU
 

@@ -43,8 +43,8 @@ from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs
 from dwac.tasks import NUMBERS
 from dwac.training.cross_fit import FOLDS, VIEWS, folds_of
-from dwac.training.fixed import fixed_features
-from dwac.training.threads import few_threads
+from dwac.training.resources import few_threads
+from dwac.training.rows import fixed_features
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

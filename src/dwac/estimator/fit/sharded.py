@@ -39,13 +39,12 @@ from dwac.estimator.settings import Settings, device_of
 from dwac.estimator.shards import SHARE, TRAINING, Rows, Shards, as_stored, deal, require_rows
 from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs, batches_of
+from dwac.nn.ensemble import Member
+from dwac.nn.ensemble import ShardedNetwork as Network
 from dwac.nn.ranks import shared
-from dwac.nn.shards import Member
-from dwac.nn.shards import ShardedNetwork as Network
 from dwac.tasks import CLASSES, NUMBERS, Target
 from dwac.training import rescale
-from dwac.training.repeatable import repeatable
-from dwac.training.threads import few_threads
+from dwac.training.resources import few_threads, repeatable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -1,16 +1,39 @@
-"""One training step, eager or recorded once as a CUDA graph and replayed; and the learning rate schedule."""
+"""One training step, eager or recorded once as a CUDA graph and replayed; its optimizer and learning rate."""
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dwac.nn import Model
 from dwac.nn.batches import Inputs
-from dwac.nn.norms import SharedNorms
-from dwac.nn.ranks import Ranks, Share
+from dwac.nn.ranks import Ranks, Share, SharedNorms
+
+
+class AdamW(torch.optim.AdamW):
+    """PyTorch's AdamW with the same steps, but without importing `torch._dynamo`.
+
+    PyTorch wraps the methods of an optimizer so that `torch.compile` leaves them alone. The wrappers import its
+    compiler on the first call: 1.5 s of processor time, more than training on many small tables takes. Nothing is
+    compiled here (on a GPU steps are recorded as CUDA graphs), so the methods are used without their wrappers. The
+    state, its names and the name of the class are PyTorch's, and so checkpoints are the same.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+    _one_step: Callable[..., Any] = inspect.unwrap(torch.optim.AdamW.step)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """One step along the gradients."""
+        return self._one_step(closure)
 
 
 def one_cycle(progress: float) -> float:

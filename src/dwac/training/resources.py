@@ -1,4 +1,4 @@
-"""Training over processes: on several GPUs, or on several machines.
+"""What a training computes with: CPU threads, repeatable algorithms, and several processes.
 
     def main():
         with dwac.training.processes() as ranks:
@@ -21,10 +21,51 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
+from dwac._machine import cores
 from dwac.errors import ProcessError
 from dwac.nn.ranks import Ranks, joined
 
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@contextmanager
+def few_threads(most: int | None) -> Iterator[None]:
+    """Let torch use at most `most` threads, and at most half the processors; None changes nothing.
+
+    The matrices of a small network are so small that threads mostly wait for one another, spinning. On
+    16 processors a default table of 8,000 rows trained no faster with 16 threads than with 2, at five times the
+    processor time. Why half the processors: if other programs run too, threads spin until one that lost its processor
+    gets it back, and training is slower than with one thread.
+    """
+    before = torch.get_num_threads()
+    now = before if most is None else max(1, min(before, most, cores() // 2))
+    if now == before:
+        yield
+        return
+    torch.set_num_threads(now)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def repeatable(device: torch.device, threads: int) -> Iterator[None]:
+    """Compute with this many CPU threads, and on a GPU with deterministic algorithms only.
+
+    Rounding depends on the order of a sum, so the number of threads that share it changes the result.
+    """
+    before, asked = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.set_num_threads(threads)
+    if device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # PyTorch requires it for deterministic products
+        torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        torch.use_deterministic_algorithms(asked, warn_only=only_warned)
 
 
 class ProcessRank(NamedTuple):
