@@ -23,7 +23,7 @@ from dwac.estimator.readable import Partial, warn_of
 from dwac.reference import ReferenceSet
 from dwac.tasks import LABELS, NUMBERS
 from dwac.training.progress import rows_bar
-from dwac.worth import Values
+from dwac.worth import GameValues
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -126,7 +126,7 @@ def _judges(model: DWACEstimator, X: Any, y: Any, ids: Iterable[Hashable] | None
     return Judges(observed.h, codes[kept], exact[kept], own[kept])
 
 
-Game = Callable[[Tensor, slice, Tensor | None, int], Values]
+Game = Callable[[Tensor, slice, Tensor | None, int], GameValues]
 Says = Callable[[slice], list[Tensor]]  # (b, m): the value that each voter adds to the mean of the vote, for b rows
 
 
@@ -177,7 +177,7 @@ def _classes(model: DWACEstimator, references: ReferenceSet, judges: Judges, opt
     truths = torch.as_tensor(judges.codes, device=device)
     says = _says(model, references, judges)
 
-    def game(log_w: Tensor, rows: slice, groups: Tensor | None, n_groups: int) -> Values:
+    def game(log_w: Tensor, rows: slice, groups: Tensor | None, n_groups: int) -> GameValues:
         truth = truths[rows]
         if groups is None:
             return worth.of_labels(log_w, references.labels, truth, prior, utility=options.utility, **given)
@@ -200,7 +200,7 @@ def _several(model: DWACEstimator, references: ReferenceSet, judges: Judges, opt
     empty = torch.as_tensor(before, device=references.labels.device)
     says = _says(model, references, judges, options.label)
 
-    def game(log_w: Tensor, rows: slice, groups: Tensor | None, n_groups: int) -> Values:
+    def game(log_w: Tensor, rows: slice, groups: Tensor | None, n_groups: int) -> GameValues:
         alike = says(rows)[0]
         players = (log_w, alike) if groups is None else worth.together(log_w, alike, groups, n_groups)
         return worth.of_mean(*players, empty[rows], method=options.method, tolerance=options.tolerance)
@@ -215,13 +215,13 @@ def _numbers(model: DWACEstimator, references: ReferenceSet, judges: Judges, opt
     weights = torch.as_tensor(votes, device=references.labels.device)
     says = _says(model, references, judges)
 
-    def game(log_w: Tensor, rows: slice, groups: Tensor | None, n_groups: int) -> Values:
+    def game(log_w: Tensor, rows: slice, groups: Tensor | None, n_groups: int) -> GameValues:
         found = []
         for apart in says(rows):
             players = (log_w, apart) if groups is None else worth.together(log_w, apart, groups, n_groups)
             empty = apart @ weights / weights.sum()  # the mean of all voters
             found.append(worth.of_squared_error(*players, empty, method=options.method, tolerance=options.tolerance))
-        return Values(*(torch.stack(column).mean(dim=0) for column in zip(*found, strict=True)))
+        return GameValues(*(torch.stack(column).mean(dim=0) for column in zip(*found, strict=True)))
 
     return game
 

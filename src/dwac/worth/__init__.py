@@ -1,11 +1,11 @@
 """The worth of each voter, exactly: Shapley, Banzhaf and leave-one-out values of the vote itself.
 
-    found = of_labels(log_w, labels, truths, prior)      # log_w (n, m): the votes of m examples on n queries
-    found.values, found.errors                           # (n, m), and the sum of errors for each query, (n,)
+    worth = of_labels(log_w, labels, truths, prior)      # log_w (n, m): the votes of m examples on n queries
+    worth.values, worth.errors                           # (n, m), and the sum of errors for each query, (n,)
 
-    found = of_mean(log_w, gains, empty)                 # any weighted mean; empty: its value without players
-    found = of_squared_error(log_w, differences, empty)  # for numbers
-    found = of_mean(*together(log_w, gains, groups, n_groups), empty)    # groups of examples as players
+    worth = of_mean(log_w, gains, empty)                 # any weighted mean; empty: its value without players
+    worth = of_squared_error(log_w, differences, empty)  # for numbers
+    worth = of_mean(*together(log_w, gains, groups, n_groups), empty)    # groups of examples as players
 
     tally = Tally(m)                                     # over many queries, block by block
     for rows, log_w in vote_blocks(references, h):
@@ -17,17 +17,15 @@ Arrays in, values out. Most people want `DWACClassifier.worth` and `DWACRegresso
 Equal examples share their worth, so that one of many duplicates is worth little.
 """
 
-from dwac.worth.blocks import vote_blocks
-from dwac.worth.games import METHODS, of_log, of_mean, of_squared_error
-from dwac.worth.labels import UTILITIES, of_labels, together
-from dwac.worth.solver import Values
-from dwac.worth.tally import Tally
+from dwac.worth.games import METHODS, UTILITIES, of_labels, of_log, of_mean, of_squared_error, together
+from dwac.worth.quadrature import GameValues
+from dwac.worth.tally import Tally, vote_blocks
 
 __all__ = [
     "METHODS",
     "UTILITIES",
+    "GameValues",
     "Tally",
-    "Values",
     "of_labels",
     "of_log",
     "of_mean",

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from dwac import ReferenceSet
-from dwac.worth import Tally, Values, blocks, vote_blocks
+from dwac.worth import GameValues, Tally, vote_blocks
+from dwac.worth import tally as tallies
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ from dwac.worth import Tally, Values, blocks, vote_blocks
     ],
 )
 def test_votes_sum_to_the_class_weights(settings, monkeypatch) -> None:
-    monkeypatch.setitem(blocks.VOTES, "cpu", 100)  # two queries at a time
+    monkeypatch.setitem(tallies.VOTES, "cpu", 100)  # two queries at a time
     rng = np.random.default_rng(0)
     references = ReferenceSet(rng.normal(size=(40, 3)), np.arange(40) % 3, **settings)
     h = torch.tensor(rng.normal(size=(5, 3)) * 3)
@@ -41,7 +42,7 @@ def test_a_tally_in_parts_is_that_of_the_whole() -> None:
     values = torch.randn(30, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 1e3
     tally = Tally(4)
     for part in values.split([1, 12, 0, 17]):
-        tally.add(Values(part, torch.full((len(part),), 1e-5)))
+        tally.add(GameValues(part, torch.full((len(part),), 1e-5)))
     np.testing.assert_allclose(tally.mean, values.mean(dim=0))
     np.testing.assert_allclose(tally.deviation, values.std(dim=0))
     np.testing.assert_allclose(tally.standard_error, values.std(dim=0) / 30**0.5)
