@@ -15,7 +15,7 @@ from torch import nn
 from dwac.encoders import Encoder, ImageEncoder, ModuleEncoder, TabularEncoder, TextEncoder
 from dwac.errors import DwacError, InputError, ShapeError
 from dwac.estimator.preparation import take
-from dwac.storage.examples import pack_examples, unpack_examples
+from dwac.storage.parquet import pack_examples, unpack_examples
 from tests.encoders.helpers import Case, N, restored, rows
 from tests.named import refuses
 

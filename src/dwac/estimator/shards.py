@@ -22,7 +22,7 @@ from dwac.errors import InputError, StorageError
 from dwac.estimator.certificate import hashed, id_text
 from dwac.estimator.preparation import Parts, take
 from dwac.storage import encode_value
-from dwac.storage.examples import pack_examples, unpack_examples
+from dwac.storage.parquet import pack_examples, unpack_examples
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

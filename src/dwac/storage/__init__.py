@@ -9,7 +9,7 @@ docs/decisions/0006-model-folder.md.
 
 from dwac.storage.files import replace_file
 from dwac.storage.folder import COLUMNS, MANIFEST, Stored, fingerprint, read_model, write_model
-from dwac.storage.rows import FileRows, RowsWriter, tensor_rows
+from dwac.storage.tensors import FileRows, RowsWriter, tensor_rows
 from dwac.storage.values import decode_value, encode_value
 
 __all__ = [

@@ -112,12 +112,12 @@ def remove_files(folder: Path, pattern: re.Pattern[str], keep: set[str]) -> None
 def digest_of(path: Path) -> tuple[int, str]:
     """The size and the SHA-256 of a regular file, read piece by piece."""
     _regular(path)
-    found, size = hashlib.sha256(), 0
+    digest, size = hashlib.sha256(), 0
     with open(path, "rb", buffering=0) as file:
         while piece := file.read(_PIECE):
-            found.update(piece)
+            digest.update(piece)
             size += len(piece)
-    return size, found.hexdigest()
+    return size, digest.hexdigest()
 
 
 def _regular(path: Path) -> os.stat_result:

@@ -27,7 +27,6 @@ import pandas as pd
 from torch import Tensor
 
 from dwac.errors import InputError, StorageError
-from dwac.storage.examples import MOST_BYTES, pack_examples, unpack_examples
 from dwac.storage.files import (
     TEMPORARY,
     digest_of,
@@ -38,8 +37,8 @@ from dwac.storage.files import (
     replace_file,
     sync_folder,
 )
-from dwac.storage.rows import FileRows, tensor_rows
-from dwac.storage.tensors import pack_tensors, read_tensors, unpack_tensors
+from dwac.storage.parquet import MOST_BYTES, pack_examples, unpack_examples
+from dwac.storage.tensors import FileRows, pack_tensors, read_tensors, tensor_rows, unpack_tensors
 from dwac.storage.values import json_text
 
 FORMAT = "dwac-model"
@@ -145,7 +144,8 @@ def read_model(
                 whole = {part: facts for part, facts in manifest["files"].items() if part != "weights" or not mapped}
                 data = {part: read_part(folder, facts) for part, facts in whole.items()}
                 if mapped:
-                    _check_part(folder, manifest["files"]["weights"])
+                    path_of_weights = folder / manifest["files"]["weights"]["name"]
+                    _check_part(path_of_weights, *digest_of(path_of_weights), manifest["files"]["weights"])
                 break
             except FileNotFoundError as error:  # perhaps a writer has just replaced the model
                 before, manifest = manifest, _read_manifest(folder)
@@ -198,10 +198,10 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
         raise StorageError(f"could not read a model from {path}: {error}") from error
 
 
-def _require(folder: Path, found: str, expect: str | None) -> None:
-    if expect is not None and found != expect.strip().lower():
+def _require(folder: Path, fingerprint: str, expect: str | None) -> None:
+    if expect is not None and fingerprint != expect.strip().lower():
         raise StorageError(
-            f"{folder} must have the fingerprint {expect!r:.80}; it has {found!r}: it is another model, or was "
+            f"{folder} must have the fingerprint {expect!r:.80}; it has {fingerprint!r}: it is another model, or was "
             "altered; nothing was loaded; restore the folder from a copy, or ask whoever wrote it for its fingerprint"
         )
 
@@ -269,9 +269,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if not os.path.lexists(path):
         raise StorageError(f"{folder} has no {MANIFEST}; give the folder to which a model was saved")
     content, data = _parse(path)
-    found = content.get("format")
-    if found != FORMAT:
-        raise StorageError(f"{path} must have format {FORMAT!r}; got {found!r:.50}; it was not written by dwac")
+    if (form := content.get("format")) != FORMAT:
+        raise StorageError(f"{path} must have format {FORMAT!r}; got {form!r:.50}; it was not written by dwac")
     version = content.get("version")
     if type(version) is int and version > VERSION:
         raise StorageError(
@@ -300,10 +299,10 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 def _fingerprint_of(folder: Path, manifest: bytes) -> str:
     columns = folder / COLUMNS
     parts = {MANIFEST: manifest, COLUMNS: read_file(columns, largest=_LARGEST_COLUMNS) if columns.exists() else b""}
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, data in parts.items():
-        found.update(f"{name} {len(data)}\n".encode() + data)
-    return found.hexdigest()[:_FINGERPRINT]
+        digest.update(f"{name} {len(data)}\n".encode() + data)
+    return digest.hexdigest()[:_FINGERPRINT]
 
 
 def _is_part(part: str, facts: Any) -> bool:
@@ -320,18 +319,12 @@ def read_part(folder: Path, facts: dict[str, Any]) -> bytes:
     """The bytes of one file of a model; an error if they differ from those written."""
     path = folder / facts["name"]
     data = read_file(path)
-    if len(data) != facts["size"]:
-        raise StorageError(f"{path} has {len(data):,} bytes, but {facts['size']:,} were written; {_REPAIR}")
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != facts["sha256"]:
-        raise StorageError(f"{path} has SHA-256 {digest}, but {facts['sha256']} was written; it was altered: {_REPAIR}")
+    _check_part(path, len(data), hashlib.sha256(data).hexdigest(), facts)
     return data
 
 
-def _check_part(folder: Path, facts: dict[str, Any]) -> None:
-    """The same checks as in `read_part`, for a file that is not kept in memory."""
-    path = folder / facts["name"]
-    size, digest = digest_of(path)
+def _check_part(path: Path, size: int, digest: str, facts: dict[str, Any]) -> None:
+    """Raise an error unless a file has the size and the SHA-256 that were written."""
     if size != facts["size"]:
         raise StorageError(f"{path} has {size:,} bytes, but {facts['size']:,} were written; {_REPAIR}")
     if digest != facts["sha256"]:
