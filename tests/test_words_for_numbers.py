@@ -18,7 +18,7 @@ from dwac.report import measures, words, worth
 
 
 def date(seconds: float) -> str:
-    return gauges.NumberGauge("day", gauges.COLUMN, np.array([0.0]), "datetime").written(seconds)
+    return gauges.NumberGauge("day", gauges.COLUMN, np.array([0.0]), "datetime").show(seconds)
 
 
 def digits(value: float) -> str:

@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import binom
 
 from dwac.errors import InputError
-from dwac.monitoring.gauges import COLUMN, Categories, NumberGauge, VoterGroups, changes, column_gauge, compared
-from dwac.monitoring.record import Latest, StreamBlock, StreamHistory
+from dwac.monitoring.gauges import COLUMN, Categories, NumberGauge, VoterGroups, changes, column_gauge, compare_counts
+from dwac.monitoring.state import Latest, StreamBlock, StreamHistory
 from tests.chance import RARE
 from tests.named import named, refuses
 
@@ -85,7 +85,7 @@ def test_nothing_is_named_where_nothing_moved(together: int) -> None:
 
 def test_small_cells_are_counted_together() -> None:
     before, now = np.array([500, 1, 1, 1, 1]), np.array([100, 0, 0, 1, 0])
-    assert compared(before, now)[0] > 0.5
+    assert compare_counts(before, now)[0] > 0.5
 
 
 # What is remembered
@@ -106,7 +106,7 @@ def test_the_history_stays_short_and_loses_no_row() -> None:
     assert firsts == [0, *np.cumsum([each.rows for each in history.blocks])[:-1].tolist()]
     assert {each.typicality for each in history.blocks} == {0.5}
     assert {each.credibility for each in history.blocks} == {None}
-    assert StreamHistory.of(history.to_dict()) == history
+    assert StreamHistory.from_dict(history.to_dict()) == history
 
 
 def test_only_the_latest_rows_are_compared() -> None:

@@ -8,8 +8,7 @@ import pytest
 from scipy.stats import binom, chisquare
 
 from dwac.errors import ShapeError
-from dwac.monitoring.martingale import SHARES, Bets, gap_counts
-from dwac.monitoring.players import COLUMN, MODEL, Players, Watched, hashed
+from dwac.monitoring.martingale import COLUMN, MODEL, SHARES, Bets, Players, Watched, gap_counts, hash_categories
 from tests.chance import RARE
 from tests.named import refuses
 
@@ -122,7 +121,9 @@ def joint_bins(values: Any, n: int, times: int, kind: str) -> np.ndarray[Any, An
         pytest.param(lambda rng, shape: (rng.random(shape) < 0.7).astype(float), id="coins"),
         pytest.param(lambda rng, shape: np.zeros(shape), id="all-equal", marks=pytest.mark.slow),
         pytest.param(
-            lambda rng, shape: hashed(rng.choice(["nurse", "clerk", None, "smith"], shape).ravel()).reshape(shape),
+            lambda rng, shape: hash_categories(rng.choice(["nurse", "clerk", None, "smith"], shape).ravel()).reshape(
+                shape
+            ),
             id="categories",
             marks=pytest.mark.slow,
         ),

@@ -14,7 +14,7 @@ from dwac.errors import CalibrationError, InputError, StorageError
 from dwac.estimator.evaluation import predict
 from dwac.estimator.readable import Partial
 from dwac.estimator.watching import nearest_groups, predictions_from
-from dwac.monitoring import Monitor, merged
+from dwac.monitoring import Monitor, merge_states
 from tests.monitoring.helpers import QUICK, people
 from tests.named import named, refuses
 
@@ -333,11 +333,11 @@ def test_several_monitors_of_one_stream_share_the_error_rate(clf: DWACClassifier
     for place, half in enumerate(halves):
         half.update(X[place::2])
     assert halves[0].state.log_peak == pytest.approx(alone.state.log_peak - np.log(2))
-    found = merged([half.state.to_dict() for half in halves])
+    found = merge_states([half.state.to_dict() for half in halves])
     assert found["rows"] == 100
     assert found["peak"] == max(half.state.to_dict()["peak"] for half in halves)
     assert found["alarm"] is None
     halves[1].update(people(200, 2, age=60.0))
-    found = merged([half.state.to_dict() for half in halves])
+    found = merge_states([half.state.to_dict() for half in halves])
     assert found["alarm"]["row"] >= 50
     assert found["rows"] == 300

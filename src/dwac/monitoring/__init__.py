@@ -11,6 +11,6 @@ The alarm is a conformal test martingale: false with probability at most 1 %, no
 
 from dwac.monitoring.gauges import Change
 from dwac.monitoring.monitor import Monitor
-from dwac.monitoring.state import Alarm, Detector, State, merged
+from dwac.monitoring.state import Alarm, Detector, State, merge_states
 
-__all__ = ["Alarm", "Change", "Detector", "Monitor", "State", "merged"]
+__all__ = ["Alarm", "Change", "Detector", "Monitor", "State", "merge_states"]

@@ -20,7 +20,7 @@ from dwac import _checks as checks
 from dwac.encoders.tabular import parts_of
 from dwac.errors import InputError
 from dwac.estimator.evaluation import amount
-from dwac.monitoring.players import categories
+from dwac.monitoring.martingale import categories
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -86,7 +86,7 @@ class Gauge(ABC):
 
     def changes(self, now: CellCounts) -> list[tuple[str, str, float, float]]:
         """(name, sentence, p-value, divergence) of each comparison."""
-        p, nats = compared(self.before.counts, now.counts)
+        p, nats = compare_counts(self.before.counts, now.counts)
         return [(self.name, self.sentence(now), p, nats)]
 
     def empty(self) -> CellCounts:
@@ -99,12 +99,12 @@ class NumberGauge(Gauge):
 
     def __init__(self, name: str, kind: str, values: Floats, form: str = "numeric") -> None:
         super().__init__(name, kind)
-        there = values[~np.isnan(values)]
+        known = values[~np.isnan(values)]
         levels = np.arange(1, _CELLS) / _CELLS
         self._form = form
-        self._cuts = np.unique(np.quantile(there, levels)) if len(there) else np.zeros(0)
-        self._spread = float(there.std()) if len(there) else 0.0
-        self._offset = float(there.mean()) if len(there) else 0.0  # sums of numbers far from 0 would lose digits
+        self._cuts = np.unique(np.quantile(known, levels)) if len(known) else np.zeros(0)
+        self._spread = float(known.std()) if len(known) else 0.0
+        self._offset = float(known.mean()) if len(known) else 0.0  # sums of numbers far from 0 would lose digits
         self.before = self.tally(values)
 
     def tally(self, values: Floats) -> CellCounts:
@@ -113,12 +113,12 @@ class NumberGauge(Gauge):
         # A value equal to a cut is below it, so that false and true have their own cells.
         cells = np.where(gaps, len(self._cuts) + 1, np.searchsorted(self._cuts, values, side="left"))
         counts = np.bincount(cells, minlength=len(self._cuts) + 2)
-        there = np.clip(values[~gaps], -_HUGE, _HUGE)
-        return CellCounts(counts, float((there - self._offset).sum()))
+        known = np.clip(values[~gaps], -_HUGE, _HUGE)
+        return CellCounts(counts, float((known - self._offset).sum()))
 
     def _mean(self, tally: CellCounts) -> float | None:
-        there = tally.n - int(tally.counts[-1])
-        return None if there == 0 else self._offset + tally.sum / there
+        known = tally.n - int(tally.counts[-1])
+        return None if known == 0 else self._offset + tally.sum / known
 
     def sentence(self, now: CellCounts) -> str:
         """A sentence on gaps, the mean, or a range that became more or less frequent, whichever moved most."""
@@ -129,17 +129,17 @@ class NumberGauge(Gauge):
         if self._form == "boolean":
             return f"{self.name}: true for {_percent(mean)}, was {_percent(was)}"
         if abs(mean - was) > _FAR * self._spread:
-            return f"{self.name}: mean {self.written(mean)}, was {self.written(was)}"
+            return f"{self.name}: mean {self.show(mean)}, was {self.show(was)}"
         return self._cell_sentence(now)
 
     def _cell_sentence(self, now: CellCounts) -> str:
         shares = [t.counts[:-1] / max(t.n, 1) for t in (self.before, now)]
         cell = int(np.abs(shares[1] - shares[0]).argmax())
-        low, high = (self.written(self._cuts[i]) if 0 <= i < len(self._cuts) else None for i in (cell - 1, cell))
+        low, high = (self.show(self._cuts[i]) if 0 <= i < len(self._cuts) else None for i in (cell - 1, cell))
         range_ = f"above {low}" if high is None else f"at most {high}" if low is None else f"above {low} up to {high}"
         return f"{self.name}: {_percent(shares[1][cell])} {range_}, was {_percent(shares[0][cell])}"
 
-    def written(self, value: float) -> str:
+    def show(self, value: float) -> str:
         """A value of the column: a number, or a date."""
         if self._form == "datetime" and abs(value) < 1e15:  # numpy has a wider range of dates than pandas
             return str(np.datetime64(math.floor(value), "s").astype("datetime64[D]"))
@@ -151,21 +151,21 @@ class Categories(Gauge):
 
     def __init__(self, name: str, kind: str, values: Sequence[Any], known: Sequence[Any] = ()) -> None:
         super().__init__(name, kind)
-        said = categories(values)
-        counts = said.value_counts()
+        texts = categories(values)
+        counts = texts.value_counts()
         self._names = [str(each) for each in counts.index[counts >= _RECURS][:_CATEGORIES]]
         self._known = {*counts.index, *categories(list(known)).dropna()}
         # Good-Turing: as many new values are expected as values that occur once.
-        self._expected = float((counts == 1).sum()) / max(len(said), 1)
+        self._expected = float((counts == 1).sum()) / max(len(texts), 1)
         self.before = self.tally(values)
 
     def tally(self, values: Sequence[Any]) -> CellCounts:
         """Count values (n,), None or NaN where missing."""
-        said = categories(values)
-        cells = pd.Index(self._names).get_indexer(pd.Index(said))
+        texts = categories(values)
+        cells = pd.Index(self._names).get_indexer(pd.Index(texts))
         cells = np.where(cells < 0, len(self._names), cells)
-        cells[said.isna().to_numpy()] = len(self._names) + 1
-        new = int((said.notna() & ~said.isin(self._known)).sum())
+        cells[texts.isna().to_numpy()] = len(self._names) + 1
+        new = int((texts.notna() & ~texts.isin(self._known)).sum())
         return CellCounts(np.bincount(cells, minlength=len(self._names) + 2), float(new))
 
     def sentence(self, now: CellCounts) -> str:
@@ -198,13 +198,13 @@ class VoterGroups(Gauge):
 
     def changes(self, now: CellCounts) -> list[tuple[str, str, float, float]]:
         """One comparison for each group."""
-        found = []
+        comparisons = []
         for group, name in enumerate(self._names):
             pairs = [np.array([t.counts[group], t.n - t.counts[group]]) for t in (self.before, now)]
             old, new = (pair[0] / max(pair.sum(), 1) for pair in pairs)
             text = f"{name}: nearest voters of {_percent(new)} of the rows, was {_percent(old)}"
-            found.append((name, text, *compared(*pairs)))
-        return found
+            comparisons.append((name, text, *compare_counts(*pairs)))
+        return comparisons
 
 
 def column_gauge(series: pd.Series[Any], name: Any, kind: str, known: Sequence[Any] = ()) -> Gauge:
@@ -221,10 +221,10 @@ def column_numbers(series: pd.Series[Any], name: Any, kind: str) -> Floats:
     return parts_of(series.reset_index(drop=True), name, kind)[0]
 
 
-def compared(before: Ints, now: Ints) -> tuple[float, float]:
+def compare_counts(before: Ints, now: Ints) -> tuple[float, float]:
     """(p-value, divergence): whether two counts by cell come from one distribution, by a likelihood-ratio (G) test.
 
-    >>> p, nats = compared(np.array([50, 50]), np.array([90, 10]))
+    >>> p, nats = compare_counts(np.array([50, 50]), np.array([90, 10]))
     >>> p < 1e-6, round(nats, 2)
     (True, 0.36)
     """
@@ -261,11 +261,13 @@ def changes(gauges: Sequence[Gauge], now: Sequence[CellCounts], level: float) ->
     """What moved, largest change first: comparisons whose corrected p-value is at most `level`."""
     if not 0 < level < 1:
         raise InputError(f"level must be between 0 and 1; got {level!r}")
-    found = [(gauge.kind, *each) for gauge, tally in zip(gauges, now, strict=True) for each in gauge.changes(tally)]
-    corrected = holm([p for *_, p, _ in found])
+    comparisons = [
+        (gauge.kind, *each) for gauge, tally in zip(gauges, now, strict=True) for each in gauge.changes(tally)
+    ]
+    corrected = holm([p for *_, p, _ in comparisons])
     moved = [
         Change(kind, name, sentence, p, nats)
-        for (kind, name, sentence, _, nats), p in zip(found, corrected, strict=True)
+        for (kind, name, sentence, _, nats), p in zip(comparisons, corrected, strict=True)
         if p <= level
     ]
     return sorted(moved, key=lambda change: (-change.nats, change.name))

@@ -20,11 +20,9 @@ from dwac.estimator.observed import Observed
 from dwac.estimator.preparation import count
 from dwac.estimator.readable import Partial
 from dwac.monitoring.gauges import Change, changes
-from dwac.monitoring.martingale import Bets
-from dwac.monitoring.players import Players, Watched
-from dwac.monitoring.record import Latest, StreamBlock, StreamHistory
+from dwac.monitoring.martingale import Bets, Players, Watched
 from dwac.monitoring.sources import Sources, WatchedValues, columns_of
-from dwac.monitoring.state import FORMAT, Alarm, Detector, State
+from dwac.monitoring.state import FORMAT, Alarm, Detector, Latest, State, StreamBlock, StreamHistory
 from dwac.storage.files import read_file, replace_file
 
 Floats = NDArray[np.float64]
@@ -121,25 +119,25 @@ class Monitor:
         with self._lock:
             if self._edited():
                 raise InputError(
-                    "the model was edited or recalibrated since the monitor began, so its scores are others; begin a "
-                    "new Monitor(clf)"
+                    "the model was edited or recalibrated since the monitor began, so its scores have changed; begin "
+                    "a new Monitor(clf)"
                 )
             frame = self._sources.frame(observed)
             bins = self._players.bins(self._sources.scores(observed, frame), self._players.draws(self._bets.rows, n))
             readable, now = observed.rows.readable, time.time() if now is None else now
-            counted = self._counted(self._sources.seen(observed, frame), n)
+            values = self._values_to_count(self._sources.seen(observed, frame), n)
             place = np.concatenate([[0], np.cumsum(readable)]).tolist()
             for start in range(0, n, PART):
                 part = slice(start, min(start + PART, n))
-                if counted is not None:
-                    tallies = self._sources.tallies(counted, slice(place[part.start], place[part.stop]))
+                if values is not None:
+                    tallies = self._sources.tallies(values, slice(place[part.start], place[part.stop]))
                     self._latest.add(tallies, self._bets.rows, part.stop - part.start)
                 unreadable = ~readable[part]
                 self._bet(bins[part], unreadable, None if ids is None else ids[part], now)
                 self._remember(unreadable, predicted, part, now)
             return self.state
 
-    def _counted(self, seen: WatchedValues, n: int) -> list[Any] | None:
+    def _values_to_count(self, seen: WatchedValues, n: int) -> list[Any] | None:
         """The values of n rows for the gauges; None if the rows are few, and wait to be counted with others.
 
         The nearest voters of 50 rows are found about as fast as those of one.
@@ -183,7 +181,7 @@ class Monitor:
                 began = None if unreadable[row] or before < _BEFORE else since
                 self._alarm = Alarm(number, None if ids is None else ids[row], now, name, began)
         if self._alarm is not None and self._bets.rows <= self._alarm.row + _NAMING:
-            self._alarm = self._alarm.named(self.moved())
+            self._alarm = self._alarm.with_changes(self.moved())
 
     def _remember(self, unreadable: NDArray[np.bool_], predicted: Any, part: slice, now: float) -> None:
         n, bad = len(unreadable), int(unreadable.sum())
@@ -299,7 +297,7 @@ class Monitor:
         )
         if state["model"] != monitor._fingerprint:
             raise InputError(
-                f"{path} is of another model, or of this one before an edit; begin a new monitor in another file"
+                f"{path} belongs to another model, or to this one before an edit; begin a new monitor in another file"
             )
         try:
             monitor._restore(state)
@@ -310,10 +308,10 @@ class Monitor:
     def _restore(self, state: dict[str, Any]) -> None:
         self._bets.restore(state["bets"])
         self._latest.restore(state["latest"])
-        self._history = StreamHistory.of(state["history"])
+        self._history = StreamHistory.from_dict(state["history"])
         self._peaks = np.array([-np.inf if peak is None else peak for peak in state["peaks"]], dtype=np.float64)
         self._unreadable = int(state["unreadable"])
-        self._alarm = None if state["alarm"] is None else Alarm.of(state["alarm"])
+        self._alarm = None if state["alarm"] is None else Alarm.from_dict(state["alarm"])
 
 
 def _is_empty(X: Any) -> bool:
@@ -323,9 +321,9 @@ def _is_empty(X: Any) -> bool:
 def read_state(path: Path) -> dict[str, Any]:
     """The state in a file; an error if the file holds none."""
     try:
-        found = json.loads(read_file(path, largest=_LARGEST))
-        if not isinstance(found, dict) or found.get("format") != FORMAT:
+        state = json.loads(read_file(path, largest=_LARGEST))
+        if not isinstance(state, dict) or state.get("format") != FORMAT:
             raise ValueError(f"format {FORMAT} is required")
     except (ValueError, RecursionError, OSError) as error:
         raise StorageError(f"{path} is not the state of a monitor ({error!s:.100}); give another file") from None
-    return found
+    return state

@@ -24,8 +24,7 @@ from dwac.estimator.observed import Observed
 from dwac.explain import privacy
 from dwac.monitoring import gauges as measures
 from dwac.monitoring.gauges import Categories, CellCounts, Gauge, NumberGauge, VoterGroups
-from dwac.monitoring.martingale import PRIVATE_SHARES, SHARES
-from dwac.monitoring.players import COLUMN, MODEL, Watched, hashed, numbered
+from dwac.monitoring.martingale import COLUMN, MODEL, PRIVATE_SHARES, SHARES, Watched, hash_categories, scores_of
 from dwac.tasks import CLASSES
 
 Floats = NDArray[np.float64]
@@ -54,12 +53,12 @@ class Sources:
     def __init__(self, clf: Any, ignore: Iterable[Hashable], seed: int, private: bool) -> None:
         self.clf, self.private, self.ignored = clf, private, list(ignore)
         self.notes: list[str] = []
-        self._columns = self._chosen()
-        calibration, before = watching.calibration_scores(clf), self._before(seed)
+        self._columns = self._watched_columns()
+        calibration, before = watching.calibration_scores(clf), self._training_rows(seed)
         self.watched = self._make_watched(calibration, before)
         self.gauges = self._make_gauges(calibration.get(watching.PREDICTION), before)
 
-    def _chosen(self) -> list[Any]:
+    def _watched_columns(self) -> list[Any]:
         """The columns to watch; an error for a name that no column has."""
         columns = columns_of(self.clf)
         known = [column.name for column in columns]
@@ -68,52 +67,47 @@ class Sources:
                 raise InputError(f"ignore must name columns of the model, {checks.listed(known)}; got {name!r}")
         return [column for column in columns if column.kind != "empty" and column.name not in self.ignored]
 
-    def _before(self, seed: int) -> pd.DataFrame | None:
+    def _training_rows(self, seed: int) -> pd.DataFrame | None:
         """Training rows to compare columns with; None, with a note, if there are none."""
         if not self._columns:
             return None
-        if self.private:
-            self.notes.append(
-                "columns are not compared one by one: the model is private, and training rows stay hidden"
-            )
+        rows: pd.DataFrame | None = None
+        reason = "the model is private, and training rows stay hidden"
+        if not self.private:
+            rows = watching.training_rows(self.clf, _TRAINING_ROWS, seed)
+            reason = "the model keeps no training rows, or only representatives"
+        if rows is None:
+            self.notes.append(f"columns are not compared one by one: {reason}")
             self._columns = []
-            return None
-        found: pd.DataFrame | None = watching.training_rows(self.clf, _TRAINING_ROWS, seed)
-        if found is None:
-            self.notes.append(
-                "columns are not compared one by one: the model keeps no training rows, or only representatives"
-            )
-            self._columns = []
-        return found
+        return rows
 
     def _make_watched(self, scores: dict[str, Floats], before: pd.DataFrame | None) -> list[Watched]:
         folds = watching.calibration_folds(self.clf)
-        found: list[Watched] = []
+        watched: list[Watched] = []
         if not scores:
             self.notes.append("the model has no calibration rows: only columns are watched; see recalibrate(X, y)")
         elif folds is None and self.clf.calibration_ids_.isin(self.clf.validation_ids_).any():
             self.notes.append(
-                "the calibration rows also told when to stop training, so new rows may seem a little strange; fit with "
-                "calibration rows of their own"
+                "the calibration rows also decided when training stopped, so new rows may seem a little atypical; fit "
+                "with separate calibration rows"
             )
         for name, values in scores.items():
             parts = [None] if folds is None else np.unique(folds).tolist()
-            hidden = self.private and name == watching.NOVELTY
-            shares = PRIVATE_SHARES if hidden else SHARES
-            values = self._shown(name, values)
-            found += [Watched(name, MODEL, values if f is None else values[folds == f], f, shares) for f in parts]
+            shares = PRIVATE_SHARES if self.private and name == watching.NOVELTY else SHARES
+            values = self._round(name, values)
+            watched += [Watched(name, MODEL, values if f is None else values[folds == f], f, shares) for f in parts]
         for column in self._columns:
             assert before is not None
-            found.append(Watched(str(column.name), COLUMN, self._column_scores(before, column)))
-        if not found:
+            watched.append(Watched(str(column.name), COLUMN, self._column_scores(before, column)))
+        if not watched:
             raise CalibrationError(
                 "a monitor needs calibration rows, and the model has none; call recalibrate(X, y) with rows that it "
                 "was not trained on"
             )
-        return found
+        return watched
 
-    def _shown(self, name: str, scores: Floats) -> Floats:
-        """Scores; if private, rounded like answers."""
+    def _round(self, name: str, scores: Floats) -> Floats:
+        """Scores, rounded like answers if private."""
         if not self.private or name == watching.PREDICTION:
             return scores
         return privacy.novelty(scores) if name == watching.NOVELTY else np.round(scores, 2)
@@ -122,20 +116,19 @@ class Sources:
     def _column_scores(frame: pd.DataFrame, column: Any) -> Floats:
         series = frame[column.name]
         if column.kind == "categorical":
-            return hashed(series.tolist())
-        return numbered(measures.column_numbers(series, column.name, column.kind))
+            return hash_categories(series.tolist())
+        return scores_of(measures.column_numbers(series, column.name, column.kind))
 
     def _make_gauges(self, predicted: Floats | None, before: pd.DataFrame | None) -> list[Gauge]:
-        clf = self.clf
-        found: list[Gauge] = []
+        gauges: list[Gauge] = []
         for column in self._columns:
             assert before is not None
-            found.append(measures.column_gauge(before[column.name], column.name, column.kind, column.categories))
+            gauges.append(measures.column_gauge(before[column.name], column.name, column.kind, column.categories))
         self._predicts = predicted is not None
         if predicted is not None:
-            found.append(self._prediction_gauge(predicted))
-            found.append(VoterGroups(self._group_names(), watching.calibration_groups(clf)))
-        return found
+            gauges.append(self._prediction_gauge(predicted))
+            gauges.append(VoterGroups(self._group_names(), watching.calibration_groups(self.clf)))
+        return gauges
 
     def _prediction_gauge(self, predicted: Floats) -> Gauge:
         if self.clf.target_.kind == CLASSES:
@@ -150,10 +143,10 @@ class Sources:
         """A name for each group of voters: its label, and what sets it apart unless that is private."""
         clf, groups = self.clf, self.clf.references_.groups
         outcomes = clf.target_.outcomes
-        said = None if self.private else clf.descriptions_
+        descriptions = None if self.private else clf.descriptions_
         names = []
         for group, label in enumerate(groups.labels.tolist()):
-            what = None if said is None or len(said) != len(groups) else said[group]
+            what = None if descriptions is None or len(descriptions) != len(groups) else descriptions[group]
             voters = f"voters for {outcomes[label]!s:.60}" if clf.target_.kind == CLASSES else "voters"
             names.append(f"group {group + 1} ({voters}{'' if what is None else f': {what}'})")
         return names
@@ -169,17 +162,17 @@ class Sources:
 
     def scores(self, observed: Observed, frame: pd.DataFrame | None) -> list[Floats]:
         """D scores (n,), one for each player; inf for rows that could not be read."""
-        by_name, found = watching.model_scores(self.clf, observed), []
+        by_name, scores = watching.model_scores(self.clf, observed), []
         for player in self.watched:
             if player.kind == MODEL:
-                values = self._shown(player.name, by_name[player.name])
-                found.append(values if player.fold is None else values[:, player.fold])
+                values = self._round(player.name, by_name[player.name])
+                scores.append(values if player.fold is None else values[:, player.fold])
         for column in self._columns:
             values = np.full(len(observed), np.inf)
             if frame is not None:
                 values[observed.rows.readable] = self._column_scores(frame, column)
-            found.append(values)
-        return found
+            scores.append(values)
+        return scores
 
     def seen(self, observed: Observed, frame: pd.DataFrame | None) -> WatchedValues:
         """The values of readable rows to count; `values` computes the rest, for many rows at once."""
@@ -204,7 +197,6 @@ class Sources:
         if self._predicts:
             codes = watching.votes_scores(self.clf, votes)[watching.PREDICTION]
             values.append(self._labels(codes) if self.clf.target_.kind == CLASSES else codes)
-        if self._predicts:
             values.append(watching.nearest_groups(self.clf, torch.cat([each.h for each in seen])))
         return values
 

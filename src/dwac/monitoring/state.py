@@ -1,19 +1,113 @@
-"""The state of a monitor at one time, for people and programs; and the joint state of several monitors of a stream."""
+"""The state of a monitor for people and programs, and its memory: the stream in blocks of time, and the latest rows.
+
+Both memories are bounded, however long the stream: blocks are merged in pairs when there are many, and only the latest
+rows are counted.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from dwac.drawing.records import plain
 from dwac.explain import privacy
-from dwac.monitoring.gauges import Change
-from dwac.monitoring.record import StreamBlock
+from dwac.monitoring.gauges import CellCounts, Change, Gauge
 
 FORMAT = 1  # of saved states
 _NAMED = 5  # changes that are named in a text
+LATEST, _PART = 1000, 50  # the latest rows; rows per part
+_BLOCK, _BLOCKS = 50, 200  # rows of the first blocks; the most blocks
+
+
+@dataclass
+class StreamBlock:
+    """Consecutive rows: how many, when, and their means. A mean is None if it was not measured."""
+
+    first: int  # the number of its first row, from 0
+    rows: int
+    unreadable: int
+    began: float | None  # seconds since 1970
+    ended: float | None
+    typicality: float | None
+    credibility: float | None
+    evidence: float  # log10, at its end
+
+    def join(self, other: StreamBlock) -> StreamBlock:
+        """This block and the next as one."""
+        means = {name: _mean((self, other), name) for name in ("typicality", "credibility")}
+        rows, bad = self.rows + other.rows, self.unreadable + other.unreadable
+        return StreamBlock(self.first, rows, bad, self.began, other.ended, **means, evidence=other.evidence)
+
+
+@dataclass
+class StreamHistory:
+    """The stream as at most 200 blocks, oldest first, of at least `size` rows, except the last, still filling."""
+
+    size: int = _BLOCK
+    blocks: list[StreamBlock] = field(default_factory=list)
+
+    def add(self, block: StreamBlock) -> None:
+        """Add rows that came together; they may complete the last block or begin a new one."""
+        if self.blocks and self.blocks[-1].rows < self.size:
+            self.blocks[-1] = self.blocks[-1].join(block)
+        else:
+            self.blocks.append(block)
+        if len(self.blocks) > _BLOCKS:
+            pairs = zip(self.blocks[0::2], self.blocks[1::2], strict=False)
+            left = self.blocks[-1:] if len(self.blocks) % 2 else []
+            self.blocks, self.size = [*(a.join(b) for a, b in pairs), *left], 2 * self.size
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"size": self.size, "blocks": [asdict(block) for block in self.blocks]}
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> StreamHistory:
+        """From `to_dict`."""
+        return cls(int(state["size"]), [StreamBlock(**block) for block in state["blocks"]])
+
+
+class Latest:
+    """Counts of up to the last 1,000 rows by every gauge, in parts of 50 rows or more, oldest first."""
+
+    def __init__(self, gauges: Sequence[Gauge]) -> None:
+        self._gauges = list(gauges)
+        self._parts: list[tuple[int, int, list[CellCounts]]] = []  # (first row, rows, tallies)
+
+    def add(self, tallies: Sequence[CellCounts], first: int, rows: int) -> None:
+        """Count more rows, of which the first has this number."""
+        if self._parts and self._parts[-1][1] < _PART:
+            first, n, earlier = self._parts.pop()
+            rows, tallies = n + rows, [a + b for a, b in zip(earlier, tallies, strict=True)]
+        self._parts.append((first, rows, list(tallies)))
+        while sum(n for _, n, _ in self._parts[1:]) >= LATEST:
+            del self._parts[0]
+
+    def since(self, row: int) -> list[CellCounts]:
+        """The counts of the latest rows by gauge, from about this row on; at least those of the last part."""
+        counts = [gauge.empty() for gauge in self._gauges]
+        for place, (first, _, tallies) in enumerate(self._parts):
+            if first >= row or place == len(self._parts) - 1:
+                counts = [a + b for a, b in zip(counts, tallies, strict=True)]
+        return counts
+
+    def to_dict(self) -> list[Any]:
+        """For JSON."""
+        return [[first, n, [[t.counts.tolist(), t.sum] for t in tallies]] for first, n, tallies in self._parts]
+
+    def restore(self, parts: list[Any]) -> None:
+        """Continue from the result of `to_dict`."""
+        shapes, restored = [gauge.empty().counts.shape for gauge in self._gauges], []
+        for first, n, tallies in parts:
+            counts = [CellCounts(np.asarray(cells, dtype=np.int64), float(total)) for cells, total in tallies]
+            if [tally.counts.shape for tally in counts] != shapes:
+                raise ValueError("other columns or groups were counted")
+            restored.append((int(first), int(n), counts))
+        self._parts = restored
 
 
 @dataclass(frozen=True)
@@ -27,8 +121,8 @@ class Alarm:
     since: int | None  # where the change probably began, by the score that raised it; None: unknown
     moved: tuple[Change, ...] | None = None  # what had moved by then, largest change first
 
-    def named(self, moved: Sequence[Change]) -> Alarm:
-        """The same, with the changes found."""
+    def with_changes(self, moved: Sequence[Change]) -> Alarm:
+        """The same alarm, with what moved."""
         return replace(self, moved=tuple(moved))
 
     def to_dict(self) -> dict[str, Any]:
@@ -38,11 +132,11 @@ class Alarm:
         return {**known, "moved": moved}
 
     @classmethod
-    def of(cls, found: dict[str, Any]) -> Alarm:
+    def from_dict(cls, facts: dict[str, Any]) -> Alarm:
         """From `to_dict`."""
-        moved = tuple(Change(**change) for change in found["moved"])
-        since = None if found["since"] is None else int(found["since"])
-        return cls(int(found["row"]), found["id"], float(found["time"]), str(found["by"]), since, moved)
+        moved = tuple(Change(**change) for change in facts["moved"])
+        since = None if facts["since"] is None else int(facts["since"])
+        return cls(int(facts["row"]), facts["id"], float(facts["time"]), str(facts["by"]), since, moved)
 
 
 @dataclass(frozen=True)
@@ -101,9 +195,9 @@ class State:
         if self.alarm is None:
             return f"{text}; no alarm: evidence of a change {_short(self.log_peak)} at most, {limit} is enough"
         where = f"row {self.alarm.row:,}" + ("" if self.alarm.id is None else f" (id {self.alarm.id})")
-        since = "since when is unknown" if self.alarm.since is None else f"probably since row {self.alarm.since:,}"
+        since = "at an unknown row" if self.alarm.since is None else f"probably at row {self.alarm.since:,}"
         lines = [
-            f"{text}; ALARM at {where}: {self.alarm.by} is no longer as before, {since} (evidence of a change "
+            f"{text}; ALARM at {where}: {self.alarm.by} changed, {since} (evidence of a change "
             f"{_short(self.log_peak)}, {limit} is enough)"
         ]
         lines += [f"  {change}" for change in (self.alarm.moved or ())[:_NAMED]]
@@ -112,7 +206,7 @@ class State:
     def to_dict(self) -> dict[str, Any]:
         """For JSON; in whole per cent if private."""
         blocks = [asdict(block) for block in self.history]
-        found = {
+        state = {
             "rows": self.rows,
             "unreadable": self.unreadable,
             "alarm": None if self.alarm is None else self.alarm.to_dict(),
@@ -136,12 +230,12 @@ class State:
             "notes": list(self.notes),
         }
         if self.private:
-            for each in (found, *blocks):
+            for each in (state, *blocks):
                 each |= {name: _share(each[name]) for name in ("typicality", "credibility")}
-        return found
+        return state
 
 
-def merged(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def merge_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Merge several monitors, each of a part of the rows of one stream; takes and returns the form of `State.to_dict`.
 
     Each has its own share of the error rate: the alarm of one is the alarm of all. Their evidence is not averaged: they
@@ -149,27 +243,30 @@ def merged(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """
     rows = sum(state["rows"] for state in states)
     alarms = [state["alarm"] for state in states if state["alarm"] is not None]
-    found = {**states[0], "rows": rows, "unreadable": sum(state["unreadable"] for state in states)}
-    found["alarm"] = min(alarms, key=lambda alarm: float(alarm["time"])) if alarms else None
-    found |= {name: max(state[name] for state in states) for name in ("evidence", "peak")}
-    found["p_value"] = min(state["p_value"] for state in states)
+    merged = {**states[0], "rows": rows, "unreadable": sum(state["unreadable"] for state in states)}
+    merged["alarm"] = min(alarms, key=lambda alarm: float(alarm["time"])) if alarms else None
+    merged |= {name: max(state[name] for state in states) for name in ("evidence", "peak")}
+    merged["p_value"] = min(state["p_value"] for state in states)
     for name in ("typicality", "credibility"):
-        known = [(state["rows"], state[name]) for state in states if state[name] is not None]
-        total = sum(n for n, _ in known)
-        found[name] = sum(n * value for n, value in known) / total if total else None
-    found["detectors"] = [
+        merged[name] = _weighted_mean((state["rows"], state[name]) for state in states)
+    merged["detectors"] = [
         {**same[0], **{name: max(each[name] for each in same) for name in ("evidence", "peak")}}
         for same in zip(*(state["detectors"] for state in states), strict=True)
     ]
     blocks = [block for state in states for block in state["history"]]
-    found["history"] = sorted(blocks, key=lambda block: block["began"] or 0.0)
-    return found
+    merged["history"] = sorted(blocks, key=lambda block: block["began"] or 0.0)
+    return merged
 
 
 def _mean(blocks: Sequence[StreamBlock], name: str) -> float | None:
-    known = [(block.rows, getattr(block, name)) for block in blocks if getattr(block, name) is not None]
+    return _weighted_mean((block.rows, getattr(block, name)) for block in blocks)
+
+
+def _weighted_mean(pairs: Iterable[tuple[int, float | None]]) -> float | None:
+    """The mean of (rows, value), None for values that were not measured."""
+    known = [(n, value) for n, value in pairs if value is not None]
     rows = sum(n for n, _ in known)
-    return float(sum(n * value for n, value in known) / rows) if rows else None
+    return sum(n * value for n, value in known) / rows if rows else None
 
 
 def _bounded(log: float) -> float:

@@ -2,7 +2,7 @@
 
 Counters are text in the format of Prometheus, without a further dependency. Every worker of a service watches its own
 rows with a share of the error rate, and writes its state to a folder once a second. The worker that gets a request
-adds what the others wrote (`dwac.monitoring.merged` says why no average is taken).
+adds what the others wrote (`dwac.monitoring.merge_states` says why no average is taken).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dwac.errors import CalibrationError, DwacError, InputError, StorageError
-from dwac.monitoring import Monitor, merged
+from dwac.monitoring import Monitor, merge_states
 from dwac.monitoring.monitor import read_state
 from dwac.server.limits import RefusalError
 from dwac.storage.files import make_folder, read_file, replace_file
@@ -197,7 +197,7 @@ class Watch:
             raise RefusalError(409, "not_available", "the monitor has ended; see the log of the service")
         others = self._others(self._folder, f"monitor-{{}}-of-{self._workers}.json")
         return {
-            **merged([own.state.to_dict(), *(read_state(path)["state"] for path in others)]),
+            **merge_states([own.state.to_dict(), *(read_state(path)["state"] for path in others)]),
             "workers": self._workers,
         }
 
