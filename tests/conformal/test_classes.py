@@ -17,7 +17,6 @@ from dwac._checks import percent
 from dwac.conformal import (
     Calibration,
     CrossCalibration,
-    class_conditional_p_values,
     label_sets,
     nonconformity,
     p_values,
@@ -97,7 +96,7 @@ def test_class_conditional_p_values_match_a_double_loop(finite_sample: bool) -> 
     calibration, labels = rng.normal(size=90).round(1), rng.integers(0, 4, size=90)
     scores = rng.normal(size=(25, 4)).round(1)
     expected = [[naive_p_value(calibration[labels == k], row[k], finite_sample) for k in range(4)] for row in scores]
-    p = class_conditional_p_values(calibration, labels, scores, finite_sample=finite_sample)
+    p = Calibration(calibration, labels).p_values(scores, finite_sample=finite_sample)
     np.testing.assert_array_equal(p, expected)
 
 
@@ -108,7 +107,7 @@ def test_smoothed_class_conditional_p_values_match_a_double_loop() -> None:
     expected = [
         [naive_p_value(calibration[labels == k], scores[i, k], share=shares[i, k]) for k in range(3)] for i in range(20)
     ]
-    p = class_conditional_p_values(calibration, labels, scores, smoothed=True, random_state=3)
+    p = Calibration(calibration, labels).p_values(scores, smoothed=True, random_state=3)
     np.testing.assert_allclose(p, expected, rtol=1e-15)
 
 
@@ -298,9 +297,9 @@ def test_prediction_agrees_with_the_functions() -> None:
 
 def test_a_class_without_calibration_examples_is_never_rejected() -> None:
     labels, scores = [0] * 30 + [2] * 30, np.full((1, 4), 1e9)
-    p = class_conditional_p_values(np.arange(60), labels, scores)
+    p = Calibration(np.arange(60), labels).p_values(scores)
     np.testing.assert_array_equal(p, [[1 / 31, 1, 1 / 31, 1]])  # absent in the middle and at the end
-    paper = class_conditional_p_values(np.arange(60), labels, scores, finite_sample=False)
+    paper = Calibration(np.arange(60), labels).p_values(scores, finite_sample=False)
     np.testing.assert_array_equal(paper, [[0, 1, 0, 1]])
 
 
@@ -609,12 +608,12 @@ def test_numpy_numbers_are_epsilons(epsilon: Any) -> None:
         (lambda: Calibration([1.0]).predict([1.0, 2.0]), ShapeError, ["scores", "2-D", "(2,)"]),
         (lambda: Calibration([1.0]).predict(np.ones((2, 0))), ShapeError, [(2, 0)]),
         (
-            lambda: class_conditional_p_values([1.0], [0], [1.0]),
+            lambda: Calibration([1.0], [0]).p_values([1.0]),
             ShapeError,
             ["(n, K)", "(1,)"],
         ),
         (
-            lambda: class_conditional_p_values([1.0, 2.0], [0, 3], [[1.0, 2.0]]),
+            lambda: Calibration([1.0, 2.0], [0, 3]).p_values([[1.0, 2.0]]),
             ShapeError,
             ["column", 4, 2],
         ),
@@ -744,7 +743,7 @@ def test_smoothing_only_lowers_a_p_value_and_only_by_the_ties(calibration: Any, 
 @given(calibrations, st.lists(st.tuples(any_scores), min_size=1, max_size=8))
 def test_one_class_alone_is_the_marginal_case(calibration: list[float], rows: Any) -> None:
     labels = [0] * len(calibration)
-    np.testing.assert_array_equal(class_conditional_p_values(calibration, labels, rows), p_values(calibration, rows))
+    np.testing.assert_array_equal(Calibration(calibration, labels).p_values(rows), p_values(calibration, rows))
 
 
 @relaxed

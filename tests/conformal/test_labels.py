@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dwac._checks import percent
-from dwac.conformal import LabelCalibration, MissControl, class_conditional_p_values
+from dwac.conformal import Calibration, LabelCalibration, MissControl
 from dwac.errors import CalibrationWarning, EpsilonError, InputError, LabelError, NonFiniteError, ShapeError
 from tests.chance import Z_RARE, assert_beta_binomial
 from tests.conformal.helpers import Floats, first_covering_rank, relaxed
@@ -61,7 +61,7 @@ def test_one_label_is_a_class_conditional_problem_of_two_classes() -> None:
     p, y = rng.random(50), rng.integers(0, 2, 50)
     scores = -np.where(y == 1, p, 1 - p)
     new = rng.random((20, 1))
-    expected = class_conditional_p_values(scores, y, np.concatenate([new - 1, -new], axis=1))
+    expected = Calibration(scores, y).p_values(np.concatenate([new - 1, -new], axis=1))
     found = LabelCalibration(p[:, None], y[:, None], tolerance=0.0).predict(new)
     np.testing.assert_array_equal(np.concatenate([found.p_no, found.p_yes], axis=1), expected)
 

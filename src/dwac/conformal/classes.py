@@ -245,13 +245,11 @@ class CrossCalibration(Calibration):
         at_least, n = np.zeros(shape), np.zeros(shape[1:])
         for fold, part in enumerate(self._parts):
             if part is not None:
-                there = (
-                    part.n_calibration(shape[1]).astype(np.float64) if len(shape) > 1 else float(len(part._sorted[0]))
-                )
-                at_least += np.where(there > 0, part.p_values(scores[:, fold], finite_sample=False), 0.0) * there
-                n += there
-        own = int(finite_sample)
-        return np.asarray(np.where(n + own > 0, (np.round(at_least) + own) / np.maximum(n + own, 1), 1.0))
+                own = part.n_calibration(shape[1]).astype(np.float64) if len(shape) > 1 else float(len(part._sorted[0]))
+                at_least += np.where(own > 0, part.p_values(scores[:, fold], finite_sample=False), 0.0) * own
+                n += own
+        itself = int(finite_sample)
+        return np.asarray(np.where(n + itself > 0, (np.round(at_least) + itself) / np.maximum(n + itself, 1), 1.0))
 
     def expected_sets(self, epsilon: float, *, ordered: bool = False) -> ExpectedSets:
         """The prediction sets to expect at error rate ε, estimated from the examples, each out of fold."""
@@ -332,8 +330,8 @@ class ConformalPrediction:
     def __repr__(self) -> str:
         """The available attributes in one line; the arrays would fill pages."""
         n, k = self.p_values.shape
-        told = "p_values, labels, confidence, credibility" + (", typicality" if self.typicality is not None else "")
-        return f"<ConformalPrediction of {n:,} examples, {k:,} labels: {told}, label_sets(epsilon)>"
+        names = "p_values, labels, confidence, credibility" + (", typicality" if self.typicality is not None else "")
+        return f"<ConformalPrediction of {n:,} examples, {k:,} labels: {names}, label_sets(epsilon)>"
 
     def without(self, unreadable: Bools) -> ConformalPrediction:
         """A copy in which nothing is known of the unreadable rows, (n,): no label, p = 0, everything else NaN."""
@@ -353,13 +351,13 @@ class ConformalPrediction:
     def labels(self) -> NDArray[Any]:
         """(n,): the label with the largest p-value; ties go to the lowest score. None if the row could not be read."""
         best = np.lexsort((self.scores, -self.p_values))[:, 0]
-        found = np.asarray(best if self.classes is None else self.classes[best])
-        return found if self.unreadable is None else np.where(self.unreadable, np.array(None, dtype=object), found)
+        labels = np.asarray(best if self.classes is None else self.classes[best])
+        return labels if self.unreadable is None else np.where(self.unreadable, np.array(None, dtype=object), labels)
 
     @property
     def confidence(self) -> Floats:
         """(n,): 1 - the second largest p-value. If high, every other label is rejected."""
-        return self._read(confidence(self.p_values))
+        return self._if_readable(confidence(self.p_values))
 
     @property
     def credibility(self) -> Floats:
@@ -368,11 +366,11 @@ class ConformalPrediction:
         By nonconformity "weights", it is also low for examples unlike any other, as in the paper; by "probability" it
         is not: see `typicality`.
         """
-        return self._read(credibility(self.p_values))
+        return self._if_readable(credibility(self.p_values))
 
-    def _read(self, found: Floats) -> Floats:
+    def _if_readable(self, values: Floats) -> Floats:
         """(n,), NaN for rows that could not be read."""
-        return found if self.unreadable is None else np.where(self.unreadable, np.nan, found)
+        return values if self.unreadable is None else np.where(self.unreadable, np.nan, values)
 
     def atypical(self, epsilon: float) -> Bools:
         """(n,): which examples are unlike the calibration examples; at most a share ε of similar examples are flagged.
@@ -435,13 +433,6 @@ def p_values(
     )
 
 
-def class_conditional_p_values(
-    calibration_scores: ArrayLike, calibration_labels: ArrayLike, scores: ArrayLike, **options: Any
-) -> Floats:
-    """Mondrian p-values of scores (n, K): label k is compared only with calibration examples of class k."""
-    return Calibration(calibration_scores, calibration_labels).p_values(scores, **options)
-
-
 def typicality(
     calibration_novelty: ArrayLike,
     novelty: ArrayLike,
@@ -502,12 +493,12 @@ def _warn_if_too_small(n_calibration: Sequence[int] | int, n_classes: int, epsil
     if len(small) == 0:
         return
     if sizes.ndim == 0:
-        who = f"calibration examples, and the calibration set has {sizes}"
+        examples = f"calibration examples, and the calibration set has {sizes}"
     else:
-        who = "calibration examples of its class, and "
-        who += checks.listed(small, show=lambda k: f"class {k} has {sizes[k]}")
+        examples = "calibration examples of its class, and "
+        examples += checks.listed(small, show=lambda k: f"class {k} has {sizes[k]}")
     checks.warn(
-        f"at epsilon={epsilon:g} a label can be left out only with at least {needed} {who}: "
+        f"at epsilon={epsilon:g} a label can be left out only with at least {needed} {examples}: "
         "the affected labels are in every set. Calibrate with more examples or use a larger epsilon",
         CalibrationWarning,
     )

@@ -105,10 +105,10 @@ def extended_range(lowest: ArrayLike, highest: ArrayLike, beyond: ArrayLike) -> 
     endless = np.isinf(out)
     with np.errstate(over="ignore"):
         # Extend by more than rounding, so that a number at this distance is inside.
-        more = 2 * (np.where(endless, 0.0, out) * (1 + 1e-15) * (high / 2 - low / 2))
+        margin = 2 * (np.where(endless, 0.0, out) * (1 + 1e-15) * (high / 2 - low / 2))
         low, high = (
-            np.where(more > 0, np.nextafter(end, side), end)
-            for end, side in ((low - more, -np.inf), (high + more, np.inf))
+            np.where(margin > 0, np.nextafter(end, side), end)
+            for end, side in ((low - margin, -np.inf), (high + margin, np.inf))
         )
     return np.where(endless, -np.inf, low), np.where(endless, np.inf, high)
 
@@ -167,7 +167,7 @@ class _CalibrationScores:
         """How many calibration examples each group has; the group is None if there are no groups."""
         return {name: len(rows) for name, rows in self._rows.items()}
 
-    def _asked(self, within: Iterable[Hashable] | None, n: int) -> dict[Hashable, NDArray[np.int64]]:
+    def _new_rows(self, within: Iterable[Hashable] | None, n: int) -> dict[Hashable, NDArray[np.int64]]:
         """The rows of each group of n new examples."""
         if (within is not None) != self.by_group:
             raise InputError(
@@ -204,14 +204,15 @@ class IntervalCalibration(_CalibrationScores):
         """
         epsilon = checks.epsilon(epsilon)
         names = None if within is None else list(within)
-        asked = self._asked(names, 1 if names is None else len(names))
-        _warn_if_infinite(self, epsilon, list(asked))
-        found = np.full(1 if names is None else len(names), np.inf)
-        for name, rows in asked.items():
+        n = 1 if names is None else len(names)
+        groups = self._new_rows(names, n)
+        _warn_if_infinite(self, epsilon, list(groups))
+        scores = np.full(n, np.inf)
+        for name, rows in groups.items():
             own = self.scores[self._own(name)]
             if missed := allowed_misses(epsilon, len(own)):
-                found[rows] = np.partition(own, len(own) - missed)[len(own) - missed]
-        return found if names is not None else found.reshape(())
+                scores[rows] = np.partition(own, len(own) - missed)[len(own) - missed]
+        return scores if names is not None else scores.reshape(())
 
     def p_values(self, scores: ArrayLike, within: Iterable[Hashable] | None = None) -> Floats:
         """(#{calibration scores ≥ score} + 1) / (n_cal + 1), in the shape of `scores`; (n,) if by group.
@@ -220,7 +221,7 @@ class IntervalCalibration(_CalibrationScores):
         """
         values = checks.scores(scores, "scores", ndim=1 if self.by_group else None)
         p = np.ones(values.size)
-        for name, rows in self._asked(within, values.size).items():
+        for name, rows in self._new_rows(within, values.size).items():
             if len(own := self.scores[self._own(name)]):
                 p[rows] = Calibration(own).p_values(values.ravel()[rows])
         return p.reshape(values.shape)
@@ -269,7 +270,7 @@ class CrossIntervalCalibration(_CalibrationScores):
         """(n,): the p-values of numbers with scores (n, F), by the model without each fold."""
         values = checks.scores(scores, "scores", ndim=2)
         p = np.ones(len(values))
-        for name, rows in self._asked(within, len(values)).items():
+        for name, rows in self._new_rows(within, len(values)).items():
             if len(own := self._own(name)):
                 p[rows] = CrossCalibration(self.scores[own], self.folds[own]).p_values(values[rows])
         return p
@@ -295,17 +296,17 @@ class CrossIntervalCalibration(_CalibrationScores):
                 f"got {low.shape} and {high.shape}"
             )
         epsilon = checks.epsilon(epsilon)
-        asked = self._asked(within, len(low))
-        _warn_if_infinite(self, epsilon, list(asked))
-        found = np.tile([-np.inf, np.inf], (len(low), 1))
-        for name, rows in asked.items():
+        groups = self._new_rows(within, len(low))
+        _warn_if_infinite(self, epsilon, list(groups))
+        ends = np.tile([-np.inf, np.inf], (len(low), 1))
+        for name, rows in groups.items():
             own = self._own(name)
             least = allowed_misses(epsilon, len(own))  # p(y) > ε: at least this many sets contain y
             size = max(1, _AT_ONCE // max(len(own), 1))
             for some in (rows[start : start + size] for start in range(0, len(rows), size) if least):
                 a, b = low[np.ix_(some, own)], high[np.ix_(some, own)]
-                found[some] = _hull(np.minimum(a, b), np.maximum(a, b), least)
-        return found
+                ends[some] = _hull(np.minimum(a, b), np.maximum(a, b), least)
+        return ends
 
 
 def _hull(lows: Floats, highs: Floats, least: int) -> Floats:
@@ -314,10 +315,10 @@ def _hull(lows: Floats, highs: Floats, least: int) -> Floats:
     >>> _hull(np.array([[0.0, 1.0, 5.0]]), np.array([[2.0, 3.0, 6.0]]), least=2)
     array([[1., 2.]])
     """
-    return np.stack([_first_held(lows, highs, least), -_first_held(-highs, -lows, least)], axis=1)
+    return np.stack([_lowest_common(lows, highs, least), -_lowest_common(-highs, -lows, least)], axis=1)
 
 
-def _first_held(lows: Floats, highs: Floats, least: int) -> Floats:
+def _lowest_common(lows: Floats, highs: Floats, least: int) -> Floats:
     """(n,): the lowest number in at least `least` of the intervals (n, m), or else in the most."""
     first = np.partition(lows, least - 1, axis=1)[:, least - 1]
     # `least` intervals have begun there; if none has ended, all of these contain it.
@@ -327,8 +328,8 @@ def _first_held(lows: Floats, highs: Floats, least: int) -> Floats:
     m = lows.shape[1]
     ends = np.concatenate([lows[some], highs[some]], axis=1)
     order = np.argsort(ends, axis=1, kind="stable")  # where one begins and another ends, both contain the number
-    held = np.where(order < m, 1, -1).cumsum(axis=1)
-    place = np.argmax(held >= np.minimum(held.max(axis=1), least)[:, None], axis=1)
+    counts = np.where(order < m, 1, -1).cumsum(axis=1)  # of the intervals that contain each end
+    place = np.argmax(counts >= np.minimum(counts.max(axis=1), least)[:, None], axis=1)
     first[some] = np.take_along_axis(ends, np.take_along_axis(order, place[:, None], axis=1), axis=1)[:, 0]
     return np.asarray(first)
 
@@ -354,12 +355,12 @@ def _warn_if_infinite(calibration: _CalibrationScores, epsilon: float, groups: l
     if not small:
         return
     if calibration.by_group:
-        who = "calibration examples of its group, and "
-        who += checks.listed(small, show=lambda name: f"group {name!r} has {sizes.get(name, 'none')}")
+        examples = "calibration examples of its group, and "
+        examples += checks.listed(small, show=lambda name: f"group {name!r} has {sizes.get(name, 'none')}")
     else:
-        who = f"calibration examples, and the calibration set has {sizes[None]}"
+        examples = f"calibration examples, and the calibration set has {sizes[None]}"
     checks.warn(
-        f"at epsilon={epsilon:g} an interval is finite only with at least {needed} {who}: the affected intervals are "
-        "infinite. Calibrate with more examples or use a larger epsilon",
+        f"at epsilon={epsilon:g} an interval is finite only with at least {needed} {examples}: the affected intervals "
+        "are infinite. Calibrate with more examples or use a larger epsilon",
         CalibrationWarning,
     )

@@ -82,13 +82,15 @@ class LabelCalibration:
             )
         if labels is not None and len(labels) != p.shape[1]:
             raise ShapeError(f"labels must have one name per label: {p.shape[1]} required, got {len(labels)}")
-        asked = p
+        by_fold = p
         if fold_probabilities is not None:
-            asked = _shares(fold_probabilities, "fold_probabilities", 3, len(self._labels))
-            if len(asked) != len(p):
-                raise ShapeError(f"fold_probabilities must have one entry per row: {len(p)} required, got {len(asked)}")
+            by_fold = _shares(fold_probabilities, "fold_probabilities", 3, len(self._labels))
+            if len(by_fold) != len(p):
+                raise ShapeError(
+                    f"fold_probabilities must have one entry per row: {len(p)} required, got {len(by_fold)}"
+                )
         _warn_of_absent(self.n_yes, self.n_no, labels)
-        p_no, p_yes = self._p_values(asked)
+        p_no, p_yes = self._p_values(by_fold)
         return LabelPrediction(p_yes, p_no, p, self.n_yes, self.n_no, labels)
 
     def expected(self, epsilon: float, labels: NDArray[Any] | None = None) -> ExpectedDecisions:
@@ -114,8 +116,7 @@ class LabelCalibration:
     def _p_values(self, p: Floats) -> tuple[Floats, Floats]:
         """(p_no, p_yes), each (n, L), from probabilities (n, L) or (n, F, L)."""
         both = np.stack([p - 1, -p], axis=-1)
-        found = [own.p_values(both[..., label, :]) for label, own in enumerate(self._labels)]
-        table = np.stack(found, axis=1)  # (n, L, 2)
+        table = np.stack([own.p_values(both[..., label, :]) for label, own in enumerate(self._labels)], axis=1)
         return table[..., 0], table[..., 1]
 
 
@@ -272,7 +273,7 @@ class ExpectedMisses:
             return text + f"as most rows have no label: missing all of them misses at most {checks.percent(self.alpha)}"
         share = f"at most {checks.percent(self.alpha)} of a row's labels on average"
         text += f"those with a probability of at least {self.threshold:.2g}, "
-        return text + (f"which miss {share}" if self.certain else f"which missed {share}; this is seen, not certain")
+        return text + (f"which miss {share}" if self.certain else f"which missed {share}: observed, not guaranteed")
 
 
 def _decisions(p_yes: Floats, p_no: Floats, epsilon: float) -> NDArray[np.int8]:
