@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from dwac.engine import (
     WeightedReferences,
     distributions,
-    in_order,
     influence,
     log_shares,
     log_tails,
+    sort_targets,
     votes,
     weighted_crps,
     weighted_ends,
@@ -51,7 +51,7 @@ def assert_equals_oracle(
         np.testing.assert_allclose(log_total, [d.log_total for d in found], rtol=rtol, atol=rtol)
         np.testing.assert_allclose(means[:, t], [d.mean for d in found], **close)
         np.testing.assert_allclose(variances[:, t], [d.variance for d in found], rtol=rtol, atol=rtol * spread[t] ** 2)
-        ordered = in_order(y[:, t])
+        ordered = sort_targets(y[:, t])
         values = np.concatenate([targets[:3, t], [-np.inf, np.inf, np.mean(targets[:, t])]])
         ask = torch.as_tensor(values, device=device).expand(len(h), -1)
         tails = np.stack([answer.cpu().numpy() for answer in log_tails(voters, h, ordered, ask)], axis=2)
@@ -115,7 +115,7 @@ def test_a_query_far_from_everything_is_answered_exactly(device, distance, secon
     found = [[oracle.Distribution(row, targets[:, t]) for t in (0, 1)] for row in log_votes]
     want = [[d.mean for d in row] for row in found]
     np.testing.assert_allclose(weighted_means(voters, h, y).means.cpu(), want, rtol=1e-9, atol=1e-9)
-    below, above = log_tails(voters, h, in_order(y[:, 0]), y[:4, 0].expand(5, -1))
+    below, above = log_tails(voters, h, sort_targets(y[:, 0]), y[:4, 0].expand(5, -1))
     tails = np.array([[d[0].log_tails(v) for v in targets[:4, 0]] for d in found])
     np.testing.assert_allclose(below.cpu(), tails[:, :, 0], rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(above.cpu(), tails[:, :, 1], rtol=1e-9, atol=1e-9)
@@ -131,8 +131,8 @@ def test_no_query_is_too_far_for_finite_answers(device, kernel, distance):
     h = torch.as_tensor(queries * distance, device=device)
     means = weighted_means(voters, h, y[:, None]).means
     assert bool((means.abs() <= 1).all())
-    assert bool((weighted_crps(voters, h, in_order(y), y[:6]) >= 0).all())
-    assert bool(weighted_quantiles(voters, h, in_order(y), torch.zeros_like(h)).isfinite().all())
+    assert bool((weighted_crps(voters, h, sort_targets(y), y[:6]) >= 0).all())
+    assert bool(weighted_quantiles(voters, h, sort_targets(y), torch.zeros_like(h)).isfinite().all())
 
 
 @every_device
@@ -198,10 +198,10 @@ def test_a_query_does_not_depend_on_the_others(device):
     voters = voters_of(references, device=device)
     h = torch.as_tensor(queries, device=device)
     y = torch.as_tensor(np.random.default_rng(1).normal(size=(900, 1)), device=device)
-    together, tails = weighted_means(voters, h, y).means, log_tails(voters, h, in_order(y[:, 0]), h[:, :1].double())
+    together, tails = weighted_means(voters, h, y).means, log_tails(voters, h, sort_targets(y[:, 0]), h[:, :1].double())
     for some in (slice(0, 1), slice(500, 530), slice(699, 700)):
         np.testing.assert_allclose(weighted_means(voters, h[some], y).means.cpu(), together[some].cpu(), rtol=1e-12)
-        alone = log_tails(voters, h[some], in_order(y[:, 0]), h[some, :1].double())
+        alone = log_tails(voters, h[some], sort_targets(y[:, 0]), h[some, :1].double())
         for one, all_ in zip(alone, tails, strict=True):
             np.testing.assert_allclose(one.cpu(), all_[some].cpu(), rtol=1e-12, atol=1e-12)
 
@@ -212,7 +212,7 @@ def test_a_query_does_not_depend_on_the_others(device):
 @every_device
 def test_tails_too_small_for_any_float_have_exact_logs(device):
     references = torch.arange(100, device=device, dtype=torch.float64)[:, None]  # the last votes with e⁻⁹⁸⁰¹
-    ordered = in_order(references[:, 0])
+    ordered = sort_targets(references[:, 0])
     voters, h = voters_of(references, device=device), references[:1]
     values = torch.tensor([[99.0, 50.0, 98.5, 100.0]], device=device, dtype=torch.float64)
     below, above = log_tails(voters, h, ordered, values)
@@ -232,7 +232,7 @@ def test_a_value_lies_between_the_ends_exactly_where_its_tails_reach_the_level(s
     rng = np.random.default_rng(seed)
     voters = voters_of(rng.normal(size=(m, 2)) * rng.choice([0.1, 1, 20]))
     y = torch.as_tensor(rng.integers(0, distinct, m) * 0.7)
-    ordered, h = in_order(y), torch.as_tensor(rng.normal(size=(4, 2)))
+    ordered, h = sort_targets(y), torch.as_tensor(rng.normal(size=(4, 2)))
     values = torch.as_tensor(rng.choice(y.numpy(), (4, 6)))
     below, above = log_tails(voters, h, ordered, values)
     for level in (torch.minimum(below, above)[:, :1], torch.full((4, 1), math.log(rng.uniform(0, 0.5)))):
@@ -253,9 +253,9 @@ def test_many_levels_at_once_have_the_ends_that_each_has_alone(device):
     h = torch.as_tensor(rng.normal(size=(5, 3)) * 2, device=device)
     levels = torch.as_tensor(np.log(rng.uniform(0, 1, size=(5, 40))), device=device)
     levels[:, 0], levels[:, 1] = -torch.inf, 0.0
-    lower, upper = weighted_ends(voters, h, in_order(y), levels)
+    lower, upper = weighted_ends(voters, h, sort_targets(y), levels)
     for column in range(40):
-        alone = weighted_ends(voters, h, in_order(y), levels[:, column : column + 1])
+        alone = weighted_ends(voters, h, sort_targets(y), levels[:, column : column + 1])
         assert torch.equal(lower[:, column], alone[0][:, 0])
         assert torch.equal(upper[:, column], alone[1][:, 0])
     assert lower.unique().numel() > 50
@@ -264,7 +264,7 @@ def test_many_levels_at_once_have_the_ends_that_each_has_alone(device):
 def test_shares_of_the_first_references_in_order_cumulate():
     queries, references, _ = case(3, 150, 2, 1)
     y = torch.as_tensor(np.random.default_rng(1).normal(size=150))
-    ordered = in_order(y)
+    ordered = sort_targets(y)
     counts = torch.tensor([0, 1, 63, 64, 65, 128, 149, 150]).expand(3, -1)
     got = log_shares(voters_of(references), torch.as_tensor(queries), ordered, counts).exp()
     w = np.exp(oracle.log_weights(queries, references, "gaussian"))[:, y.argsort()]
@@ -275,7 +275,7 @@ def test_shares_of_the_first_references_in_order_cumulate():
 def test_two_equal_votes_have_the_smaller_target_as_their_lower_median():
     voters = voters_of(torch.tensor([[1.0], [-1.0]]))
     half = torch.tensor([[math.log(0.5)]], dtype=torch.float64)
-    lower, upper = weighted_ends(voters, torch.zeros(1, 1), in_order(torch.tensor([5.0, 3.0])), half)
+    lower, upper = weighted_ends(voters, torch.zeros(1, 1), sort_targets(torch.tensor([5.0, 3.0])), half)
     assert (lower.item(), upper.item()) == (3.0, 5.0)
 
 
@@ -322,7 +322,7 @@ def test_the_only_voter_moves_nothing():
 
 def test_no_queries_give_empty_answers():
     voters, y = voters_of(torch.zeros(5, 2)), torch.arange(5).double()
-    none, ordered = torch.zeros(0, 2), in_order(y)
+    none, ordered = torch.zeros(0, 2), sort_targets(y)
     assert weighted_means(voters, none, y[:, None]).means.shape == (0, 1)
     assert weighted_quantiles(voters, none, ordered, none.double()).shape == (0, 2)
     assert weighted_crps(voters, none, ordered, none[:, 0].double()).shape == (0,)
@@ -338,7 +338,7 @@ def test_queries_must_fit_the_references():
 
 
 def test_blocks_are_whole():
-    ordered = in_order(torch.tensor([3.0, 1.0, 2.0]))
+    ordered = sort_targets(torch.tensor([3.0, 1.0, 2.0]))
     assert len(ordered.rows) == distributions.BLOCK
     assert ordered.rows[:4].tolist() == [1, 2, 0, -1]
     assert ordered.counts(torch.tensor([2.0, 0.0, 9.0])).tolist() == [2, 0, 3]

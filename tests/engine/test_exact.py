@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dwac.engine import BACKENDS, build_index, direct, query
+from dwac.engine import BACKENDS, build_index, exact, query
 from dwac.engine import index as layout
 from dwac.errors import BackendError, InputError, ShapeError
 from dwac.kernels import get_kernel
@@ -444,8 +444,8 @@ def test_direct_differences_are_the_same_however_many_are_held_at_once(monkeypat
     queries, references, labels = case(5, 400, 3, 3)
     queries, references = (2 * queries).round(), (2 * references).round()  # many are equally far
     index = build_index(torch.tensor(references), torch.tensor(labels), 4, get_kernel("gaussian"))
-    monkeypatch.setattr(direct, "MATRIX", held)
-    log_class_weights, rows, squared = direct.by_difference(index, torch.tensor(queries), k)
+    monkeypatch.setattr(exact, "MATRIX", held)
+    log_class_weights, rows, squared = exact.by_difference(index, torch.tensor(queries), k)
     assert_close(log_class_weights, oracle.log_class_weights(queries, references, labels, 4, "gaussian"), 1e-12)
     wanted_rows, wanted = oracle.nearest(queries, references, k)
     np.testing.assert_array_equal(rows, wanted_rows)
@@ -455,8 +455,8 @@ def test_direct_differences_are_the_same_however_many_are_held_at_once(monkeypat
 def test_a_part_infinitely_far_away_does_not_affect_the_others(monkeypatch):
     references = torch.tensor([[1e200], [0.0], [1.0], [0.0]], dtype=torch.float64)
     index = build_index(references, torch.tensor([0, 0, 1, 1]), 3, get_kernel("gaussian"))
-    monkeypatch.setattr(direct, "MATRIX", 1)
-    log_class_weights, _, _ = direct.by_difference(index, torch.zeros(1, 1), 0)
+    monkeypatch.setattr(exact, "MATRIX", 1)
+    log_class_weights, _, _ = exact.by_difference(index, torch.zeros(1, 1), 0)
     assert_close(log_class_weights, [[0.0, np.log(1 + np.exp(-1)), -np.inf]], 1e-15)
 
 

@@ -135,7 +135,7 @@ def test_distances_held_in_parts_change_nothing(monkeypatch):
     total=st.integers(1, 300),
 )
 def test_leaves_are_apportioned_to_classes_by_their_size(counts, total):
-    sizes = groups.apportioned(total, np.array(counts))
+    sizes = groups.apportion_leaves(total, np.array(counts))
     present = np.count_nonzero(counts)
     assert (sizes <= counts).all()
     assert ((sizes >= 1) == (np.array(counts) > 0)).all()

@@ -193,9 +193,9 @@ def test_gradients_go_through_blocks() -> None:
 def test_what_both_say_stays_exactly_that() -> None:
     same = MeanPart(torch.tensor([-3.0]), torch.tensor([[0.1]], dtype=torch.float64))
     other = MeanPart(torch.tensor([-4.1]), torch.tensor([[0.1]], dtype=torch.float64))
-    assert float(same.merged(other).means) == 0.1
+    assert float(same.merge(other).means) == 0.1
     nobody = MeanPart(torch.tensor([-math.inf]), torch.tensor([[0.1]], dtype=torch.float64))
-    assert float(nobody.merged(nobody).means) == 0.1
+    assert float(nobody.merge(nobody).means) == 0.1
 
 
 def test_impossible_questions_are_refused() -> None:

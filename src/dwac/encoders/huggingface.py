@@ -30,7 +30,7 @@ from dwac.errors import DwacError, InputError, ShapeError
 from dwac.nn import Ensemble
 from dwac.nn.batches import Inputs
 from dwac.nn.ensemble import SharedBackbone
-from dwac.reference import filled
+from dwac.reference import pad_rows
 
 # Models that transformers builds from the configuration alone: without another model, or code from the hub.
 # fmt: off
@@ -307,7 +307,7 @@ class PooledModel(nn.Module):
         found = torch.empty(len(ids), self.width)
         for length in lengths.unique().clamp_min(1).tolist():
             for rows in torch.nonzero(lengths.clamp_min(1) == length)[:, 0].split(_TOGETHER):
-                parts = (filled(part[rows, :length], _TOGETHER) for part in (ids, mask))
+                parts = (pad_rows(part[rows, :length], _TOGETHER) for part in (ids, mask))
                 found[rows] = self._pooled(*parts)[: len(rows)]
         return found[places]
 

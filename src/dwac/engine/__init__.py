@@ -5,48 +5,54 @@
 
     voters = WeightedReferences(embeddings, get_kernel("gaussian"))     # references that vote for targets (m, T)
     result = weighted_means(voters, queries, targets)         # .log_total (n,), .means (n, T)
-    lower = weighted_quantiles(voters, queries, in_order(targets[:, 0]), log_levels)     # (n, C)
+    lower = weighted_quantiles(voters, queries, sort_targets(targets[:, 0]), log_levels)     # (n, C)
 
 Most code should use `dwac.ReferenceSet`, which also checks its inputs: finite numbers, labels in range. The engine
 expects checked tensors; use it directly to write another backend.
 """
 
-from dwac.engine.averages import RowInfluence, WeightedMeans, influence, weighted_means, weighted_variances
 from dwac.engine.backends import Backend, Sweep, sum_by_label
 from dwac.engine.choice import BACKENDS
-from dwac.engine.direct import smallest
 from dwac.engine.distributions import (
-    Ordered,
-    in_order,
+    SortedTargets,
     log_shares,
     log_tails,
+    sort_targets,
     weighted_crps,
     weighted_ends,
     weighted_quantiles,
 )
-from dwac.engine.exact import QueryResult, check_query, query
+from dwac.engine.exact import QueryResult, check_queries, query, smallest
 from dwac.engine.index import Index, build_index
-from dwac.engine.votes import WeightedReferences, every_vote
+from dwac.engine.votes import (
+    RowInfluence,
+    WeightedMeans,
+    WeightedReferences,
+    every_vote,
+    influence,
+    weighted_means,
+    weighted_variances,
+)
 
 __all__ = [
     "BACKENDS",
     "Backend",
     "Index",
-    "Ordered",
     "QueryResult",
     "RowInfluence",
+    "SortedTargets",
     "Sweep",
     "WeightedMeans",
     "WeightedReferences",
     "build_index",
-    "check_query",
+    "check_queries",
     "every_vote",
-    "in_order",
     "influence",
     "log_shares",
     "log_tails",
     "query",
     "smallest",
+    "sort_targets",
     "sum_by_label",
     "weighted_crps",
     "weighted_ends",

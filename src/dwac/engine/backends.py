@@ -196,8 +196,8 @@ def in_parts(
     # Filled in place: small results allocated between large tiles would fragment the heap and keep it from shrinking.
     for start in range(0, n, step):
         part = slice(start, start + step)
-        found = chunk(index, queries[part], n_blocks) if start else first
-        for field, values in zip(result, found, strict=True):
+        sweep = chunk(index, queries[part], n_blocks) if start else first
+        for field, values in zip(result, sweep, strict=True):
             if field is not None and values is not None:
                 field[part] = values
     return result

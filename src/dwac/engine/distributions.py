@@ -1,6 +1,6 @@
 """The weighted distribution of a target: shares of the votes below and above a value, quantiles, and the CRPS.
 
-    ordered = in_order(targets)                                       # once for each target (m,)
+    ordered = sort_targets(targets)                                       # once for each target (m,)
     below, above = log_tails(voters, queries, ordered, values)        # logs of the shares of votes ≤ and ≥ each value
 
 References are sorted by their target and summed in blocks of 64. Each answer lies in one block per query, whose votes
@@ -10,6 +10,7 @@ as one of ½. No (n, m) array is held; see `dwac.engine.votes` for the precision
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -17,13 +18,13 @@ import torch
 from torch import Tensor
 
 from dwac.engine.backends import exp_
-from dwac.engine.votes import LogVotes, WeightedReferences, answered
+from dwac.engine.votes import LogVotes, WeightedReferences, answer_queries
 
 BLOCK = 64
 _SLACK = 1e-12  # a share reaches a level if it does so up to rounding
 
 
-class Ordered(NamedTuple):
+class SortedTargets(NamedTuple):
     """References sorted by a target, padded to whole blocks."""
 
     rows: Tensor  # (blocks · 64,) int64: the reference at each position, by ascending target; -1 for padding
@@ -35,82 +36,86 @@ class Ordered(NamedTuple):
         return torch.searchsorted(self.values[: self.size], values.contiguous(), right=not below)
 
 
-def in_order(targets: Tensor) -> Ordered:
+def sort_targets(targets: Tensor) -> SortedTargets:
     """References sorted by a target (m,); ties stay in their order."""
     values, rows = targets.double().sort(stable=True)
     missing = -len(rows) % BLOCK
     padded = torch.cat([rows, rows.new_full((missing,), -1)])
-    return Ordered(padded, torch.cat([values, values[-1:].expand(missing)]), len(rows))
+    return SortedTargets(padded, torch.cat([values, values[-1:].expand(missing)]), len(rows))
 
 
 @torch.no_grad()
-def log_tails(voters: WeightedReferences, queries: Tensor, ordered: Ordered, values: Tensor) -> tuple[Tensor, Tensor]:
+def log_tails(
+    voters: WeightedReferences, queries: Tensor, ordered: SortedTargets, values: Tensor
+) -> tuple[Tensor, Tensor]:
     """Logs of the shares of votes for targets ≤ and ≥ values (n, C), which may be infinite: both (n, C), at most 0."""
 
-    def answer(votes: LogVotes, values: Tensor) -> tuple[Tensor, ...]:
-        sums = _Cumulated(votes, ordered)
+    def read(sums: _CumulativeVotes, values: Tensor) -> tuple[Tensor, Tensor]:
         below = sums.log_share(ordered.counts(values))
-        return sums.log_total, below, sums.log_share(ordered.counts(values, below=True), above=True)
+        return below, sums.log_share(ordered.counts(values, below=True), above=True)
 
-    _, below, above = answered(voters, queries, answer, values)
+    below, above = _read_sums(voters, queries, ordered, read, values)
     return below, above
 
 
 @torch.no_grad()
-def log_shares(voters: WeightedReferences, queries: Tensor, ordered: Ordered, counts: Tensor) -> Tensor:
+def log_shares(voters: WeightedReferences, queries: Tensor, ordered: SortedTargets, counts: Tensor) -> Tensor:
     """(n, C): logs of the shares of votes of the first `counts` (n, C) references in order."""
-
-    def answer(votes: LogVotes, counts: Tensor) -> tuple[Tensor, ...]:
-        sums = _Cumulated(votes, ordered)
-        return sums.log_total, sums.log_share(counts)
-
-    return answered(voters, queries, answer, counts)[1]
+    return _read_sums(voters, queries, ordered, lambda sums, counts: (sums.log_share(counts),), counts)[0]
 
 
 @torch.no_grad()
-def weighted_quantiles(voters: WeightedReferences, queries: Tensor, ordered: Ordered, log_levels: Tensor) -> Tensor:
+def weighted_quantiles(
+    voters: WeightedReferences, queries: Tensor, ordered: SortedTargets, log_levels: Tensor
+) -> Tensor:
     """The smallest target y with a share of votes for targets ≤ y of at least each level: (n, C), from logs (n, C)."""
-
-    def answer(votes: LogVotes, log_levels: Tensor) -> tuple[Tensor, ...]:
-        sums = _Cumulated(votes, ordered)
-        return sums.log_total, sums.quantiles(log_levels)
-
-    return answered(voters, queries, answer, log_levels)[1]
+    return _read_sums(voters, queries, ordered, lambda sums, levels: (sums.quantiles(levels),), log_levels)[0]
 
 
 @torch.no_grad()
 def weighted_ends(
-    voters: WeightedReferences, queries: Tensor, ordered: Ordered, log_levels: Tensor
+    voters: WeightedReferences, queries: Tensor, ordered: SortedTargets, log_levels: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The quantiles from below, and from above: the largest y with a share for targets ≥ y of at least each level."""
 
-    def answer(votes: LogVotes, log_levels: Tensor) -> tuple[Tensor, ...]:
-        sums = _Cumulated(votes, ordered)
-        return sums.log_total, sums.quantiles(log_levels), sums.quantiles(log_levels, above=True)
+    def read(sums: _CumulativeVotes, log_levels: Tensor) -> tuple[Tensor, Tensor]:
+        return sums.quantiles(log_levels), sums.quantiles(log_levels, above=True)
 
-    _, lower, upper = answered(voters, queries, answer, log_levels)
+    lower, upper = _read_sums(voters, queries, ordered, read, log_levels)
     return lower, upper
 
 
 @torch.no_grad()
-def weighted_crps(voters: WeightedReferences, queries: Tensor, ordered: Ordered, values: Tensor) -> Tensor:
+def weighted_crps(voters: WeightedReferences, queries: Tensor, ordered: SortedTargets, values: Tensor) -> Tensor:
     """∫ (F(t) - 1{t ≥ y})² dt for one value y of each query (n,), F the share of votes for targets ≤ t: (n,) float64.
 
     Summed over the gaps between targets. Every term is positive, with F or 1 - F summed from its own end.
     """
-
-    def answer(votes: LogVotes, values: Tensor) -> tuple[Tensor, ...]:
-        sums = _Cumulated(votes, ordered)
-        return sums.log_total, sums.crps(values)
-
     ascending, places = values.sort()
-    return torch.empty_like(values).scatter_(0, places, answered(voters, queries[places], answer, ascending)[1])
+    scores = _read_sums(voters, queries[places], ordered, lambda sums, values: (sums.crps(values),), ascending)[0]
+    return torch.empty_like(values).scatter_(0, places, scores)
 
 
-class _Cumulated:
+def _read_sums(
+    voters: WeightedReferences,
+    queries: Tensor,
+    ordered: SortedTargets,
+    read: Callable[[_CumulativeVotes, Tensor], tuple[Tensor, ...]],
+    own: Tensor,
+) -> tuple[Tensor, ...]:
+    """read(cumulative votes, own) for all queries (n, d); `own` has a row for each."""
+
+    def answer(votes: LogVotes, own: Tensor) -> tuple[Tensor, ...]:
+        sums = _CumulativeVotes(votes, ordered)
+        return sums.log_total, *read(sums, own)
+
+    return answer_queries(voters, queries, answer, own)[1:]
+
+
+class _CumulativeVotes:
     """Votes on n queries, sorted by a target and cumulated over blocks from both ends; logs, in units of `_top`."""
 
-    def __init__(self, votes: LogVotes, ordered: Ordered) -> None:
+    def __init__(self, votes: LogVotes, ordered: SortedTargets) -> None:
         self.votes, self.ordered = votes, ordered
         self.rows = ordered.rows.view(-1, BLOCK)
         logs, largest = self._blocks()
@@ -122,14 +127,14 @@ class _Cumulated:
     @cached_property
     def _up(self) -> Tensor:
         """(n, blocks + 1): the log of all votes before each block."""
-        return self._cumulated(self._logs)
+        return self._cumulate(self._logs)
 
     @cached_property
     def _down(self) -> Tensor:
         """(n, blocks + 1): the log of all votes in the last blocks, for every number of them."""
-        return self._cumulated(self._logs.flip(1))
+        return self._cumulate(self._logs.flip(1))
 
-    def _cumulated(self, logs: Tensor) -> Tensor:
+    def _cumulate(self, logs: Tensor) -> Tensor:
         # Rounding must not make a sum smaller than one that it contains.
         sums = logs.logcumsumexp(dim=1).cummax(dim=1).values
         return torch.cat([torch.full_like(self._top, -torch.inf), sums], dim=1)
@@ -151,13 +156,13 @@ class _Cumulated:
     @cached_property
     def _each_up(self) -> Tensor:
         """(n, m + 1): the log of the sum of the first votes in order, for every number of them."""
-        return self._cumulated(self.votes.of(self.ordered.rows[: self.ordered.size]).sub_(self._top))
+        return self._cumulate(self.votes.of(self.ordered.rows[: self.ordered.size]).sub_(self._top))
 
     @cached_property
     def _each_down(self) -> Tensor:
         """(n, m + 1): the same for the last votes."""
         rows = self.ordered.rows[: self.ordered.size].flip(0)
-        return self._cumulated(self.votes.of(rows).sub_(self._top))
+        return self._cumulate(self.votes.of(rows).sub_(self._top))
 
     def _single(self, blocks: Tensor) -> Tensor:
         """The votes in one block (n,) for each query: logs (n, 64)."""
@@ -206,7 +211,7 @@ class _Cumulated:
     def crps(self, values: Tensor) -> Tensor:
         """(n,): see `weighted_crps`; values (n,) must ascend."""
         targets = self.ordered.values
-        found = (targets[0] - values).clamp_min(0) + (values - targets[-1]).clamp_min(0)
+        scores = (targets[0] - values).clamp_min(0) + (values - targets[-1]).clamp_min(0)
         starts, stops = targets.view(-1, BLOCK), torch.cat([targets[1:], targets[-1:]]).view(-1, BLOCK)
         before = (self._up[:, :-1] - self._total).exp_()
         after = (self._down[:, :-1].flip(1) - self._total).exp_()
@@ -215,14 +220,14 @@ class _Cumulated:
             first = int(torch.searchsorted(values, starts[here][0, 0], right=True))
             last = max(first, int(torch.searchsorted(values, stops[here][-1, -1])))
             shares = exp_(self.votes.of(self.rows[here].flatten()).sub_(self._top).sub_(self._total))
-            shares = shares.view(len(found), len(self.rows[here]), BLOCK)
+            shares = shares.view(len(scores), len(self.rows[here]), BLOCK)
             split = values[first:last, None, None].clamp(starts[here], stops[here])
             below = shares[first:].cumsum(dim=2).add_(before[first:, here, None]).square_().flatten(1)
             after_each = shares[:last, :, 1:].flip(2).cumsum(dim=2).flip(2)  # subtraction would lose digits
             above = torch.nn.functional.pad(after_each, (0, 1)).add_(after[:last, here, None]).square_().flatten(1)
             gaps = (stops[here] - starts[here]).flatten()
-            found[last:] += below[last - first :] @ gaps
-            found[:first] += above[:first] @ gaps
-            found[first:last] += (below[: last - first] * (split - starts[here]).flatten(1)).sum(dim=1)
-            found[first:last] += (above[first:] * (stops[here] - split).flatten(1)).sum(dim=1)
-        return found
+            scores[last:] += below[last - first :] @ gaps
+            scores[:first] += above[:first] @ gaps
+            scores[first:last] += (below[: last - first] * (split - starts[here]).flatten(1)).sum(dim=1)
+            scores[first:last] += (above[first:] * (stops[here] - split).flatten(1)).sum(dim=1)
+        return scores

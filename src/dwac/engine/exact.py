@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dwac.engine.backends import Backend, Sweep, squared_norms
+from dwac.engine.backends import Backend, Sweep, merge, squared_norms
 from dwac.engine.choice import choose_backend
-from dwac.engine.direct import by_difference
 from dwac.engine.index import Index
 from dwac.engine.precision import PLAIN, TOLERANCE, Policy
 from dwac.errors import InputError, ShapeError
@@ -28,6 +27,7 @@ from dwac.errors import InputError, ShapeError
 _SPARE = 8  # candidates kept beyond k, so that rounding rarely hides a neighbour
 _CANDIDATES = {"cpu": 2**20, "cuda": 2**24}  # ranked at once, and also the limit in bytes of those kept
 COTANGENTS = 2**22  # log class weights differentiated at once
+MATRIX = 2**22  # distances by direct difference held at once
 
 
 class QueryResult(NamedTuple):
@@ -46,7 +46,7 @@ def query(index: Index, queries: Tensor, *, k: int = 0, backend: str = "auto") -
 
     `log_class_weights` is differentiable in `queries`.
     """
-    check_query(index.embeddings, queries, k)
+    check_queries(index.embeddings, queries, k)
     chosen = choose_backend(backend, queries)
     if queries.requires_grad and torch.is_grad_enabled():
         answer = _Differentiable.apply(queries, index, chosen, k)  # type: ignore[no-untyped-call]
@@ -54,7 +54,7 @@ def query(index: Index, queries: Tensor, *, k: int = 0, backend: str = "auto") -
     return _query(index, queries, _centred(index, queries), chosen, k)
 
 
-def check_query(embeddings: Tensor, queries: Tensor, k: int) -> None:
+def check_queries(embeddings: Tensor, queries: Tensor, k: int = 0) -> None:
     """Raise an error unless queries (n, d) fit references (m, d) of which k are wanted."""
     if queries.shape[1] != embeddings.shape[1]:
         raise ShapeError(
@@ -90,8 +90,8 @@ def _query(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: 
         return precise
     result = QueryResult(*(field.new_empty(len(queries), *field.shape[1:]) for field in precise))
     rest = _sweep(index, queries[~lost], centred[~lost], backend, k)
-    for field, here, there in zip(result, precise, rest, strict=True):
-        field[lost], field[~lost] = here, there
+    for field, again, first in zip(result, precise, rest, strict=True):
+        field[lost], field[~lost] = again, first
     return result
 
 
@@ -170,11 +170,11 @@ def _rank(
         blocks = sweep.blocks[part]
         near = backend.products(index, centred[part], blocks).topk(kept, dim=1, sorted=False)
         block = blocks.gather(1, near.indices // index.block_size)
-        found = index.rows[block * index.block_size + near.indices % index.block_size]
-        found = torch.where(found < 0, len(index.labels), found).sort(dim=1).values  # padding last
-        distances = _exact(index, queries[part], found)
+        nearest = index.rows[block * index.block_size + near.indices % index.block_size]
+        nearest = torch.where(nearest < 0, len(index.labels), nearest).sort(dim=1).values  # padding last
+        distances = _exact(index, queries[part], nearest)
         order = distances.argsort(dim=1, stable=True)[:, :k]
-        rows[part], squared[part] = found.gather(1, order), distances.gather(1, order)
+        rows[part], squared[part] = nearest.gather(1, order), distances.gather(1, order)
         if kept < candidates:
             reach[part] = reach[part].minimum(sweep.norms[part] - near.values.amin(dim=1))
     return rows, squared, reach
@@ -191,6 +191,49 @@ def _empty(index: Index, k: int) -> QueryResult:
     """The result for no queries."""
     rows = index.rows.new_empty(0, k)
     return QueryResult(index.centre.new_empty(0, index.n_classes), rows, index.centre.new_empty(0, k))
+
+
+def by_difference(index: Index, queries: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Log class weights (n, K), rows (n, k) and squared distances (n, k) of the nearest, as in `QueryResult`.
+
+    Slower than a sweep, but the error of a distance is a few units in its last place, whatever the query's norm, and
+    any number of equal distances are ordered by their rows.
+    """
+    parts = [_chunk_by_difference(index, part, k) for part in queries.split(max(1, MATRIX // len(index.labels)))]
+    log_class_weights, rows, squared = (torch.cat(column) for column in zip(*parts, strict=True))
+    return log_class_weights, rows, squared
+
+
+def _chunk_by_difference(index: Index, queries: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    n, queries = len(queries), queries.double()
+    log_class_weights = queries.new_full((n, index.n_classes), -torch.inf)
+    rows, nearest = index.labels.new_empty(n, 0), queries.new_empty(n, 0)
+    for start in range(0, len(index.labels), MATRIX):
+        part = slice(start, start + MATRIX)
+        squared = queries.new_zeros(n, len(index.labels[part]))
+        for h, ref_h in zip(queries.T, index.embeddings[part].T, strict=True):  # one dimension at a time
+            squared.add_((h[:, None] - ref_h).square_())
+        sums = merge(index.kernel.log_weights(squared), index.labels[part], index)
+        sums = sums.masked_fill_(sums.isnan(), -torch.inf)  # a class is infinitely far away in this part
+        log_class_weights = torch.logaddexp(log_class_weights, sums)
+        places = smallest(squared, min(k, squared.shape[1]))
+        rows = torch.cat([rows, places + start], dim=1)
+        nearest = torch.cat([nearest, squared.gather(1, places)], dim=1)
+        best = smallest(nearest, min(k, nearest.shape[1]))  # ties stay in the order of their rows
+        rows, nearest = rows.gather(1, best), nearest.gather(1, best)
+    return torch.minimum(log_class_weights, index.log_counts), rows, nearest  # not above the count by rounding
+
+
+def smallest(squared: Tensor, k: int) -> Tensor:
+    """Columns (n, k) of the k smallest values per row, smallest first; ties in the order of their columns."""
+    if k == 0:
+        return torch.empty(len(squared), 0, dtype=torch.int64, device=squared.device)
+    kth = squared.kthvalue(k, dim=1, keepdim=True).values
+    nearer, tied = squared < kth, squared == kth
+    left = k - nearer.sum(dim=1, keepdim=True)
+    chosen = nearer | (tied & (tied.cumsum(dim=1) <= left))
+    columns = chosen.nonzero()[:, 1].view(len(squared), k)
+    return columns.gather(1, squared.gather(1, columns).argsort(dim=1, stable=True))
 
 
 class _Differentiable(torch.autograd.Function):

@@ -81,7 +81,7 @@ def divide(embeddings: Tensor, labels: Tensor, n_classes: int, n_leaves: int) ->
     """
     leaves = torch.zeros_like(labels)
     generator, first = torch.Generator().manual_seed(0), 0
-    for label, size in enumerate(apportioned(n_leaves, torch.bincount(labels, minlength=n_classes).cpu().numpy())):
+    for label, size in enumerate(apportion_leaves(n_leaves, torch.bincount(labels, minlength=n_classes).cpu().numpy())):
         rows = (labels == label).nonzero()[:, 0]
         if len(rows) == 0:
             continue
@@ -129,7 +129,7 @@ def central(embeddings: EmbeddingRows, codes: Tensor, n_groups: int, weights: Te
     return torch.full_like(totals, len(codes), dtype=torch.int64).scatter_reduce_(0, codes, rows, "amin")
 
 
-def apportioned(total: int, counts: Ints) -> Ints:
+def apportion_leaves(total: int, counts: Ints) -> Ints:
     """(K,): `total` leaves divided among classes by the root of their size, at least one for each with members.
 
     No class gets more than it has members. The sum is `total`, unless there are more classes or fewer members.
@@ -179,13 +179,13 @@ def nearest_centres(points: Tensor, centres: Tensor) -> Tensor:
     """(n,): the nearest centre (L, d) of each point (n, d); both near 0, where float32 distances are precise."""
     folded = torch.cat([-2 * centres, centres.square().sum(dim=1, keepdim=True)], dim=1).mT.contiguous()
     step = max(1, TILE.get(points.device.type, 2**21) // len(centres))
-    found = torch.empty(len(points), dtype=torch.int64, device=points.device)
+    nearest = torch.empty(len(points), dtype=torch.int64, device=points.device)
     for start in range(0, len(points), step):
         part = points[start : start + step]
         with full_precision(points.device):
             product = torch.addmm(folded[-1], part, folded[:-1])
-        found[start : start + step] = product.argmin(dim=1)
-    return found
+        nearest[start : start + step] = product.argmin(dim=1)
+    return nearest
 
 
 def _means(points: EmbeddingRows, codes: Tensor, n_groups: int) -> Tensor:

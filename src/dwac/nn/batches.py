@@ -18,7 +18,7 @@ from torch import Tensor
 from dwac.errors import InputError
 from dwac.nn.heads import Model, WeightedAverage, evaluating
 from dwac.nn.ranks import over_ranks
-from dwac.reference import filled
+from dwac.reference import pad_rows
 
 Inputs = tuple[Tensor, ...]
 
@@ -79,7 +79,7 @@ def _mapped(model: Model, function: Callable[[Inputs], Tensor], x: Inputs, size:
     """Apply a function to batches of one size, so that the result for a row does not depend on the other rows."""
     with evaluating(model):
         batches = (
-            tuple(filled(part, size) for part in on(batch, model.device)) for (batch,) in batches_of(x, size=size)
+            tuple(pad_rows(part, size) for part in on(batch, model.device)) for (batch,) in batches_of(x, size=size)
         )
         return torch.cat([function(batch) for batch in batches])[: len(x[0])]
 

@@ -1,6 +1,6 @@
 """ReferenceSet: the training examples that vote, with their labels and ids, editable without retraining."""
 
-from dwac.reference.blocks import Block, MeanPart, Part, TailPart, VariancePart, VotePart, merge
+from dwac.reference.blocks import Block, MeanPart, MergeablePart, TailPart, VariancePart, VotePart, merge
 from dwac.reference.distribution import InfluentialVoters, VoteDistribution
 from dwac.reference.files import ReferenceWriter, in_memory, mapped_set, open_references
 from dwac.reference.groups import Groups, GroupTargets
@@ -15,7 +15,7 @@ from dwac.reference.references import (
     without_members,
 )
 from dwac.reference.sets import VoterSets
-from dwac.reference.voters import Voters, filled
+from dwac.reference.voters import Voters, pad_rows
 
 __all__ = [
     "Block",
@@ -24,8 +24,8 @@ __all__ = [
     "InfluentialVoters",
     "Known",
     "MeanPart",
+    "MergeablePart",
     "Neighbors",
-    "Part",
     "ReferenceSet",
     "ReferenceWriter",
     "TailPart",
@@ -34,13 +34,13 @@ __all__ = [
     "VotePart",
     "VoterSets",
     "Voters",
-    "filled",
     "in_memory",
     "mapped_set",
     "merge",
     "novelty",
     "novelty_by_set",
     "open_references",
+    "pad_rows",
     "put_voters",
     "with_classes",
     "with_groups",

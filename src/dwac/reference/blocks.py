@@ -34,27 +34,24 @@ _TRIED = 128  # targets tried in each round of the search for a quantile
 _QUERIES = 512  # queries per search
 
 
-class Part(Protocol):
+class MergeablePart(Protocol):
     """The answer of some of the voters."""
 
-    def merged(self, other: Self) -> Self:
+    def merge(self, other: Self) -> Self:
         """The combined answer of these voters and others."""
 
 
-P = TypeVar("P", bound=Part)
-T = TypeVar("T")
+P = TypeVar("P", bound=MergeablePart)
 
 
 def merge(parts: Iterable[P]) -> P:
     """Merge the answers of all blocks into one; if `parts` is an iterator, only two are held at a time."""
     try:
-        return reduce(lambda one, other: one.merged(other), parts)
+        return reduce(lambda one, other: one.merge(other), parts)
     except TypeError as error:
         if "empty" not in str(error):
             raise
-        raise EmptyReferenceError(
-            "there must be at least one part to merge; got none; ask at least one block"
-        ) from None
+        raise EmptyReferenceError("merge needs at least one part; got none; ask at least one block") from None
 
 
 class VotePart(NamedTuple):
@@ -66,8 +63,8 @@ class VotePart(NamedTuple):
     keys: Tensor  # (n, k) float64: sort keys, ascending; ties are ordered by position
     k: int  # how many were requested; a block may have fewer
 
-    def merged(self, other: VotePart) -> VotePart:
-        """See `Part.merged`."""
+    def merge(self, other: VotePart) -> VotePart:
+        """See `MergeablePart.merge`."""
         sums = torch.logaddexp(self.log_sums, other.log_sums)
         rows, squared, keys = (torch.cat([a, b], dim=1) for a, b in zip(self[1:4], other[1:4], strict=True))
         by_row = rows.argsort(dim=1)
@@ -81,8 +78,8 @@ class MeanPart(NamedTuple):
     log_total: Tensor  # (n,) float64: the log of all votes of the block
     means: Tensor  # (n, …) float64
 
-    def merged(self, other: MeanPart) -> MeanPart:
-        """See `Part.merged`."""
+    def merge(self, other: MeanPart) -> MeanPart:
+        """See `MergeablePart.merge`."""
         log_total, own, theirs = _shares(self.log_total, other.log_total)
         # Interpolate from one to the other, so that equal values stay exactly equal.
         larger = _like(own >= theirs, self.means)
@@ -97,10 +94,10 @@ class VariancePart(NamedTuple):
     means: Tensor  # (n, T)
     variances: Tensor  # (n, T)
 
-    def merged(self, other: VariancePart) -> VariancePart:
-        """See `Part.merged`."""
-        means = MeanPart(self.log_total, self.means).merged(MeanPart(other.log_total, other.means))
-        within = MeanPart(self.log_total, self.variances).merged(MeanPart(other.log_total, other.variances)).means
+    def merge(self, other: VariancePart) -> VariancePart:
+        """See `MergeablePart.merge`."""
+        means = MeanPart(self.log_total, self.means).merge(MeanPart(other.log_total, other.means))
+        within = MeanPart(self.log_total, self.variances).merge(MeanPart(other.log_total, other.variances)).means
         _, own, theirs = _shares(self.log_total, other.log_total)
         between = (own * theirs)[:, None] * (self.means - other.means).square()
         return VariancePart(means.log_total, means.means, within + between)
@@ -113,8 +110,8 @@ class TailPart(NamedTuple):
     below: Tensor  # (n, C): log of all votes ≤ each value
     above: Tensor  # (n, C): the same for ≥
 
-    def merged(self, other: TailPart) -> TailPart:
-        """See `Part.merged`."""
+    def merge(self, other: TailPart) -> TailPart:
+        """See `MergeablePart.merge`."""
         return TailPart(*(torch.logaddexp(a, b) for a, b in zip(self, other, strict=True)))
 
 
@@ -124,8 +121,8 @@ class BetweenPart(NamedTuple):
     targets: Tensor  # (n, C, p) float64; NaN where there are fewer
     counts: Tensor  # (n, C) int64
 
-    def merged(self, other: BetweenPart) -> BetweenPart:
-        """See `Part.merged`."""
+    def merge(self, other: BetweenPart) -> BetweenPart:
+        """See `MergeablePart.merge`."""
         return BetweenPart(torch.cat([self.targets, other.targets], dim=2), self.counts + other.counts)
 
 
@@ -155,7 +152,7 @@ class Block:
     kernel: str
     class_weights: tuple[float, ...] | None
     look_alikes: LookAlikes | None
-    turned: bool = False  # whether embeddings are normalised to length 1
+    normalised: bool = False  # whether embeddings are scaled to length 1
 
     def __len__(self) -> int:
         """The number of voters."""
@@ -164,20 +161,20 @@ class Block:
     @property
     def voters(self) -> Voters:
         """Its voters as a separate set, read from the files again."""
-        held = {name: self._column(name) for name in self.rows}
-        embeddings = unit(held["embeddings"]) if self.turned else held["embeddings"]
+        columns = {name: self._column(name) for name in self.rows}
+        embeddings = unit(columns["embeddings"]) if self.normalised else columns["embeddings"]
         return Voters(
             embeddings.double(),
-            held["labels"].long(),
+            columns["labels"].long(),
             pd.RangeIndex(self.start, self.stop),
             None,
             self.n_classes,
             get_kernel(self.kernel),
             self.class_weights,
-            held.get("weights"),
-            held.get("sizes"),
+            columns.get("weights"),
+            columns.get("sizes"),
             self.look_alikes,
-            targets=held.get("targets"),
+            targets=columns.get("targets"),
         )
 
     def _column(self, name: str) -> Tensor:
@@ -201,23 +198,23 @@ class Block:
 
     def means(self, queries: Tensor) -> MeanPart:
         """The means of the targets."""
-        found = self._distribution(queries)
-        return MeanPart(found.log_total, found.mean)
+        votes = self._distribution(queries)
+        return MeanPart(votes.log_total, votes.mean)
 
     def variances(self, queries: Tensor) -> VariancePart:
         """The means and variances of the targets."""
-        found = self._distribution(queries)
-        return VariancePart(found.log_total, found.mean, found.variance)
+        votes = self._distribution(queries)
+        return VariancePart(votes.log_total, votes.mean, votes.variance)
 
     def histogram(self, queries: Tensor, edges: Tensor) -> MeanPart:
         """Shares of the votes between edges (T, B + 1)."""
-        found = self._distribution(queries)
-        return MeanPart(found.log_total, found.histogram(edges.cpu().numpy()))
+        votes = self._distribution(queries)
+        return MeanPart(votes.log_total, votes.histogram(edges.cpu().numpy()))
 
     def tails(self, queries: Tensor, values: Tensor, target: int) -> TailPart:
         """The votes for targets ≤ and ≥ values (n, C)."""
-        found = self._distribution(queries, target)
-        return TailPart(found.log_total, *(tail + found.log_total[:, None] for tail in found.log_tails(0, values)))
+        votes = self._distribution(queries, target)
+        return TailPart(votes.log_total, *(tail + votes.log_total[:, None] for tail in votes.log_tails(0, values)))
 
     def between(self, lower: Tensor, upper: Tensor, size: int, target: int) -> BetweenPart:
         """Up to `size` of the targets strictly between values (n, C) and (n, C), spread evenly over them."""
@@ -254,7 +251,7 @@ class BlockVoters(Voters):
     cuts: tuple[int, ...] = ()
     ask: Ask = map
     files: tuple[FileRows, ...] = ()
-    turned: bool = False  # blocks normalise embeddings to length 1
+    normalised: bool = False  # blocks scale embeddings to length 1
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
@@ -265,12 +262,12 @@ class BlockVoters(Voters):
         columns = ("embeddings", "labels", "weights", "sizes", "targets")
         rows = {name: self.source(name)[start:stop] for name in columns if getattr(self, name) is not None}
         weights, near = self.class_weights, self.look_alikes
-        return Block(start, stop, rows, self.n_classes, self.kernel.name, weights, near, self.turned)
+        return Block(start, stop, rows, self.n_classes, self.kernel.name, weights, near, self.normalised)
 
     def source(self, name: str) -> Any:
         """A tensor of the state, or the file rows that it is mapped from."""
-        held = getattr(self, name)
-        return next((file for file in self.files if file.mapped is held), held)
+        column = getattr(self, name)
+        return next((file for file in self.files if file.mapped is column), column)
 
     @cached_property
     def are_few(self) -> bool:
@@ -282,13 +279,9 @@ class BlockVoters(Voters):
         """See `Voters.points`."""
         return self.source("embeddings")
 
-    def every(self, function: Callable[[Block], T]) -> Iterable[T]:
-        """The result of a function for each block, in order."""
-        return self.ask(function, self.blocks)
-
-    def asked(self, method: str, *arguments: Any) -> Any:
+    def ask_all(self, method: str, *arguments: Any) -> Any:
         """The merged answer of all blocks to a method of `Block`."""
-        return merge(self.every(methodcaller(method, *arguments)))
+        return merge(self.ask(methodcaller(method, *arguments), self.blocks))
 
     # Votes
 
@@ -296,24 +289,13 @@ class BlockVoters(Voters):
         """See `Voters.query`."""
         if not 0 <= k <= len(self.labels):
             raise InputError(f"k must lie in 0 … {len(self.labels)}, the number of references; got {k}")
-        found = self.asked("votes", h, k, backend)
-        return engine.QueryResult(found.log_sums, found.rows, found.squared_distances)
-
-    def group_sums(self, h: Tensor, backend: str) -> Tensor:
-        """See `Voters.group_sums`."""
-        sums = self._by_group.query(h, 0, backend).log_class_weights
-        return sums + torch.as_tensor(self.log_class_factors[self.groups.labels], device=h.device)
-
-    @cached_property
-    def _by_group(self) -> BlockVoters:
-        groups = torch.as_tensor(self.groups.of, device=self.labels.device)
-        bare: dict[str, Any] = {"class_weights": None, "division": None, "members": None, "targets": None}
-        return replace(self, labels=groups, n_classes=len(self.groups), **bare)
+        part: VotePart = self.ask_all("votes", h, k, backend)
+        return engine.QueryResult(part.log_sums, part.rows, part.squared_distances)
 
     @torch.no_grad()
     def log_votes(self, h: Tensor) -> Tensor:
         """See `Voters.log_votes`."""
-        return torch.cat(list(self.every(methodcaller("single_votes", h))))
+        return torch.cat(list(self.ask(methodcaller("single_votes", h), self.blocks)))
 
     @cached_property
     def directions(self) -> Voters:
@@ -322,7 +304,7 @@ class BlockVoters(Voters):
         if self.source("embeddings") is self.embeddings:
             return replace(self.each_once, embeddings=unit(self.embeddings), **bare)
         assert isinstance(self.each_once, BlockVoters)
-        return replace(self.each_once, turned=True, **bare)
+        return replace(self.each_once, normalised=True, **bare)
 
     @cached_property
     def target_range(self) -> Tensor:
@@ -373,48 +355,48 @@ class BlockDistribution(VoteDistribution):
 
     _voters: BlockVoters
 
-    def _asked(self, method: str, *arguments: Any) -> Any:
-        return self._voters.asked(method, self._queries, *arguments)
+    def _ask_all(self, method: str, *arguments: Any) -> Any:
+        return self._voters.ask_all(method, self._queries, *arguments)
 
     @cached_property
     def _means(self) -> engine.WeightedMeans:
-        return engine.WeightedMeans(*self._asked("means"))
+        return engine.WeightedMeans(*self._ask_all("means"))
 
     @cached_property
     def _variances(self) -> Tensor:
-        found: VariancePart = self._asked("variances")
-        return found.variances
+        part: VariancePart = self._ask_all("variances")
+        return part.variances
 
     def _log_below(self, target: int, values: Tensor) -> Tensor:
         return self.log_tails(target, values)[0]
 
     def log_tails(self, target: int, values: Tensor) -> tuple[Tensor, Tensor]:
         """See `VoteDistribution.log_tails`."""
-        found: TailPart = self._asked("tails", values, target)
-        below, above = (tail.sub(found.log_total[:, None]).clamp_max_(0) for tail in (found.below, found.above))
+        part: TailPart = self._ask_all("tails", values, target)
+        below, above = (tail.sub(part.log_total[:, None]).clamp_max_(0) for tail in (part.below, part.above))
         return below, above
 
     def _histogram(self, edges: Tensor) -> Tensor:
-        found: MeanPart = self._asked("histogram", edges)
-        return found.means
+        part: MeanPart = self._ask_all("histogram", edges)
+        return part.means
 
     def _quantiles(self, target: int, log_levels: Tensor) -> Tensor:
-        return self._searched(target, log_levels, above=False)
+        return self._search(target, log_levels, above=False)
 
     def _ends(self, target: int, log_levels: Tensor) -> tuple[Tensor, Tensor]:
-        lower, upper = (self._searched(target, log_levels, above=above) for above in (False, True))
+        lower, upper = (self._search(target, log_levels, above=above) for above in (False, True))
         return lower, upper
 
-    def _searched(self, target: int, log_levels: Tensor, *, above: bool) -> Tensor:
+    def _search(self, target: int, log_levels: Tensor, *, above: bool) -> Tensor:
         """(n, C): the first target at which the votes reach each level (n, C); with `above`, the last, from above."""
         if len(self) == 0 or log_levels.shape[1] == 0:
             return torch.empty_like(log_levels)
         queries = zip(self._queries.split(_QUERIES), log_levels.split(_QUERIES), strict=True)
         parts = [(BlockDistribution(self._voters, some, tensors=True), levels) for some, levels in queries]
-        return torch.cat([part._narrowed(target, levels, above) for part, levels in parts])
+        return torch.cat([part._narrow(target, levels, above) for part, levels in parts])
 
-    def _narrowed(self, target: int, log_levels: Tensor, above: bool) -> Tensor:
-        """`_searched` for one batch of queries.
+    def _narrow(self, target: int, log_levels: Tensor, above: bool) -> Tensor:
+        """`_search` for one batch of queries.
 
         The tail of the target `reached` has enough votes, that of the value `short` has not; the answer is `reached` or
         lies between the two.
@@ -442,10 +424,10 @@ class BlockDistribution(VoteDistribution):
         If there are fewer, the first is repeated; if there are none, the upper or lower end.
         """
         each = max(2, -(-_TRIED // len(self._voters.blocks)))
-        found: BetweenPart = self._voters.asked("between", lower, upper, each, target)
-        if not bool(found.counts.any()):
-            return found.targets[:, :, :0]
-        values = found.targets.sort(dim=2)[0]  # NaN comes last
+        part: BetweenPart = self._voters.ask_all("between", lower, upper, each, target)
+        if not bool(part.counts.any()):
+            return part.targets[:, :, :0]
+        values = part.targets.sort(dim=2)[0]  # NaN comes last
         known = (~values.isnan()).sum(dim=2, keepdim=True)
         size = min(_TRIED, values.shape[2])
         steps = torch.arange(size, device=values.device, dtype=torch.float64) / max(1, size - 1)

@@ -51,7 +51,6 @@ class VoteDistribution:
     def __init__(self, voters: Voters, queries: Tensor, *, tensors: bool) -> None:
         if voters.targets is None:
             raise InputError("these examples have labels but no targets; give targets=… when the set is created")
-        engine.WeightedReferences(voters.embeddings, voters.kernel).check(queries)
         # A copy: later edits of the caller's array must not change the results.
         self._voters, self._queries, self._tensors = voters, queries.detach().clone(), tensors
 
@@ -113,9 +112,9 @@ class VoteDistribution:
 
     def cdf(self, values: Any) -> Any:
         """The share of votes for targets ≤ each value, (n, T). values: (n, T), (n,) of a single target, or a number."""
-        asked = self._per_query(values, "values", infinite=True)
-        found = [self._log_below(target, column[:, None]) for target, column in enumerate(asked.T)]
-        return self._like(torch.cat(found, dim=1).exp())
+        columns = enumerate(self._per_query(values, "values", infinite=True).T)
+        shares = [self._log_below(target, column[:, None]) for target, column in columns]
+        return self._like(torch.cat(shares, dim=1).exp())
 
     def _log_below(self, target: int, values: Tensor) -> Tensor:
         """Logs of the shares of votes for a target ≤ values (n, C): (n, C)."""
@@ -127,9 +126,9 @@ class VoteDistribution:
 
         y: as for `cdf`. A tail too small for a float still has an exact log.
         """
-        asked = self._per_query(y, "y", infinite=True)
-        found = [self.log_tails(target, column[:, None]) for target, column in enumerate(asked.T)]
-        below, above = (torch.cat(column, dim=1) for column in zip(*found, strict=True))
+        columns = enumerate(self._per_query(y, "y", infinite=True).T)
+        tails = [self.log_tails(target, column[:, None]) for target, column in columns]
+        below, above = (torch.cat(column, dim=1) for column in zip(*tails, strict=True))
         return self._like(below), self._like(above)
 
     def log_tails(self, target: int, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -146,15 +145,15 @@ class VoteDistribution:
 
     def _histogram(self, edges: Tensor) -> Tensor:
         """(n, T, B), for edges (T, B + 1)."""
-        found = []
+        bins = []
         for ordered, row in zip(self._voters.ordered, edges, strict=True):
             counts = ordered.counts(row, below=True)
             counts[-1] = ordered.counts(row[-1:])[0]
             shares = engine.log_shares(
                 self._voters.weighted_references, self._queries, ordered, counts.expand(len(self), -1)
             ).exp()
-            found.append(shares.diff(dim=1).clamp_min_(0))
-        return torch.stack(found, dim=1)
+            bins.append(shares.diff(dim=1).clamp_min_(0))
+        return torch.stack(bins, dim=1)
 
     def _as_edges(self, edges: Any) -> Tensor:
         values = checks.scores(edges, "edges")
@@ -174,8 +173,8 @@ class VoteDistribution:
         given = checks.scores(levels, "levels", ndim=1)
         if ((given < 0) | (given > 1)).any():
             raise InputError(f"levels must lie in [0, 1]; got {checks.listed(given.tolist())}")
-        asked = self._tensor(given).log().expand(len(self), -1)
-        answer = torch.stack([self._quantiles(target, asked) for target in range(self.n_targets)], dim=1)
+        log_levels = self._tensor(given).log().expand(len(self), -1)
+        answer = torch.stack([self._quantiles(target, log_levels) for target in range(self.n_targets)], dim=1)
         # Because of rounding, the sum may reach all votes before the last of them.
         largest = self._voters.target_range[1][None, :, None].expand_as(answer)
         return self._like(torch.where(self._tensor(given) == 1, largest, answer))
@@ -202,9 +201,10 @@ class VoteDistribution:
         given = checks.scores(log_tail, "log_tail")
         if given.ndim > 2 or (given.ndim > 0 and len(given) != len(self)):
             raise ShapeError(f"log_tail must be a number, ({len(self)},) or ({len(self)}, C); got shape {given.shape}")
-        asked = self._tensor(given if given.ndim == 2 else np.broadcast_to(given, len(self))[:, None]).clamp_max(_HALF)
-        found = [self._ends(target, asked) for target in range(self.n_targets)]
-        lower, upper = (torch.stack(side, dim=1) for side in zip(*found, strict=True))
+        table = given if given.ndim == 2 else np.broadcast_to(given, len(self))[:, None]
+        log_levels = self._tensor(table).clamp_max(_HALF)
+        ends = [self._ends(target, log_levels) for target in range(self.n_targets)]
+        lower, upper = (torch.stack(side, dim=1) for side in zip(*ends, strict=True))
         single = given.ndim < 2
         return self._like(lower[:, :, 0] if single else lower), self._like(upper[:, :, 0] if single else upper)
 
@@ -221,12 +221,10 @@ class VoteDistribution:
 
         y: as for `cdf`.
         """
-        asked = self._per_query(y, "y")
-        found = [
-            engine.weighted_crps(self._voters.weighted_references, self._queries, ordered, column)
-            for ordered, column in zip(self._voters.ordered, asked.T, strict=True)
-        ]
-        return self._like(torch.stack(found, dim=1))
+        columns = zip(self._voters.ordered, self._per_query(y, "y").T, strict=True)
+        voters = self._voters.weighted_references
+        scores = [engine.weighted_crps(voters, self._queries, ordered, values) for ordered, values in columns]
+        return self._like(torch.stack(scores, dim=1))
 
     def influence(self, k: int) -> InfluentialVoters:
         """The k voters whose removal would move the mean of each target most, exactly, largest first.

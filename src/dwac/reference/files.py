@@ -80,7 +80,8 @@ class ReferenceWriter:
         """
         h = checks.float_tensor(embeddings, "embeddings").detach().cpu()
         h = h.to(torch.promote_types(h.dtype, torch.float32))
-        columns = {"embeddings": h, "labels": torch.as_tensor(self._labels(labels, len(h)))}
+        y = checks.class_labels(labels, "labels", n=len(h), n_classes=self.n_classes)
+        columns = {"embeddings": h, "labels": torch.as_tensor(y)}
         if ids is not None:
             columns["ids"] = _whole_ids(ids, len(h))
         if targets is not None:
@@ -91,22 +92,19 @@ class ReferenceWriter:
             columns["weights"] = torch.tensor(inputs.as_weights(weights, len(h), "weights"))
         self._write(columns)
 
-    def _labels(self, labels: Any, n: int) -> Any:
-        return checks.class_labels(labels, "labels", n=n, n_classes=self.n_classes)
-
     def _write(self, columns: dict[str, Tensor]) -> None:
         kinds = {name: (value.dtype, tuple(value.shape[1:])) for name, value in columns.items()}
         if self._files is None:
-            self._files, self._kinds = self._opened(columns), kinds
+            self._files, self._kinds = self._open_files(columns), kinds
         if kinds != self._kinds:
             raise ShapeError(
-                f"all examples must have the columns, types and widths of the first: {_shown(self._kinds)}; "
-                f"got {_shown(kinds)}"
+                f"all examples must have the columns, types and widths of the first: {_describe_columns(self._kinds)}; "
+                f"got {_describe_columns(kinds)}"
             )
         for name, value in columns.items():
             self._files[name].add(value)
 
-    def _opened(self, columns: Iterable[str]) -> dict[str, RowsWriter]:
+    def _open_files(self, columns: Iterable[str]) -> dict[str, RowsWriter]:
         if (self.path / MANIFEST).exists():
             raise StorageError(f"{self.path} holds a reference set; choose another folder, or remove it first")
         self.path.mkdir(parents=True, exist_ok=True)
@@ -199,28 +197,26 @@ def mapped_set(
     n_classes, m = checks.positive_int(n_classes, "n_classes"), len(rows["labels"])
     if check:
         _check(rows, m, n_classes)
-    held = {name: value.mapped for name, value in rows.items() if name != "ids"}
+    columns = {name: value.mapped for name, value in rows.items() if name != "ids"}
     factors = None if class_weights is None else inputs.as_class_weights(class_weights, n_classes)
-    weighted = "weights" in held
-    near = None if look_alikes is None else inputs.as_look_alikes(look_alikes, weighted=weighted)
+    near = None if look_alikes is None else inputs.as_look_alikes(look_alikes, weighted="weights" in columns)
     names = None if ids is None else inputs.as_ids(ids, m)
     if names is None:
         names = pd.Index(rows["ids"].mapped.numpy(), copy=False) if "ids" in rows else pd.RangeIndex(m)
-    step = max(SMALLEST_BLOCK, BLOCK // (held["embeddings"].shape[1] + 1))
-    cuts = (*range(0, m, step), m)
+    step = max(SMALLEST_BLOCK, BLOCK // (columns["embeddings"].shape[1] + 1))
     voters = BlockVoters(
-        held["embeddings"],
-        held["labels"],
+        columns["embeddings"],
+        columns["labels"],
         names,
         None,
         n_classes,
         get_kernel(kernel),
         factors,
-        held.get("weights"),
-        held.get("sizes"),
+        columns.get("weights"),
+        columns.get("sizes"),
         near,
-        targets=held.get("targets"),
-        cuts=cuts,
+        targets=columns.get("targets"),
+        cuts=(*range(0, m, step), m),
         ask=ask,
         files=tuple(rows.values()),
     )
@@ -267,5 +263,5 @@ def _whole_ids(ids: Any, n: int) -> Tensor:
     return torch.tensor(values.astype(np.int64))
 
 
-def _shown(kinds: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> str:
+def _describe_columns(kinds: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> str:
     return ", ".join(f"{name} (n{''.join(f', {w}' for w in width)}) {dtype}" for name, (dtype, width) in kinds.items())

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac import _checks as checks
+from dwac.engine import check_queries
 from dwac.errors import IdError, InputError, LabelError, ShapeError
 
 
@@ -28,10 +29,10 @@ class LookAlikes(NamedTuple):
 
 def as_queries(queries: Any, embeddings: Tensor) -> Tensor:
     """(n, d) queries, on the device of the references unless they are a tensor."""
-    h, d = checks.float_tensor(queries, "queries"), embeddings.shape[1]
-    if h.shape[1] != d:
-        raise ShapeError(f"queries must have {d} columns, like the references; got shape {tuple(h.shape)}")
-    return h if isinstance(queries, Tensor) else h.to(embeddings.device)
+    h = checks.float_tensor(queries, "queries")
+    h = h if isinstance(queries, Tensor) else h.to(embeddings.device)
+    check_queries(embeddings, h)
+    return h
 
 
 def as_weights(weights: Any, m: int, name: str) -> NDArray[np.float64]:
@@ -66,8 +67,8 @@ def as_new_targets(targets: Any, n: int, present: Tensor | None) -> Tensor | Non
         raise InputError("the examples of this set have targets, so new ones need them too; got none; give targets=…")
     numbers, columns = as_targets(targets, n).to(present.device), present.shape[1]
     if numbers.shape[1] != columns:
-        given = tuple(numbers.shape)
-        raise ShapeError(f"targets must have {columns} columns, like those of the set; got shape {given}")
+        shape = tuple(numbers.shape)
+        raise ShapeError(f"targets must have {columns} columns, like those of the set; got shape {shape}")
     return numbers
 
 
@@ -81,15 +82,15 @@ def as_leaves(leaves: Any, labels: Tensor) -> NDArray[np.int64]:
 
 def as_look_alikes(values: tuple[float, float], *, weighted: bool) -> LookAlikes:
     """The factor and the weight of a second kernel."""
-    given = checks.scores(list(values), "look_alikes", ndim=1)
-    if given.shape != (2,) or not np.isfinite(given).all() or not (given[0] > 1 or given[0] == 0) or given[1] <= 0:
+    pair = checks.scores(list(values), "look_alikes", ndim=1)
+    if pair.shape != (2,) or not np.isfinite(pair).all() or not (pair[0] > 1 or pair[0] == 0) or pair[1] <= 0:
         raise InputError(
             "look_alikes must be a factor above 1, or 0 for a base vote, and a weight above 0, such as (4.0, 100.0); "
-            f"got {given.tolist()}"
+            f"got {pair.tolist()}"
         )
-    if weighted and given[0] > 1:
+    if weighted and pair[0] > 1:
         raise InputError("look_alikes are for examples that vote for themselves; these have weights; leave one out")
-    return LookAlikes(float(given[0]), float(given[1]))
+    return LookAlikes(float(pair[0]), float(pair[1]))
 
 
 def as_factors(factors: Any, n_leaves: int) -> NDArray[np.float64]:

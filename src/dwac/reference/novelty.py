@@ -42,10 +42,10 @@ def novelty(references: ReferenceSet, h: Any, *, own: bool = False, directions: 
     voters = references.voters
     queries = as_queries(checks.float_tensor(h, "h").to(voters.embeddings.device), voters.embeddings)
     k = min(NEAREST + own, len(voters.labels))
-    found = _log_mean(voters.each_once.query(queries, k, "auto").squared_distances, own)
+    nu = _log_mean(voters.each_once.query(queries, k, "auto").squared_distances, own)
     if not directions:
-        return found
-    return found + _log_mean(voters.directions.query(unit(queries), k, "auto").squared_distances, own)
+        return nu
+    return nu + _log_mean(voters.directions.query(unit(queries), k, "auto").squared_distances, own)
 
 
 @torch.no_grad()
@@ -54,10 +54,10 @@ def novelty_by_set(sets: VoterSets, h: Tensor, *, directions: bool = False) -> T
     if min(len(voters.labels) for voters in sets.sets) < NEAREST:
         pairs = zip(sets.sets, h, strict=True)
         return torch.stack([novelty(set_of(voters), part, directions=directions) for voters, part in pairs], dim=1)
-    found = _log_mean(sets.squared_distances(h, NEAREST))
+    nu = _log_mean(sets.squared_distances(h, NEAREST))
     if not directions:
-        return found
-    return found + _log_mean(sets.directions.squared_distances(unit(h.flatten(0, 1)).view_as(h), NEAREST))
+        return nu
+    return nu + _log_mean(sets.directions.squared_distances(unit(h.flatten(0, 1)).view_as(h), NEAREST))
 
 
 def _log_mean(squared: Tensor, own: bool = False) -> Tensor:
@@ -137,6 +137,6 @@ class Known:
                 return known
         count = self if voters.equals(self.ids) else self.of(voters)
         labels = torch.zeros(len(count), dtype=torch.int64, device=count.z.device)
-        found = ReferenceSet(count.z, labels, n_classes=1) if len(count) else None
-        self._counting = [(voters, found), *self._counting[: _LATEST - 1]]
-        return found
+        known = ReferenceSet(count.z, labels, n_classes=1) if len(count) else None
+        self._counting = [(voters, known), *self._counting[: _LATEST - 1]]
+        return known

@@ -43,10 +43,10 @@ class VoterSets:
 
     def log_class_weights(self, queries: Tensor) -> Tensor:
         """(n, F, K) float64: log votes of each set for each class, for queries (F, n, d)."""
-        queries, first = self._checked(queries), self.sets[0]
+        queries, first = self._check(queries), self.sets[0]
         if not self._together:
-            found = [voters.query(h, 0, "auto") for voters, h in zip(self.sets, queries, strict=True)]
-            return torch.stack([answer.log_class_weights for answer in found], dim=1)
+            pairs = zip(self.sets, queries, strict=True)
+            return torch.stack([voters.query(h, 0, "auto").log_class_weights for voters, h in pairs], dim=1)
         stack, answers = self._stack, []
         for _, squared in self._parts(queries):
             log_w = first.log_weights_at(squared.transpose(0, 1).flatten(1)) + stack.log_factors
@@ -58,7 +58,7 @@ class VoterSets:
     @torch.no_grad()
     def squared_distances(self, queries: Tensor, k: int) -> Tensor:
         """(n, F, k) float64: squared distances to the k nearest voters of each set, nearest first, ignoring weights."""
-        queries = self._checked(queries)
+        queries = self._check(queries)
         if not self._together or k > min(len(voters.labels) for voters in self.sets):
             pairs = zip(self.sets, queries, strict=True)
             return torch.stack([voters.each_once.query(h, k, "auto").squared_distances for voters, h in pairs], dim=1)
@@ -91,7 +91,7 @@ class VoterSets:
             embeddings[place, rows] = voters.embeddings.double()
             codes[place, rows] = voters.labels + place * n_classes
             log_factors[place, rows] = voters.log_factors
-        most = torch.cat([voters.log_most(voters.labels, n_classes) for voters in self.sets])
+        most = torch.cat([voters.log_most for voters in self.sets])
         return _Stack(embeddings, codes == n_sets * n_classes, codes.flatten(), log_factors.flatten(), most)
 
     def _parts(self, queries: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -100,7 +100,7 @@ class VoterSets:
         for part in queries.double().split(max(1, MATRIX // ref_h.shape[1]), dim=1):
             yield part, torch.cdist(part, ref_h, compute_mode="donot_use_mm_for_euclid_dist").square()
 
-    def _checked(self, queries: Tensor) -> Tensor:
+    def _check(self, queries: Tensor) -> Tensor:
         h, shape = checks.float_tensor(queries, "queries", ndim=3), (len(self.sets), self.sets[0].embeddings.shape[1])
         if (h.shape[0], h.shape[2]) != shape:
             raise ShapeError(f"queries must be ({shape[0]}, n, {shape[1]}), as the sets are; got {tuple(h.shape)}")

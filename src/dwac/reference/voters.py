@@ -87,17 +87,9 @@ class Voters:
     @cached_property
     def index(self) -> engine.Index:
         """The engine's layout by class."""
-        return engine.build_index(self._lifted, self.labels, self.n_classes, self.kernel)
-
-    @cached_property
-    def group_index(self) -> engine.Index:
-        """The engine's layout by group."""
-        return engine.build_index(self._lifted, self._group_of, len(self.groups), self.kernel)
-
-    @property
-    def _group_of(self) -> Tensor:
-        """(m,) int64: the group of each reference."""
-        return torch.as_tensor(self.groups.of, device=self.labels.device)
+        h = self.embeddings
+        lifted = h if self._lift is None else torch.cat([h.to(self._lift.dtype), self._lift[:, None]], dim=1)
+        return engine.build_index(lifted, self.labels, self.n_classes, self.kernel)
 
     @cached_property
     def weighted_references(self) -> engine.WeightedReferences:
@@ -108,10 +100,10 @@ class Voters:
         return engine.WeightedReferences(self.embeddings, self.kernel, factors, self.look_alikes)
 
     @cached_property
-    def ordered(self) -> list[engine.Ordered]:
+    def ordered(self) -> list[engine.SortedTargets]:
         """For each target, the references sorted by it."""
         assert self.targets is not None
-        return [engine.in_order(target) for target in self.targets.T]
+        return [engine.sort_targets(target) for target in self.targets.T]
 
     @property
     def points(self) -> Any:
@@ -174,24 +166,15 @@ class Voters:
         exact = (self.log_factors.max() - self.log_factors).sqrt()
         return exact.to(torch.promote_types(self.embeddings.dtype, torch.float32))
 
-    @property
-    def _lifted(self) -> Tensor:
-        if self._lift is None:
-            return self.embeddings
-        return torch.cat([self.embeddings.to(self._lift.dtype), self._lift[:, None]], dim=1)
-
-    def _above(self, h: Tensor) -> Tensor:
-        return h if self._lift is None else torch.cat([h, torch.zeros_like(h[:, :1])], dim=1)
-
     def query(self, h: Tensor, k: int, backend: str) -> engine.QueryResult:
         """Class sums and the k heaviest votes, with weights; a query's answer does not depend on the other queries."""
         if h.requires_grad and torch.is_grad_enabled():
             result = self._query(h, k, backend)
         elif backend == "auto" and self.are_few:
-            result = self._direct(self.labels, self.n_classes, h, k)
+            result = self._direct(h, k)
         else:
             size = self._together(h.device)
-            parts = [self._query(filled(part, size), k, backend) for part in h.split(size)]
+            parts = [self._query(pad_rows(part, size), k, backend) for part in h.split(size)]
             result = engine.QueryResult(*(torch.cat(column)[: len(h)] for column in zip(*parts, strict=True)))
         factors = torch.as_tensor(self.log_class_factors, device=h.device)
         return result if self.class_weights is None else result._replace(log_class_weights=result[0] + factors)
@@ -208,7 +191,7 @@ class Voters:
 
     def _query(self, h: Tensor, k: int, backend: str) -> engine.QueryResult:
         """`query` for one batch, without class weights."""
-        result = self._summed(self.index, h, k, backend)
+        result = self._sum_votes(h, k, backend)
         if self._narrow is None or self.look_alikes is None:
             return result
         near = self._narrow._query(self.look_alikes.factor * h, 0, backend).log_class_weights
@@ -227,13 +210,6 @@ class Voters:
         embeddings = self.look_alikes.factor * self.embeddings
         return replace(self, embeddings=embeddings, look_alikes=None, class_weights=None, members=None)
 
-    @cached_property
-    def _narrow_groups(self) -> Voters:
-        """`_narrow` with the groups of these voters."""
-        _ = self.groups
-        assert self._narrow is not None
-        return replace(self._narrow, division=self.divided)
-
     def _both(self, wide: Tensor, narrow: Tensor) -> Tensor:
         """log (wide + weight · narrow), from logs."""
         assert self.look_alikes is not None
@@ -251,43 +227,41 @@ class Voters:
 
     def group_sums(self, h: Tensor, backend: str) -> Tensor:
         """Log-weights of the groups, (n, G)."""
-        if backend == "auto" and self.are_few:
-            sums = self._direct(self._group_of, len(self.groups), h, 0).log_class_weights
-        else:
-            size = self._together(h.device)
-            parts = [self._group_sums(filled(part, size), backend) for part in h.split(size)]
-            sums = torch.cat(parts)[: len(h)]
+        sums = self._by_group.query(h, 0, backend).log_class_weights
         return sums + torch.as_tensor(self.log_class_factors[self.groups.labels], device=h.device)
 
-    def _group_sums(self, h: Tensor, backend: str) -> Tensor:
-        sums = self._summed(self.group_index, h, 0, backend).log_class_weights
-        if self.look_alikes is None:
-            return sums
-        return self._both(sums, self._narrow_groups._group_sums(self.look_alikes.factor * h, backend))
+    @cached_property
+    def _by_group(self) -> Voters:
+        """The same voters with their groups as classes."""
+        labels, n_groups = torch.as_tensor(self.groups.of, device=self.labels.device), len(self.groups)
+        bare: dict[str, Any] = {"class_weights": None, "division": None, "members": None, "targets": None}
+        return replace(self, labels=labels, n_classes=n_groups, **bare)
 
-    def _summed(self, index: engine.Index, h: Tensor, k: int, backend: str) -> engine.QueryResult:
-        if self.weights is not None and self._lift is None:
-            return self._direct(index.labels, index.n_classes, h, k)
-        result = engine.query(index, self._above(h), k=k, backend=backend)
+    def _sum_votes(self, h: Tensor, k: int, backend: str) -> engine.QueryResult:
         if self._lift is None:
-            return result
+            if self.weights is not None:
+                return self._direct(h, k)
+            return engine.query(self.index, h, k=k, backend=backend)
+        above = torch.cat([h, torch.zeros_like(h[:, :1])], dim=1)
+        result = engine.query(self.index, above, k=k, backend=backend)
         squared = (result.squared_distances - self._lift[result.rows].double().square()).clamp_min_(0)
         return engine.QueryResult(result.log_class_weights + self.log_factors.max(), result.rows, squared)
 
-    def log_most(self, labels: Tensor, n_labels: int) -> Tensor:
-        """(n_labels,) float64: the log of all votes for each label (m,), if a query coincided with every voter."""
-        most = torch.bincount(labels, self.weights, minlength=n_labels).double().log()
+    @property
+    def log_most(self) -> Tensor:
+        """(K,) float64: the log of all votes for each class, if a query coincided with every voter."""
+        most = torch.bincount(self.labels, self.weights, minlength=self.n_classes).double().log()
         return most if self.look_alikes is None else most + math.log1p(self.look_alikes.weight)
 
-    def _direct(self, labels: Tensor, n_classes: int, h: Tensor, k: int) -> engine.QueryResult:
-        """Sums over the references of each label (m,), and the k heaviest votes, by differences in float64."""
-        engine.check_query(self.embeddings, h, k)
-        answers, ref_h, most = [], self.embeddings.double(), self.log_most(labels, n_classes)
+    def _direct(self, h: Tensor, k: int) -> engine.QueryResult:
+        """Class sums and the k heaviest votes, by differences in float64."""
+        engine.check_queries(self.embeddings, h, k)
+        answers, ref_h, most = [], self.embeddings.double(), self.log_most
         for part in h.double().split(max(1, MATRIX // len(ref_h))):
             squared = torch.cdist(part, ref_h, compute_mode="donot_use_mm_for_euclid_dist").square()
             log_w = self.log_weights_at(squared)
             log_w = log_w if self.weights is None else log_w + self.log_factors
-            sums = torch.minimum(engine.sum_by_label(log_w, labels, n_classes), most)
+            sums = torch.minimum(engine.sum_by_label(log_w, self.labels, self.n_classes), most)
             with torch.no_grad():
                 keys = squared if self.weights is None else -self.log_factors - self.kernel.log_weights(squared)
                 rows = engine.smallest(keys, k)
@@ -375,15 +349,12 @@ class Voters:
 
     def _in_classes(self, codes: Ints, n_classes: int) -> Voters:
         labels = torch.as_tensor(codes, device=self.labels.device)[self.labels]
-        everybody = None if self.members is None else self.members.recoded(codes, n_classes)
+        members = None if self.members is None else self.members.recoded(codes, n_classes)
         # A representative is in the group of the examples that it represents.
-        above = None if everybody is None else everybody.groups.parents
-        groups, factors = Groups.build(self.points, labels, self.counted, self.groups.leaves, above), self.divided
-        assert factors is not None
-        division = Division(groups.leaves, groups.parents, factors.factors)
-        made = replace(
-            self, labels=labels, n_classes=n_classes, class_weights=None, division=division, members=everybody
-        )
+        parents = None if members is None else members.groups.parents
+        groups = Groups.build(self.points, labels, self.counted, self.groups.leaves, parents)
+        division = Division(groups.leaves, groups.parents, self.leaf_factors)
+        made = replace(self, labels=labels, n_classes=n_classes, class_weights=None, division=division, members=members)
         made.__dict__["groups"] = groups
         return made
 
@@ -468,7 +439,7 @@ def unit(h: Tensor) -> Tensor:
     return torch.nn.functional.normalize(scaled, dim=1)
 
 
-def filled(rows: Tensor, size: int) -> Tensor:
+def pad_rows(rows: Tensor, size: int) -> Tensor:
     """Rows padded to at least `size` by repeating the last one."""
     missing = size - len(rows)
     return rows if missing <= 0 or len(rows) == 0 else torch.cat([rows, rows[-1:].expand(missing, *rows.shape[1:])])
