@@ -223,8 +223,7 @@ def _array(value: Any, key: str) -> NDArray[Any]:
 @torch.no_grad()
 def _features(model: Any, x: Any) -> Tensor:
     """What the embedding layer reads, (n, M, f)."""
-    size = batches._rows_at_once(model, x)
-    found = batches._mapped(model, lambda part: features_of(model.backbone(*part)), x, size)
+    found = batches.apply(model, lambda part: features_of(model.backbone(*part)), x)
     return (found if found.ndim == 3 else found[:, None]).float()
 
 

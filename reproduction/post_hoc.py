@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dwac.nn import batches
-from dwac.nn.ensemble import Ensemble, features_of, joined, memberwise
+from dwac.nn.ensemble import Ensemble, features_of, join_members, map_members
 from dwac.nn.heads import Model
 
 KNN = 50  # neighbours, as in OpenOOD
@@ -111,7 +111,7 @@ def embeddings(model: Model, features: Tensor) -> Tensor:
     weight, bias = model.embedding.weight, model.embedding.bias
     if not isinstance(model.backbone, Ensemble):
         return F.linear(features, weight, bias)
-    return joined(memberwise(features.unflatten(1, (model.ensemble_size, weight.shape[1])), weight, bias))
+    return join_members(map_members(features.unflatten(1, (model.ensemble_size, weight.shape[1])), weight, bias))
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ import dwac
 from dwac.errors import InputError, NotRememberedError, ShapeError
 from dwac.kernels import KERNELS
 from dwac.nn import Ensemble, SoftmaxTwin, WeightedAverage
-from dwac.nn.ensemble import EnsembleLogits, joined, members_of, memberwise
+from dwac.nn.ensemble import EnsembleLogits, join_members, map_members, split_members
 from dwac.nn.loss import Support
 from dwac.training import evaluate, fit_scale, train
 from tests import oracle
@@ -138,8 +138,8 @@ def test_the_order_of_the_members_does_not_matter() -> None:
 def test_if_members_disagree_everything_is_far() -> None:
     # Two members of one number each. Both put the first query on the first reference; the second query is there for
     # one of them, but on the second reference for the other: no example is near.
-    references = joined(torch.tensor([[[0.0], [0.0]], [[4.0], [4.0]]]))
-    agreed, torn = joined(torch.tensor([[[0.0], [0.0]], [[0.0], [4.0]]]))
+    references = join_members(torch.tensor([[[0.0], [0.0]], [[4.0], [4.0]]]))
+    agreed, torn = join_members(torch.tensor([[[0.0], [0.0]], [[0.0], [4.0]]]))
     refs = dwac.ReferenceSet(references, [0, 1])
     assert refs.log_class_weights(agreed[None]).max() == pytest.approx(0, abs=1e-6)
     assert refs.log_class_weights(torn[None]).max() == pytest.approx(-8, rel=1e-6)
@@ -147,17 +147,17 @@ def test_if_members_disagree_everything_is_far() -> None:
 
 def test_joining_and_taking_apart_are_inverse() -> None:
     h = torch.randn(7, 4, 5, dtype=torch.float64)
-    assert_close(members_of(joined(h), 4), h)
-    assert_close(joined(h).square().sum(dim=1), h.square().sum(dim=2).mean(dim=1))
-    assert members_of(h[:0].flatten(1), 4).shape == (0, 4, 5)
-    assert_close(members_of(joined(h).T.contiguous().T, 4), h)  # however it lies in memory
+    assert_close(split_members(join_members(h), 4), h)
+    assert_close(join_members(h).square().sum(dim=1), h.square().sum(dim=2).mean(dim=1))
+    assert split_members(h[:0].flatten(1), 4).shape == (0, 4, 5)
+    assert_close(split_members(join_members(h).T.contiguous().T, 4), h)  # however it lies in memory
 
 
 def test_each_member_has_its_own_linear_map() -> None:
     features, weight, bias = torch.randn(6, 3, 4), torch.randn(3 * 2, 4), torch.randn(3 * 2)
     for m in range(3):
         expected = nn.functional.linear(features[:, m], weight[2 * m : 2 * m + 2], bias[2 * m : 2 * m + 2])
-        assert_close(memberwise(features, weight, bias)[:, m], expected, rtol=1e-5, atol=1e-5)
+        assert_close(map_members(features, weight, bias)[:, m], expected, rtol=1e-5, atol=1e-5)
 
 
 # The loss
@@ -259,8 +259,8 @@ def test_training_gives_each_member_what_it_would_learn_alone(head: Any, size: i
     x, y = data(60)
     for some in (model, *others):
         train(some, x, y, epochs=3, batch_size=20, learning_rate=1e-2)
-    each = members_of(model.embed(x).detach(), M)
-    assert (each - members_of(before.eval().embed(x).detach(), M)).abs().max() > 0.05
+    each = split_members(model.embed(x).detach(), M)
+    assert (each - split_members(before.eval().embed(x).detach(), M)).abs().max() > 0.05
     for m, own in enumerate(others):
         assert_close(each[:, m], own.embed(x).detach(), rtol=1e-3, atol=1e-4)
 
@@ -305,7 +305,7 @@ def test_autocast_may_halve_the_members_but_never_h() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         features, h = model.backbone(x.float()), model.embed(x.float())
     assert (features.dtype, h.dtype) == (torch.bfloat16, torch.float32)
-    assert_close(h, joined(memberwise(features.float(), model.embedding.weight, model.embedding.bias)))
+    assert_close(h, join_members(map_members(features.float(), model.embedding.weight, model.embedding.bias)))
 
 
 # Scaling

@@ -19,7 +19,7 @@ from dwac import DWACClassifier
 from dwac.encoders import TabularEncoder
 from dwac.errors import ProcessError
 from dwac.nn import Ensemble, Model, SoftmaxTwin, WeightedAverage
-from dwac.nn.ranks import Ranks, SharedNorms, joined, sharing
+from dwac.nn.ranks import Ranks, SharedNorms, join_ranks, sharing
 from dwac.storage.tensors import pack_tensors
 from dwac.training import embed, processes, train
 
@@ -73,11 +73,11 @@ def worst_difference(name: str, n: int, ranks: Ranks, *, weighted: bool, named: 
         norms.share = share
         part = together.loss(x[share.rows], y[share.rows], share=share, **{k: v[share.rows] for k, v in given.items()})
         part.backward()
-    pairs = [(loss.detach(), ranks.total(part.detach().clone()))]
+    pairs = [(loss.detach(), ranks.sum(part.detach().clone()))]
     for one, other in zip(alone.parameters(), together.parameters(), strict=True):
         assert one.grad is not None
         assert other.grad is not None
-        pairs.append((one.grad, ranks.total(other.grad.clone())))
+        pairs.append((one.grad, ranks.sum(other.grad.clone())))
     pairs += zip(alone.buffers(), together.buffers(), strict=True)
     return max(float((one - other).abs().max()) for one, other in pairs)
 
@@ -198,7 +198,7 @@ def main(folder: Path) -> None:
     torch.set_num_threads(1)
     with processes() as place:
         ranks = Ranks()
-        with joined(ranks):
+        with join_ranks(ranks):
             for name, tensors in everything(folder, ranks):
                 held = {key: part.detach().contiguous() for key, part in tensors.items()}
                 (folder / f"{name} {place.rank}").write_bytes(pack_tensors(held, {}))

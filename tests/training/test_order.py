@@ -13,7 +13,7 @@ from torch import nn
 from dwac.errors import InputError
 from dwac.nn import WeightedAverage
 from dwac.training import evaluate, train
-from dwac.training.rows import WINDOW, even_size, n_batches, read, windows
+from dwac.training.rows import WINDOW, count_batches, even_size, read_batches, windows
 from tests.named import refuses
 from tests.training.helpers import clusters, model_of
 
@@ -29,7 +29,7 @@ def test_every_row_comes_once_and_no_batch_is_a_single_row(n, size, block_rows, 
         batch for window in windows(n, size, torch.Generator().manual_seed(seed), block_rows) for batch in window
     ]
     assert torch.equal(torch.cat(batches).sort().values, torch.arange(n))
-    assert len(batches) == n_batches(n, size)
+    assert len(batches) == count_batches(n, size)
     assert all(len(batch) == size for batch in batches[:-1])
     assert 2 <= len(batches[-1]) <= size + 1
 
@@ -49,7 +49,7 @@ def test_a_window_reads_few_blocks_and_mixes_them():
 def test_rows_are_read_as_they_were_asked_for(ahead):
     x = (torch.arange(40).reshape(20, 2), torch.arange(20))
     batches = [torch.tensor([5, 3]), torch.tensor([19, 0, 4])]
-    found = list(read(x, batches, torch.device("cpu"), ahead=ahead))
+    found = list(read_batches(x, batches, torch.device("cpu"), ahead=ahead))
     for (first, second), rows in zip(found, batches, strict=True):
         assert torch.equal(first, x[0][rows])
         assert torch.equal(second, rows)

@@ -150,7 +150,7 @@ def test_the_command_trains_over_processes(tmp_path: Path) -> None:
 
 
 def test_processes_do_not_share_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dwac.nn.ranks.processes_joined", lambda: True)
+    monkeypatch.setattr("dwac.nn.ranks.several_processes", lambda: True)
     told = CliRunner().invoke(app, ["train", "-", "--target", "y", "-o", str(tmp_path / "model")])
     assert told.exit_code == 1
     assert named(told.output, "standard input")

@@ -228,7 +228,7 @@ def train(
     from dwac.nn import ranks
     from dwac.reading import Model, columns_of, is_dataset, read, read_dataset
 
-    if data == "-" and ranks.processes_joined():
+    if data == "-" and ranks.several_processes():
         raise InputError("processes need a file that each can read; got standard input; save it to a file")
     console = Console(quiet=json or not ranks.is_first())
     labels = [label for label in (order or "").split(",") if label.strip()]
@@ -322,9 +322,9 @@ def _checkpoint(rows: Rows, output: Path, asked: Path | None) -> Path | None:
     A small table gets none: it trains in seconds, and may be cross-fitted, which has no checkpoint.
     """
     from dwac.estimator.settings import SMALL_TABLE
-    from dwac.nn.ranks import processes_joined
+    from dwac.nn.ranks import several_processes
 
-    if asked is not None or not processes_joined() or (rows.kind == "tabular" and len(rows) < SMALL_TABLE):
+    if asked is not None or not several_processes() or (rows.kind == "tabular" and len(rows) < SMALL_TABLE):
         return asked
     path = _default_checkpoint(output)
     path.parent.mkdir(parents=True, exist_ok=True)

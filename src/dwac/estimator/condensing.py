@@ -19,7 +19,7 @@ from torch import Tensor
 from dwac.engine.groups import divide, nearest_centres
 from dwac.kernels import squared_distances
 from dwac.metrics import Agreement, agreement, log_loss
-from dwac.nn.ranks import over_ranks, shared
+from dwac.nn.ranks import over_ranks, sharing_ranks
 from dwac.reference import ReferenceSet, with_groups, without_look_alikes
 from dwac.tasks import Target, classes
 from dwac.training.steps import AdamW
@@ -174,8 +174,8 @@ def _factors(few: ReferenceSet, fitting: Tensor, target: Tensor) -> NDArray[np.f
 
 def _agreed(values: NDArray[Any]) -> NDArray[Any]:
     """The values of rank 0, where ranks share the work: rounding must not make their groups differ."""
-    ranks = shared()
-    return values if ranks is None else np.asarray(ranks.first_says(torch.tensor(values)).numpy())
+    ranks = sharing_ranks()
+    return values if ranks is None else np.asarray(ranks.broadcast(torch.tensor(values)).numpy())
 
 
 def _spread(m: int, most: int) -> Tensor:
@@ -242,8 +242,8 @@ def counted(few: ReferenceSet, blocks: Iterable[tuple[Tensor, Tensor]]) -> Refer
             own = own if len(own) else torch.arange(n_leaves, device=own.device)  # no leaf has that label: use any
             nearest = nearest_centres(points[labels == label], means[own])
             sizes += torch.bincount(own[nearest], minlength=n_leaves)
-    if (ranks := shared()) is not None:
-        sizes = ranks.total(sizes)
+    if (ranks := sharing_ranks()) is not None:
+        sizes = ranks.sum(sizes)
     here = np.flatnonzero(sizes.cpu().numpy())
     factors, counts = (few.weights / few.sizes)[here], sizes.cpu().numpy()[here].astype(np.float64)
     parents = np.unique(few.groups.parents[here], return_inverse=True)[1]

@@ -87,7 +87,7 @@ def add(fitted: Fitted, X: Any, inputs: Inputs, y: Any, ids: Iterable[Hashable] 
     references.add(batches.embed(fitted.model, inputs), codes, names.tolist(), targets=targets)
     novelty = fitted.novelty
     if novelty.known is not None:
-        novelty = replace(novelty, known=novelty.known.joined(batches.compared(fitted.model, inputs), names))
+        novelty = replace(novelty, known=novelty.known.joined(batches.compared_features(fitted.model, inputs), names))
     examples = keep(fitted.examples, fitted.encoder, names, X)
     return fitted.edited(references, target=target, novelty=novelty, examples=examples)
 

@@ -194,7 +194,7 @@ class Fitted:
 
     def novelty_of(self, h: Tensor, inputs: Inputs) -> Floats:
         """The novelty of rows with embeddings h (n, d): (n,), or by fold (n, F)."""
-        z = h[:, :0] if self.novelty.known is None else batches.compared(self.model, inputs)
+        z = h[:, :0] if self.novelty.known is None else batches.compared_features(self.model, inputs)
         return self._novelty_scores(h, z, self.novelty)
 
     def _novelty_scores(self, h: Tensor, z: Tensor, measure: Novelty) -> Floats:

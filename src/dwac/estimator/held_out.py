@@ -53,7 +53,7 @@ class HeldOutRows:
             h, z = (torch.zeros(0, size, device=model.device) for size in (model.vector_size, width))
             return cls(h, z, y, ids, exact)
         h = batches.embed(model, inputs)
-        return cls(h, batches.compared(model, inputs) if compared else h[:, :0], y, ids, exact)
+        return cls(h, batches.compared_features(model, inputs) if compared else h[:, :0], y, ids, exact)
 
     def without(self, ids: pd.Index[Any]) -> HeldOutRows:
         """The rows without these ids."""

@@ -64,7 +64,7 @@ class Novelty:
         """Novelty for a model; for a table, it also compares with the raw rows of the voters, given as inputs."""
         if not raw_features or model.n_compared_features == 0:
             return cls(directions=encoder.kind != "tabular")
-        return cls(Known(batches.compared(model, inputs), model.references.voters.ids))
+        return cls(Known(batches.compared_features(model, inputs), model.references.voters.ids))
 
     def learn(
         self, references: ReferenceSet, validation: HeldOutRows, calibration: HeldOutRows, folds: Folds | None

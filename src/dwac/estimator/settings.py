@@ -16,7 +16,7 @@ from dwac import _checks as checks
 from dwac.encoders import Encoder
 from dwac.errors import InputError
 from dwac.kernels import get_kernel
-from dwac.nn.ranks import gpus_are_own
+from dwac.nn.ranks import owns_gpu
 from dwac.training.cross_fit import FEWEST
 
 P = ParamSpec("P")
@@ -267,7 +267,7 @@ def _check_checkpoint(path: Any, random_state: Any) -> None:
 def device_of(name: Any) -> torch.device:
     """The device with this name; "auto" is a GPU if there is one, else the CPU."""
     if isinstance(name, str) and name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() and gpus_are_own() else "cpu")
+        return torch.device("cuda" if torch.cuda.is_available() and owns_gpu() else "cpu")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)

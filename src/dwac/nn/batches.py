@@ -55,16 +55,16 @@ def apply(
 ) -> Tensor:
     """Apply a function of batches, such as a part of the model, to many examples in evaluation mode."""
     size = batch_size or _rows_at_once(model, inputs)
-    return over_ranks(lambda *parts: _mapped(model, function, parts, size), *inputs)
+    return over_ranks(lambda *parts: _map_batches(model, function, parts, size), *inputs)
 
 
 @torch.no_grad()
-def compared(model: Model, x: Tensor | Inputs) -> Tensor:
+def compared_features(model: Model, x: Tensor | Inputs) -> Tensor:
     """The features by which rows of a table are compared, (n, q); (n, 0) if the network has none."""
     inputs = inputs_of(x)
     if not isinstance(model, WeightedAverage) or model.n_compared_features == 0:
         return torch.zeros(len(inputs[0]), 0, device=model.device)
-    return model.compared_features(on(inputs, model.device))
+    return model.compared_features(move_to(inputs, model.device))
 
 
 @torch.no_grad()
@@ -72,15 +72,14 @@ def votes(model: Model, h: Tensor) -> Tensor:
     """The votes for each class (softmax: the logits) of embeddings (n, d): (n, K) float64."""
     if isinstance(model, WeightedAverage):
         return over_ranks(model.references.log_class_weights, h)
-    return _mapped(model, lambda part: model.logits(part[0]), (h,), 64).double()
+    return _map_batches(model, lambda part: model.logits(part[0]), (h,), 64).double()
 
 
-def _mapped(model: Model, function: Callable[[Inputs], Tensor], x: Inputs, size: int) -> Tensor:
+def _map_batches(model: Model, function: Callable[[Inputs], Tensor], x: Inputs, size: int) -> Tensor:
     """Apply a function to batches of one size, so that the result for a row does not depend on the other rows."""
     with evaluating(model):
-        batches = (
-            tuple(pad_rows(part, size) for part in on(batch, model.device)) for (batch,) in batches_of(x, size=size)
-        )
+        parts = (move_to(batch, model.device) for (batch,) in batches_of(x, size=size))
+        batches = (tuple(pad_rows(part, size) for part in batch) for batch in parts)
         return torch.cat([function(batch) for batch in batches])[: len(x[0])]
 
 
@@ -90,9 +89,9 @@ def _rows_at_once(model: Model, x: Inputs) -> int:
     Networks for sequences choose for themselves (`rows_at_once`): one on a CPU, where they cut off padding.
     """
     numbers = max(1, sum(part[:1].numel() for part in x))
-    usual = {"cpu": min(64, max(1, 4096 // numbers)), "cuda": min(1024, max(32, 2**20 // numbers))}
-    chosen: dict[str, int] = getattr(model.first_network, "rows_at_once", usual)
-    return chosen.get(model.device.type, 64)
+    default = {"cpu": min(64, max(1, 4096 // numbers)), "cuda": min(1024, max(32, 2**20 // numbers))}
+    sizes: dict[str, int] = getattr(model.first_network, "rows_at_once", default)
+    return sizes.get(model.device.type, 64)
 
 
 @contextmanager
@@ -119,9 +118,14 @@ def inputs_of(x: Any) -> Inputs:
     return parts
 
 
-def on(inputs: Inputs, device: torch.device) -> Inputs:
+def move_to(inputs: Inputs, device: torch.device) -> Inputs:
     """The inputs moved to a device."""
     return tuple(part.to(device) for part in inputs)
+
+
+def take_rows(inputs: Inputs, rows: Tensor) -> Inputs:
+    """Some rows of the inputs, by number."""
+    return tuple(part[rows.to(part.device)] for part in inputs)
 
 
 def batches_of(x: Inputs, *columns: Tensor, size: int | None = None) -> Iterator[tuple[Any, ...]]:

@@ -93,7 +93,7 @@ class SharedBackbone(Ensemble):
         super().__init__(members)
         self.shared, self.fixed, self.beside = shared, fixed, nn.ModuleList(beside)
         self.n_inputs, self.rate = n_inputs, rate
-        self.given = False  # whether the features of f are given, instead of its inputs
+        self.takes_features = False  # whether the features of f are given, instead of its inputs
         if fixed:
             shared.requires_grad_(False).eval()
 
@@ -109,15 +109,15 @@ class SharedBackbone(Ensemble):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """(n, M, features)."""
-        n = 1 if self.given else self.n_inputs
+        n = 1 if self.takes_features else self.n_inputs
         own, others = inputs[:n], inputs[len(inputs) if n is None else n :]
-        features = own[0] if self.given else features_of(self.shared(*own))
+        features = own[0] if self.takes_features else features_of(self.shared(*own))
         parts = [member(features) for member in self.members]
-        parts += [self._of_others(network, others) for network in self.beside]
+        parts += [self._features_beside(network, others) for network in self.beside]
         width = max(part.shape[1] for part in parts)
         return torch.stack([F.pad(part, (0, width - part.shape[1])) for part in parts], dim=1)
 
-    def _of_others(self, network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+    def _features_beside(self, network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
         """The features of a network beside f; row by row for predictions on a CPU, so that each rounds as if alone."""
         if self.training or inputs[0].is_cuda or len(inputs[0]) <= 1:
             return features_of(network(*inputs))
@@ -173,7 +173,7 @@ class ShardedNetwork(nn.Module):
         """The first member's network."""
         return cast(Member, self.members[0]).network
 
-    def apart(self, inputs: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
+    def _inputs_of_each(self, inputs: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
         """The inputs of each member."""
         n = len(self.members)
         if self.shared:
@@ -183,16 +183,16 @@ class ShardedNetwork(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """h of a batch."""
-        parts = [member(*own) for member, own in zip(self.members, self.apart(inputs), strict=True)]
+        parts = [member(*own) for member, own in zip(self.members, self._inputs_of_each(inputs), strict=True)]
         return torch.cat(parts, dim=1) / math.sqrt(len(parts))
 
     def raw_features(self, *inputs: Tensor) -> Tensor:
         """The first member's raw features."""
-        return cast(Tensor, self.first.raw_features(*self.apart(inputs)[0]))
+        return cast(Tensor, self.first.raw_features(*self._inputs_of_each(inputs)[0]))
 
     def compared_features(self, *inputs: Tensor) -> Tensor:
         """The features by which the first member compares rows."""
-        return cast(Tensor, self.first.compared_features(*self.apart(inputs)[0]))
+        return cast(Tensor, self.first.compared_features(*self._inputs_of_each(inputs)[0]))
 
 
 class EnsembleLogits(nn.Module):
@@ -213,8 +213,8 @@ class EnsembleLogits(nn.Module):
 
     def each(self, h: Tensor) -> Tensor:
         """The logits of each member, (n, M, K)."""
-        apart = members_of(h, self.n_members)
-        return memberwise(apart, self.weight, self.bias) if hasattr(self, "weight") else apart
+        apart = split_members(h, self.n_members)
+        return map_members(apart, self.weight, self.bias) if hasattr(self, "weight") else apart
 
     def forward(self, h: Tensor) -> Tensor:
         """The mean logits, (n, K)."""
@@ -239,19 +239,19 @@ def at_least_float32(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-def memberwise(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def map_members(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """One linear map per member: features (n, M, f), weight (M·d, f) and bias (M·d,) give (n, M, d)."""
     members, size = features.shape[1:]
     mapped = torch.bmm(features.transpose(0, 1), weight.view(members, -1, size).transpose(1, 2))
     return mapped.transpose(0, 1) + bias.view(members, -1)
 
 
-def joined(h: Tensor) -> Tensor:
+def join_members(h: Tensor) -> Tensor:
     """h = [h_1, …, h_M] / √M: (n, M, d) → (n, M·d)."""
     return h.flatten(1) / math.sqrt(h.shape[1])
 
 
-def members_of(h: Tensor, members: int) -> Tensor:
+def split_members(h: Tensor, members: int) -> Tensor:
     """The members' h_m from a joined h: (n, M·d) → (n, M, d)."""
     return h.reshape(len(h), members, h.shape[1] // members) * math.sqrt(members)
 

@@ -95,7 +95,7 @@ class _FusedVote(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True: this gradient will be differentiated
             return *torch.autograd.grad(ctx.plain(h), h, grads[0], create_graph=True), None, None, None, None
         n, d = h.shape
-        grads_of, seen = [], h - h[:1]  # relative to one example: a common offset costs no accuracy
+        grads_of, centred = [], h - h[:1]  # relative to one example: a common offset costs no accuracy
         step = max(_BLOCKS["ROWS"], _CELLS // n)
         for start in range(0, n, step):
             rows = slice(start, min(start + step, n))
@@ -103,8 +103,8 @@ class _FusedVote(torch.autograd.Function):
             grid = triton.cdiv(len(slopes), _BLOCKS["ROWS"]), triton.cdiv(n, _BLOCKS["COLUMNS"])
             with torch.cuda.device_of(h), full_precision(h.device):
                 _slopes[grid](columns, y, ids, weights, sums, total, grads[0], slopes, start, n, D=d, **_BLOCKS)
-                pulls = slopes @ seen
-                grads_of.append(pulls.addcmul_(slopes.sum(dim=1, keepdim=True), seen[rows], value=-1))
+                pulls = slopes @ centred
+                grads_of.append(pulls.addcmul_(slopes.sum(dim=1, keepdim=True), centred[rows], value=-1))
         return torch.cat(grads_of) if len(grads_of) > 1 else grads_of[0], None, None, None, None
 
 
@@ -192,11 +192,11 @@ def _votes(h, y, ids, parts, n, D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl
 @triton.jit
 def _counts(sums, weights, rows, n):
     """How much the loss of each row counts: its weight, or 0 if no voter has its label."""
-    return _counted(tl.load(sums + 3 * n + rows, mask=rows < n, other=float("-inf")), weights, rows, n)
+    return _count_rows(tl.load(sums + 3 * n + rows, mask=rows < n, other=float("-inf")), weights, rows, n)
 
 
 @triton.jit
-def _counted(log_same, weights, rows, n):
+def _count_rows(log_same, weights, rows, n):
     counted = tl.where(log_same == float("-inf"), 0.0, 1.0)
     if weights is not None:
         counted *= tl.load(weights + rows, mask=rows < n, other=0.0)
@@ -224,7 +224,7 @@ def _mean(parts, sums, weights, loss, total, n, PARTS: tl.constexpr, BLOCK: tl.c
         rows = start + tl.arange(0, BLOCK)
         most, log_all = _whole(parts, sums, rows, n, PARTS, BLOCK)
         most_same, log_same = _whole(parts + 2 * n, sums + 2 * n, rows, n, PARTS, BLOCK)
-        counted = _counted(log_same, weights, rows, n)
+        counted = _count_rows(log_same, weights, rows, n)
         has_same = log_same != float("-inf")
         losses += tl.where(has_same, counted * ((most - most_same) + (log_all - log_same)), 0.0)
         counts += counted
@@ -282,5 +282,5 @@ def _slopes(
     )
     sum_of_weights = tl.load(total)
     both *= 2.0 * tl.load(grad_loss) / tl.where(sum_of_weights > 0, sum_of_weights, 1.0)
-    there = (rows[:, None] < n) & (columns[None, :] < n)
-    tl.store(slopes + block[:, None].to(tl.int64) * n + columns[None, :], both, mask=there)
+    inside = (rows[:, None] < n) & (columns[None, :] < n)
+    tl.store(slopes + block[:, None].to(tl.int64) * n + columns[None, :], both, mask=inside)

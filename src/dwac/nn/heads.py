@@ -21,13 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dwac import _checks as checks
-from dwac.errors import (
-    EmptyReferenceError,
-    IdError,
-    InputError,
-    NotRememberedError,
-    ShapeError,
-)
+from dwac.errors import EmptyReferenceError, IdError, InputError, NotRememberedError, ShapeError
 from dwac.kernels import get_kernel
 from dwac.nn.ensemble import (
     Ensemble,
@@ -35,9 +29,9 @@ from dwac.nn.ensemble import (
     at_least_float32,
     cross_entropy,
     features_of,
-    joined,
-    members_of,
-    memberwise,
+    join_members,
+    map_members,
+    split_members,
 )
 from dwac.nn.loss import (
     Support,
@@ -86,7 +80,7 @@ class _Head(nn.Module):
 
     def embed(self, x: Any) -> Tensor:
         """h of a batch, (n, embedding_size). x: a tensor, a tuple of arguments or a mapping of named ones."""
-        features = features_of(self.backbone(**x) if isinstance(x, Mapping) else self.backbone(*_arguments(x)))
+        features = features_of(self.backbone(**x) if isinstance(x, Mapping) else self.backbone(*_arguments_of(x)))
         ensemble = isinstance(self.backbone, Ensemble)
         if features.ndim != 2 + ensemble:
             raise ShapeError(
@@ -105,37 +99,16 @@ class _Head(nn.Module):
                 return self.embedding(features)  # type: ignore[no-any-return]
             if isinstance(self.embedding, nn.LazyLinear):
                 self.embedding(features[:1, 0])  # initialises the lazy layer
-            return joined(memberwise(features, self.embedding.weight, self.embedding.bias))
-
-    def loss(
-        self,
-        x: Any,
-        y: Tensor,
-        *,
-        ids: Tensor | None = None,
-        support: Support | None = None,
-        weights: Tensor | None = None,
-        share: Share | None = None,
-    ) -> Tensor:
-        """The training loss of a batch.
-
-        share: x, y, ids and weights are this rank's part of a batch that several processes share, and so is the result:
-        the sum of all parts, and of their gradients, is that of the whole batch. See `dwac.nn.ranks`.
-        """
-        raise NotImplementedError
-
-    def remember(self, loader: Iterable[Any]) -> None:
-        """Keep the training data that predictions need."""
-        raise NotImplementedError
+            return join_members(map_members(features, self.embedding.weight, self.embedding.bias))
 
     @torch.no_grad()
     def scale_embeddings(self, factor: float) -> None:
         """Multiply every h by factor > 0, in place, so that a temperature becomes part of the model.
 
         The embedding layer's weight and bias are scaled, and the references with them, so that votes, explanations and
-        probabilities still add up. With the gaussian kernel all log-weights are
-        multiplied by factor²: a temperature T is factor = 1/√T. For `SoftmaxTwin` the logits are multiplied by factor,
-        in the layer that computes them: a temperature T is factor = 1/T.
+        probabilities still add up. With the gaussian kernel all log-weights are multiplied by factor²: a temperature T
+        is factor = 1/√T. For `SoftmaxTwin` the logits are multiplied by factor, in the layer that computes them: a
+        temperature T is factor = 1/T.
         """
         if isinstance(factor, bool) or not isinstance(factor, int | float | np.number) or not 0 < factor < np.inf:
             raise InputError(f"factor must be a finite number above 0; got {factor!r}")
@@ -228,8 +201,11 @@ class WeightedAverage(_Head):
     ) -> Tensor:
         """Leave-one-out loss of a batch, plus auxiliary loss and penalty; arguments as for `leave_one_out_loss`.
 
-        The penalty ignores the weights: every h votes, whatever the weight of its loss. With a share, every rank's rows
-        vote on the rows of all ranks.
+        The penalty ignores the weights: every h votes, whatever the weight of its loss.
+
+        share: x, y, ids and weights are this rank's part of a batch that several processes share, and so is the result:
+        the sum of all parts, and of their gradients, is that of the whole batch. Every rank's rows vote on the rows of
+        all ranks. See `dwac.nn.ranks`.
         """
         h = super().embed(x)
         check_labels(y, len(h), self.n_classes)
@@ -258,8 +234,8 @@ class WeightedAverage(_Head):
         check_weights(weights, len(h))
         whole = share.gather(h, y, ids, weights)
         if share.empty:  # its zeros still take part in the gradients
-            beside = self.auxiliary_head.loss(h, y) if self.auxiliary_weight else h.sum()
-            return 0.0 * (whole.h.sum() + beside)
+            auxiliary = self.auxiliary_head.loss(h, y) if self.auxiliary_weight else h.sum()
+            return 0.0 * (whole.h.sum() + auxiliary)
         own, others = share.own, [slice(share.own.start), slice(share.own.stop, None)]
         names = torch.arange(share.n, device=y.device) if whole.ids is None else whole.ids
         voters = Support(*(torch.cat([part[rows] for rows in others]) for part in (whole.h, whole.y, names)))
@@ -277,12 +253,12 @@ class WeightedAverage(_Head):
         classes = self.likeness is None and self.averaged is None
         if ids is not None:
             votes = ids[:, None] != ids
-            heard = (votes & (y[:, None] == y) if classes else votes).any(dim=1)
+            has_voters = (votes & (y[:, None] == y) if classes else votes).any(dim=1)
         elif classes:
-            heard = y.new_zeros(self.n_classes).index_add_(0, y, torch.ones_like(y))[y] > 1
+            has_voters = y.new_zeros(self.n_classes).index_add_(0, y, torch.ones_like(y))[y] > 1
         else:
-            heard = torch.full_like(y, len(y) > 1, dtype=torch.bool)
-        counts = heard.to(torch.promote_types(whole.h.dtype, torch.float32))
+            has_voters = torch.full_like(y, len(y) > 1, dtype=torch.bool)
+        counts = has_voters.to(torch.promote_types(whole.h.dtype, torch.float32))
         return counts if whole.weights is None else counts * whole.weights.to(counts)
 
     def loss_apart(self, x: Tensor, y: Tensor, *, weights: Tensor | None = None) -> Tensor:
@@ -292,7 +268,7 @@ class WeightedAverage(_Head):
         """
         backbone: Any = self.backbone
         features = backbone.apart(x).transpose(0, 1).to(self.embedding.weight.dtype)
-        h = memberwise(features, self.embedding.weight, self.embedding.bias).transpose(0, 1)
+        h = map_members(features, self.embedding.weight, self.embedding.bias).transpose(0, 1)
         vote = leave_one_out_loss(h, y, kernel=self.kernel, weights=weights, **self._tables)
         return vote + self.penalty * h.square().sum(dim=2).mean()
 
@@ -305,12 +281,12 @@ class WeightedAverage(_Head):
 
     def raw_features(self, x: Any) -> Tensor:
         """z of a batch, (n, n_raw_features)."""
-        z: Tensor = self.first_network.raw_features(*_arguments(x))
+        z: Tensor = self.first_network.raw_features(*_arguments_of(x))
         return z.to(self.embedding.weight)
 
     def compared_features(self, x: Any) -> Tensor:
         """The features by which examples are compared to see whether one is unlike all others, (n, q); see `Known`."""
-        z: Tensor = self.first_network.compared_features(*_arguments(x))
+        z: Tensor = self.first_network.compared_features(*_arguments_of(x))
         return z.to(self.embedding.weight)
 
     @property
@@ -343,7 +319,7 @@ class WeightedAverage(_Head):
         if (self.likeness is not None or self.averaged is not None) and ids is None and support is None:
             # All networks at once: there is no fused kernel here, and launching them one by one would take most of the
             # time.
-            members = members_of(h, self.ensemble_size).transpose(0, 1)
+            members = split_members(h, self.ensemble_size).transpose(0, 1)
             options["weights"] = None if weights is None else weights.expand(self.ensemble_size, -1)
             return leave_one_out_loss(members, y.expand(self.ensemble_size, -1), **options)
         supports = [support] * self.ensemble_size
@@ -351,10 +327,10 @@ class WeightedAverage(_Head):
             if support.h.ndim != 2 or support.h.shape[1] != self.embedding_size:
                 shape = tuple(support.h.shape)
                 raise ShapeError(f"support.h must be (s, {self.embedding_size}), joined as h is; got shape {shape}")
-            supports = [support._replace(h=part) for part in members_of(support.h, self.ensemble_size).unbind(1)]
+            supports = [support._replace(h=part) for part in split_members(support.h, self.ensemble_size).unbind(1)]
         losses = [
-            leave_one_out_loss(part.contiguous(), y, support=heard, **options)
-            for part, heard in zip(members_of(h, self.ensemble_size).unbind(1), supports, strict=True)
+            leave_one_out_loss(part.contiguous(), y, support=extra, **options)
+            for part, extra in zip(split_members(h, self.ensemble_size).unbind(1), supports, strict=True)
         ]
         return torch.stack(losses).mean()
 
@@ -368,7 +344,7 @@ class WeightedAverage(_Head):
         """
         device = self.device
         with evaluating(self):
-            parts = [self._remembered(_to(x, device), y, ids) for x, y, ids in map(_batch, loader)]
+            parts = [self._embed_batch(_move_to(x, device), y, ids) for x, y, ids in map(_split_batch, loader)]
         if not parts:
             raise EmptyReferenceError("remember needs at least one batch of (x, y); the loader yielded none")
         h, y, ids = zip(*parts, strict=True)
@@ -377,11 +353,11 @@ class WeightedAverage(_Head):
         names = None if ids[0] is None else torch.cat(ids).tolist()
         self._references = ReferenceSet(torch.cat(h), torch.cat(y), names, self.n_classes, self.kernel)
 
-    def _remembered(self, x: Any, y: Any, ids: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _embed_batch(self, x: Any, y: Any, ids: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         """Embeddings, labels and ids of one batch."""
         h = self.embed(x)
         labels = torch.as_tensor(checks.class_labels(y, "y", n=len(h), n_classes=self.n_classes))
-        return h, labels, None if ids is None else torch.as_tensor(_whole(ids, len(h)))
+        return h, labels, None if ids is None else torch.as_tensor(_check_ids(ids, len(h)))
 
     def _scale(self, factor: float) -> None:
         refs = self._references
@@ -395,9 +371,9 @@ class WeightedAverage(_Head):
     def scale_members(self, factors: Tensor) -> None:
         """Multiply each network's h_m by its own factor, (M,), in place, also in the references."""
         super().scale_members(factors)
-        self.references = self.references.replaced(embeddings=self.weighed(self.references.embeddings, factors))
+        self.references = self.references.replaced(embeddings=self.scale_parts(self.references.embeddings, factors))
 
-    def weighed(self, h: Tensor, factors: Tensor) -> Tensor:
+    def scale_parts(self, h: Tensor, factors: Tensor) -> Tensor:
         """Embeddings in which each network's h_m is multiplied by its factor."""
         each = factors.to(h).repeat_interleave(self.embedding_size // self.ensemble_size)
         return h * F.pad(each, (0, h.shape[1] - len(each)), value=1.0)
@@ -428,10 +404,10 @@ class WeightedAverage(_Head):
         """A random sample of the references, as extra voters for the loss."""
         references = self.references
         size = min(checks.positive_int(size, "size"), len(references))
-        chosen = torch.randperm(len(references), generator=generator)[:size].to(self.device)
-        ids = _whole_ids(references).to(self.device)
-        h = references.embeddings[chosen, : self.embedding_size]
-        return Support(h, references.labels[chosen], ids[chosen])
+        rows = torch.randperm(len(references), generator=generator)[:size].to(self.device)
+        ids = _ids_of(references).to(self.device)
+        h = references.embeddings[rows, : self.embedding_size]
+        return Support(h, references.labels[rows], ids[rows])
 
     # The references move with the weights: to other devices, and in the state dict as tensors.
 
@@ -446,7 +422,7 @@ class WeightedAverage(_Head):
         if self._references is not None:
             destination[prefix + "ref_h"] = self._references.embeddings
             destination[prefix + "ref_y"] = self._references.labels
-            destination[prefix + "ref_ids"] = _whole_ids(self._references)
+            destination[prefix + "ref_ids"] = _ids_of(self._references)
             destination[prefix + "raw_feature_weight"] = torch.tensor(self.raw_feature_weight)
             if self._references.voters.look_alikes is not None:
                 destination[prefix + "look_alikes"] = torch.tensor(
@@ -454,14 +430,14 @@ class WeightedAverage(_Head):
                 )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        held = [state_dict.pop(prefix + name, None) for name in ("ref_h", "ref_y", "ref_ids")]
+        parts = [state_dict.pop(prefix + name, None) for name in ("ref_h", "ref_y", "ref_ids")]
         self.raw_feature_weight = float(state_dict.pop(prefix + "raw_feature_weight", 0.0))
         near = state_dict.pop(prefix + "look_alikes", None)
         super()._load_from_state_dict(state_dict, prefix, *args)
-        if any(part is None for part in held):
+        if any(part is None for part in parts):
             self._references = None  # the weights are new: the old references do not fit them
             return
-        h, y, ids = held
+        h, y, ids = parts
         references = ReferenceSet(h, y, ids.tolist(), self.n_classes, self.kernel).to(self.device)
         self._references = references if near is None else references.replaced(look_alikes=tuple(near.tolist()))
 
@@ -536,7 +512,7 @@ class SoftmaxTwin(_Head):
             if weights is None:
                 return loss * (share.size / share.n)
             own = torch.zeros_like(weights) if share.empty else weights.detach()
-            total = share.ranks.total(own.sum().double())
+            total = share.ranks.sum(own.sum().double())
             return loss * (own.sum() / total.clamp_min(torch.finfo(weights.dtype).tiny)).to(loss)
         h = self.embed(x)
         check_labels(y, len(h), self.n_classes)
@@ -553,10 +529,10 @@ class SoftmaxTwin(_Head):
     def target_losses(self, outputs: Tensor, y: Tensor) -> Tensor:
         """(…, n): squared error, or logistic loss, of outputs (…, n, T) for labels (n,), averaged over T."""
         assert self.targets is not None
-        wanted = self.targets[y].to(outputs.dtype).expand_as(outputs)
+        targets_of_y = self.targets[y].to(outputs.dtype).expand_as(outputs)
         if self.targets.dtype == torch.bool:
-            return F.binary_cross_entropy_with_logits(outputs, wanted, reduction="none").mean(dim=-1)
-        return (outputs - wanted).square().mean(dim=-1)
+            return F.binary_cross_entropy_with_logits(outputs, targets_of_y, reduction="none").mean(dim=-1)
+        return (outputs - targets_of_y).square().mean(dim=-1)
 
     @property
     def _last(self) -> list[nn.Parameter]:
@@ -590,15 +566,15 @@ def _as_table(table: Tensor | None, n_classes: int) -> Tensor | None:
         return None
     check_tensors(averaged=table)
     if table.ndim != 2 or len(table) != n_classes or table.shape[1] == 0:
-        raise ShapeError(f"averaged must have one row per label: ({n_classes}, B) required, got {tuple(table.shape)}")
+        raise ShapeError(f"averaged must have one row per label: ({n_classes}, B) required; got {tuple(table.shape)}")
     return table
 
 
-def _arguments(x: Any) -> tuple[Any, ...]:
+def _arguments_of(x: Any) -> tuple[Any, ...]:
     return tuple(x) if isinstance(x, tuple | list) else (x,)
 
 
-def _batch(batch: Any) -> tuple[Any, Any, Any]:
+def _split_batch(batch: Any) -> tuple[Any, Any, Any]:
     """(x, y, ids or None) of a batch."""
     if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
         parts = f" of {len(batch)}" if isinstance(batch, tuple | list) else ""
@@ -607,30 +583,30 @@ def _batch(batch: Any) -> tuple[Any, Any, Any]:
     return x, y, batch[2] if len(batch) == 3 else None
 
 
-def _to(x: Any, device: torch.device) -> Any:
+def _move_to(x: Any, device: torch.device) -> Any:
     """The inputs of a batch on a device, however nested."""
     if isinstance(x, Tensor):
         return x.to(device)
     if isinstance(x, Mapping):
-        return {name: _to(value, device) for name, value in x.items()}
+        return {name: _move_to(value, device) for name, value in x.items()}
     if isinstance(x, tuple | list):
-        return tuple(_to(value, device) for value in x)
+        return tuple(_move_to(value, device) for value in x)
     return x
 
 
-def _whole(ids: Any, n: int) -> NDArray[np.int64]:
-    """Row ids as whole numbers, (n,)."""
+def _check_ids(ids: Any, n: int) -> NDArray[np.int64]:
+    """Row ids as whole numbers, (n,); an error if they are not."""
     values = np.asarray(ids.cpu() if isinstance(ids, Tensor) else ids)
     if values.shape != (n,):
-        raise ShapeError(f"ids must have one entry a row: shape ({n},) required, {values.shape} given")
+        raise ShapeError(f"ids must have one entry per row: shape ({n},) required; got {values.shape}")
     if values.dtype.kind not in "iu":
         odd = next((value for value in values.tolist() if type(value) is not int), values.dtype)
         raise IdError(f"ids of a network's references must be whole numbers; got {odd!r}; number the examples instead")
     return values.astype(np.int64)
 
 
-def _whole_ids(references: ReferenceSet) -> Tensor:
-    return torch.as_tensor(_whole(references.ids, len(references)))
+def _ids_of(references: ReferenceSet) -> Tensor:
+    return torch.as_tensor(_check_ids(references.ids, len(references)))
 
 
 @contextmanager

@@ -102,18 +102,18 @@ def leave_one_out_loss(
     _check_batch(h, y, ids, support)
     check_weights(weights, len(h))
     h = h.to(torch.promote_types(h.dtype, torch.float32))
-    recorded = torch.is_grad_enabled()
+    grad_enabled = torch.is_grad_enabled()
     voters = BatchVoters.of(y, ids, support)
     extra = None if support is None else support.h.to(h)
     tables = _Tables.of(likeness, averaged, h)
-    if name != "gaussian" or (recorded and weights is not None and weights.requires_grad):
+    if name != "gaussian" or (grad_enabled and weights is not None and weights.requires_grad):
         return plain_loss(h, extra, voters, name, weights, tables)
     weights = None if weights is None else weights.detach().to(h.dtype)
     if extra is None and tables is None and (fused := fused_kernel(h)) is not None:
         plain = partial(plain_loss, extra=None, voters=voters, kernel=name, weights=weights)
         return fused.leave_one_out_loss(h, y, ids, weights, plain)  # type: ignore[no-any-return]
-    wanted = recorded and (h.requires_grad or (extra is not None and extra.requires_grad))
-    loss: Tensor = _GaussianVote.apply(h, extra, voters, weights, tables, wanted)  # type: ignore[no-untyped-call]
+    with_gradient = grad_enabled and (h.requires_grad or (extra is not None and extra.requires_grad))
+    loss: Tensor = _GaussianVote.apply(h, extra, voters, weights, tables, with_gradient)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -136,11 +136,11 @@ def plain_loss(
     if own is None:
         own = torch.eye(len(h), dtype=torch.bool, device=h.device)
     if tables is not None and tables.averaged is not None:
-        averaged, heard = tables.averaged, (~own).any(dim=1, keepdim=True)
-        p = torch.softmax(log_weights(h, ref_h, kernel).masked_fill(own & heard, -torch.inf), dim=1)
-        missed = p @ averaged[voters.ref_y] - averaged[voters.y]
-        counted = heard[:, 0].to(p.dtype)
-        return weighted_mean(missed.square().sum(dim=1), counted if weights is None else counted * weights.to(p.dtype))
+        averaged, has_voters = tables.averaged, (~own).any(dim=1, keepdim=True)
+        p = torch.softmax(log_weights(h, ref_h, kernel).masked_fill(own & has_voters, -torch.inf), dim=1)
+        errors = p @ averaged[voters.ref_y] - averaged[voters.y]
+        counted = has_voters[:, 0].to(p.dtype)
+        return weighted_mean(errors.square().sum(dim=1), counted if weights is None else counted * weights.to(p.dtype))
     same_class = ~own if tables is not None else (voters.y[:, None] == voters.ref_y) & ~own
     has_same = same_class.any(dim=1, keepdim=True)
     # If no voter has the label, the two sums are over the same terms: loss and gradient vanish.
@@ -187,7 +187,7 @@ class _Tables(NamedTuple):
         if likeness is None and averaged is None:
             return None
         if likeness is not None and averaged is not None:
-            raise InputError("labels have either a likeness or values to be averaged; got both; give one of them")
+            raise InputError("labels are given either likeness=… or averaged=…; got both; leave one of them out")
         return _Tables(None if likeness is None else likeness.to(h).log(), None if averaged is None else averaged.to(h))
 
 
@@ -210,7 +210,7 @@ class _GaussianVote(torch.autograd.Function):
         voters: BatchVoters,
         weights: Tensor | None,
         tables: _Tables | None,
-        wanted: bool,
+        with_gradient: bool,
     ) -> Tensor:
         n = len(h)
         averaged = None if tables is None else tables.averaged
@@ -229,16 +229,16 @@ class _GaussianVote(torch.autograd.Function):
                     loss, difference, has_voters = vote(ref_h, squared, rows)
                 else:
                     p, nearest = shares_of(masks.others(ref_h, squared, rows))
-                    loss, difference = _averaged(p, averaged[voters.ref_y], averaged[voters.y[rows]])
+                    loss, difference = _average_losses(p, averaged[voters.ref_y], averaged[voters.y[rows]])
                     has_voters = nearest > masks.silent / 2
                 losses.append(loss)
                 counted.append(has_voters.to(h.dtype) if weights is None else has_voters * weights[rows])
-                if wanted:
+                if with_gradient:
                     counts = counted[-1][:, None]
                     pulls[rows].addcmul_(difference @ lifted, counts)
                     pulls.addmm_(difference.mT, lifted[rows] * counts)
             counts = torch.cat(counted)
-            if wanted:
+            if with_gradient:
                 total = counts.sum().clamp_min(torch.finfo(h.dtype).tiny)
                 ctx.save_for_backward(h, extra, (pulls[:, :-1] - pulls[:, -1:] * ref_h) * (2 / total))
                 ctx.voters, ctx.weights, ctx.tables = voters, weights, tables
@@ -247,14 +247,14 @@ class _GaussianVote(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         h, extra, grad = ctx.saved_tensors
-        wanted = ctx.needs_input_grad[:2]
+        needed = ctx.needs_input_grad[:2]
         if torch.is_grad_enabled():  # create_graph=True: this gradient will be differentiated
             loss = plain_loss(h, extra, ctx.voters, "gaussian", ctx.weights, ctx.tables)
-            inputs = [part for part, asked in zip((h, extra), wanted, strict=True) if asked]
-            found = iter(torch.autograd.grad(loss, inputs, grads[0], create_graph=True))
-            return *(next(found) if asked else None for asked in wanted), *[None] * 4
+            inputs = [part for part, is_needed in zip((h, extra), needed, strict=True) if is_needed]
+            gradients = iter(torch.autograd.grad(loss, inputs, grads[0], create_graph=True))
+            return *(next(gradients) if is_needed else None for is_needed in needed), *[None] * 4
         grad = grad * grads[0]
-        return grad[: len(h)] if wanted[0] else None, grad[len(h) :] if wanted[1] else None, *[None] * 4
+        return grad[: len(h)] if needed[0] else None, grad[len(h) :] if needed[1] else None, *[None] * 4
 
 
 def shares_of(log_w: Tensor) -> tuple[Tensor, Tensor]:
@@ -274,15 +274,15 @@ def _least(dtype: torch.dtype) -> float:
     return math.log(torch.finfo(dtype).tiny) + _MARGIN
 
 
-def _averaged(p: Tensor, ref_v: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def _average_losses(p: Tensor, ref_v: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """The losses (…, n) of shares p (…, n, m), for voters with values (…, m, B) and examples with values (…, n, B).
 
     Also their gradient in the log weights, (…, n, m), which overwrites p.
     """
-    missed = p @ ref_v - v
-    slopes = (2 * missed) @ ref_v.mT
+    errors = p @ ref_v - v
+    slopes = (2 * errors) @ ref_v.mT
     slopes.sub_((p * slopes).sum(dim=-1, keepdim=True))
-    return missed.square().sum(dim=-1), p.mul_(slopes)
+    return errors.square().sum(dim=-1), p.mul_(slopes)
 
 
 def _members_loss(h: Tensor, y: Tensor, kernel: str, weights: Tensor | None, tables: _Tables | None) -> Tensor:
@@ -296,8 +296,8 @@ def _members_loss(h: Tensor, y: Tensor, kernel: str, weights: Tensor | None, tab
 
 
 def _plain_members_loss(h: Tensor, y: Tensor, kernel: str, weights: Tensor | None, tables: _Tables | None) -> Tensor:
-    every = [None] * len(h) if weights is None else weights.unbind(0)
-    parts = zip(h.unbind(0), y.unbind(0), every, strict=True)
+    weights_of = [None] * len(h) if weights is None else weights.unbind(0)
+    parts = zip(h.unbind(0), y.unbind(0), weights_of, strict=True)
     return torch.stack(
         [plain_loss(part, None, BatchVoters.of(own, None, None), kernel, weight, tables) for part, own, weight in parts]
     ).mean()
@@ -328,11 +328,11 @@ class _MemberVotes(torch.autograd.Function):
                     log_w += tables.log_likeness[y[:, :, None], y[:, None, :]]
                 q, nearest_same = shares_of(log_w)
                 losses = nearest - nearest_same + (q.amax(dim=2) / p.amax(dim=2)).log()
-                difference, heard = p.sub_(q), nearest_same
+                difference, largest = p.sub_(q), nearest_same
             else:
-                losses, difference = _averaged(p, averaged[y], averaged[y])
-                heard = nearest
-            counts = (heard > silent / 2).to(h.dtype)
+                losses, difference = _average_losses(p, averaged[y], averaged[y])
+                largest = nearest
+            counts = (largest > silent / 2).to(h.dtype)
             counts = counts if weights is None else counts * weights
             shares = counts / counts.sum(dim=1, keepdim=True).clamp_min(torch.finfo(h.dtype).tiny) / len(h)
             if h.requires_grad:
@@ -361,12 +361,12 @@ class _Masks:
     def __init__(self, voters: BatchVoters, dtype: torch.dtype, log_likeness: Tensor | None = None) -> None:
         self.voters, self.log_likeness = voters, log_likeness
         self.silent = torch.finfo(dtype).min / 4
-        self.barrier: Tensor | None = None
+        self.log_likeness_of_codes: Tensor | None = None
         self.classes: Tensor | None = None
         if voters.y.device.type == "cpu":  # on a CPU, copying table rows is three times as fast as comparing
-            names, self.codes, counts = _encoded(voters.ref_y)
+            names, self.codes, counts = _number_labels(voters.ref_y)
             if log_likeness is not None:
-                self.barrier = log_likeness[names][:, voters.ref_y]
+                self.log_likeness_of_codes = log_likeness[names][:, voters.ref_y]
                 return
             self.classes = torch.zeros(len(names), len(self.codes), dtype=dtype)
             self.classes.scatter_(0, self.codes[None], 1.0)
@@ -386,11 +386,11 @@ class _Masks:
         same = self.classes.index_select(0, self.codes[rows])
         own = self.voters.own(rows)
         if own is None:
-            heard = self.several[self.codes[rows]]
+            has_voters = self.several[self.codes[rows]]
         else:
             same.masked_fill_(own, 0.0)
-            heard = same.amax(dim=1) > 0
-        s = same.mul_(w).sum(dim=1).masked_fill_(~heard, 1.0)
+            has_voters = same.amax(dim=1) > 0
+        s = same.mul_(w).sum(dim=1).masked_fill_(~has_voters, 1.0)
         rest = w.sub_(same)
         r = rest.sum(dim=1)
         ratio = r / s
@@ -400,7 +400,7 @@ class _Masks:
         if faint.any():
             few = faint.nonzero()[:, 0]
             losses[few], difference[few], _ = self.weigh(ref_h, squared, few + rows.start)
-        return losses, difference, heard
+        return losses, difference, has_voters
 
     def weigh(self, ref_h: Tensor, squared: Tensor, rows: slice | Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`vote` for any rows; voters for j's own label have separate exponentials and a separate unit."""
@@ -426,14 +426,14 @@ class _Masks:
 
     def same_class(self, log_w: Tensor, rows: slice | Tensor) -> Tensor:
         """`others`, in place, where i also has the label of j; with a likeness, plus its log."""
-        if self.barrier is not None:
-            return log_w.add_(self.barrier.index_select(0, self.codes[rows]))
+        if self.log_likeness_of_codes is not None:
+            return log_w.add_(self.log_likeness_of_codes.index_select(0, self.codes[rows]))
         if self.log_likeness is not None:
             return log_w.add_(self.log_likeness[self.voters.y[rows]].index_select(1, self.voters.ref_y))
         return log_w.masked_fill_(self.voters.y[rows, None] != self.voters.ref_y, self.silent)
 
 
-def _encoded(y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _number_labels(y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Labels as numbers 0 … C-1: the label of each number, the number of each example, and how many have it."""
     low, high = (int(end) for end in y.aminmax())
     if low < 0 or high > len(y) + 64:
@@ -466,7 +466,7 @@ def _check_batch(h: Tensor, y: Tensor, ids: Tensor | None, support: Support | No
     check_labels(y, len(h), None)
     check_tensors(ids=ids)
     if ids is not None and ids.shape != y.shape:
-        raise ShapeError(f"ids must have one entry per row: {len(h)} required, got shape {tuple(ids.shape)}")
+        raise ShapeError(f"ids must have one entry per row: {len(h)} required; got shape {tuple(ids.shape)}")
     check_finite(h, "the batch's embeddings")
     if support is None:
         return
@@ -515,7 +515,7 @@ def check_labels(y: Tensor, n: int, n_classes: int | None) -> None:
     """Check shape and type; the range only on a CPU, because a GPU would have to wait."""
     check_tensors(y=y)
     if y.shape != (n,):
-        raise ShapeError(f"y must have one label per row: shape ({n},) required, got {tuple(y.shape)}")
+        raise ShapeError(f"y must have one label per row: shape ({n},) required; got {tuple(y.shape)}")
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
         raise LabelError(f"y must be whole numbers (torch.int64); got {y.dtype}; use y.long()")
     if n_classes is not None and y.device.type == "cpu" and n:
@@ -530,7 +530,7 @@ def check_weights(weights: Tensor | None, n: int) -> None:
     if weights is None:
         return
     if weights.shape != (n,):
-        raise ShapeError(f"weights must have one entry per row: shape ({n},) required, got {tuple(weights.shape)}")
+        raise ShapeError(f"weights must have one entry per row: shape ({n},) required; got {tuple(weights.shape)}")
     if weights.device.type == "cpu" and not bool(((weights >= 0) & (weights < torch.inf)).all()):
         raise InputError(
             "weights must be finite numbers of at least 0; got negative, infinite or NaN ones; drop those examples"

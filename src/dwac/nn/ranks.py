@@ -1,6 +1,6 @@
 """Processes that share one computation: each has a part of the rows, and all end with the same numbers.
 
-    with joined(Ranks()):                      # dwac.training.processes() does this
+    with join_ranks(Ranks()):                  # dwac.training.processes() does this
         with sharing() as ranks:               # from here on, embed() and others divide their rows
             share = ranks.share(len(batch))    # of a batch that every rank knows
             part = model.loss(x[share.own], y[share.own], share=share)
@@ -63,55 +63,55 @@ class Ranks:
 
     # Communication
 
-    def total(self, values: Tensor) -> Tensor:
+    def sum(self, values: Tensor) -> Tensor:
         """The sum over ranks, in place."""
-        sent = self._sent(values)
+        sent = self._sendable(values)
         self._call(dist.all_reduce, sent)
         return values if sent is values else values.copy_(sent)
 
-    def gathered(self, values: Tensor) -> Tensor:
+    def gather(self, values: Tensor) -> Tensor:
         """(R, …): the values of every rank, all of the same shape."""
-        sent = self._sent(values.contiguous())
-        found = sent.new_empty(self.size, *sent.shape)
-        self._call(dist.all_gather, list(found.unbind(0)), sent)
-        return found.to(values.device)
+        sent = self._sendable(values.contiguous())
+        parts = sent.new_empty(self.size, *sent.shape)
+        self._call(dist.all_gather, list(parts.unbind(0)), sent)
+        return parts.to(values.device)
 
-    def rows(self, part: Tensor, sizes: Sequence[int]) -> Tensor:
+    def gather_rows(self, part: Tensor, sizes: Sequence[int]) -> Tensor:
         """The rows of all ranks, concatenated; `sizes` gives the number of rows of each rank."""
         most = max(sizes)
         padded = part if len(part) == most else torch.cat([part, part.new_zeros(most - len(part), *part.shape[1:])])
-        found = self.gathered(padded)
-        return torch.cat([found[rank, :size] for rank, size in enumerate(sizes)])
+        parts = self.gather(padded)
+        return torch.cat([parts[rank, :size] for rank, size in enumerate(sizes)])
 
-    def first_says(self, values: Tensor) -> Tensor:
+    def broadcast(self, values: Tensor) -> Tensor:
         """The values of rank 0, in place."""
-        sent = self._sent(values)
+        sent = self._sendable(values)
         self._call(dist.broadcast, sent, 0 if self.group is None else dist.get_global_rank(self.group, 0))
         return values if sent is values else values.copy_(sent)
 
-    def agreed(self, values: Sequence[float]) -> list[float]:
+    def broadcast_numbers(self, values: Sequence[float]) -> list[float]:
         """The numbers of rank 0, so that rounding on other machines does not change decisions."""
-        return [float(value) for value in self.first_says(torch.tensor(values, dtype=torch.float64)).tolist()]
+        return [float(value) for value in self.broadcast(torch.tensor(values, dtype=torch.float64)).tolist()]
 
-    def first_sends(self, data: bytes | None) -> bytes | None:
+    def broadcast_bytes(self, data: bytes | None) -> bytes | None:
         """The bytes of rank 0, or None."""
-        size = int(self.agreed([-1 if data is None else len(data)])[0])
+        size = int(self.broadcast_numbers([-1 if data is None else len(data)])[0])
         if size < 0:
             return None
-        held = torch.frombuffer(bytearray(data or b"\0"), dtype=torch.uint8) if self.first else torch.empty(size)
-        return self.first_says(held.to(torch.uint8)[:size].contiguous()).numpy().tobytes()
+        buffer = torch.frombuffer(bytearray(data or b"\0"), dtype=torch.uint8) if self.first else torch.empty(size)
+        return self.broadcast(buffer.to(torch.uint8)[:size].contiguous()).numpy().tobytes()
 
     def align(self, tensors: Iterable[Tensor]) -> None:
         """Give every rank the tensors of rank 0."""
-        every = list(tensors)
+        all_tensors = list(tensors)
         with torch.no_grad():
-            for dtype in dict.fromkeys(part.dtype for part in every):
-                parts = [part for part in every if part.dtype == dtype]
-                found = self.first_says(torch.cat([part.reshape(-1) for part in parts]))
-                for part, new in zip(parts, found.split([part.numel() for part in parts]), strict=True):
+            for dtype in dict.fromkeys(part.dtype for part in all_tensors):
+                parts = [part for part in all_tensors if part.dtype == dtype]
+                values = self.broadcast(torch.cat([part.reshape(-1) for part in parts]))
+                for part, new in zip(parts, values.split([part.numel() for part in parts]), strict=True):
                     part.copy_(new.view_as(part))
 
-    def _sent(self, values: Tensor) -> Tensor:
+    def _sendable(self, values: Tensor) -> Tensor:
         """The values on a device that the group can send from, contiguous."""
         if values.is_cuda and not self._gpus:
             return values.cpu()
@@ -123,9 +123,9 @@ class Ranks:
         try:
             function(*values, group=self.group)
         except RuntimeError as error:  # gloo and nccl have no specific error class for this
-            said = re.sub(r"^\[[^\]]*\]\s*|\. .*", "", " ".join(str(error).split()))  # without the source location
+            message = re.sub(r"^\[[^\]]*\]\s*|\. .*", "", " ".join(str(error).split()))  # without the source location
             raise ProcessError(
-                f"rank {self.rank} of {self.size} lost another process, which stopped or cannot be reached ({said})"
+                f"rank {self.rank} of {self.size} lost another process, which stopped or cannot be reached ({message})"
             ) from error
 
 
@@ -161,8 +161,8 @@ class Share:
         ref_h, others = _Gather.apply(h[: self.size], torch.cat(plain, dim=1), self)  # type: ignore[no-untyped-call]
         widths = [part.element_size() for part in columns]
         parts = [
-            found.clone(memory_format=torch.contiguous_format).view(column.dtype).reshape(self.n)
-            for found, column in zip(others.split(widths, dim=1), columns, strict=True)
+            values.clone(memory_format=torch.contiguous_format).view(column.dtype).reshape(self.n)
+            for values, column in zip(others.split(widths, dim=1), columns, strict=True)
         ]
         rest = iter(parts[1:])
         return Whole(ref_h, parts[0], None if ids is None else next(rest), None if weights is None else next(rest))
@@ -181,20 +181,20 @@ class _Gather(torch.autograd.Function):
     """Gather the rows of all ranks: h (n, d), and accompanying bytes (n, w)."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, beside: Tensor, share: Share) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, h: Tensor, other_bytes: Tensor, share: Share) -> tuple[Tensor, Tensor]:
         ctx.share = share
         width, size = h.shape[1], h.element_size()
-        sent = torch.cat([h.detach().contiguous().view(torch.uint8), beside], dim=1)
-        found = share.ranks.rows(sent, share.sizes)
-        every = found[:, : width * size].clone(memory_format=torch.contiguous_format).view(h.dtype)
-        others = found[:, width * size :]
+        sent = torch.cat([h.detach().contiguous().view(torch.uint8), other_bytes], dim=1)
+        gathered = share.ranks.gather_rows(sent, share.sizes)
+        all_h = gathered[:, : width * size].clone(memory_format=torch.contiguous_format).view(h.dtype)
+        others = gathered[:, width * size :]
         ctx.mark_non_differentiable(others)
-        return every, others
+        return all_h, others
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         share = ctx.share
-        return share.ranks.total(grads[0].contiguous())[share.own], None, None
+        return share.ranks.sum(grads[0].contiguous())[share.own], None, None
 
 
 # Batch normalisation
@@ -213,7 +213,7 @@ class SharedNorms:
 
     def __enter__(self) -> SharedNorms:
         for norm in self.norms:
-            norm.forward = _Shared(norm, self)  # type: ignore[method-assign,assignment]  # of this one
+            norm.forward = _SharedNorm(norm, self)  # type: ignore[method-assign,assignment]  # of this one
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -221,29 +221,29 @@ class SharedNorms:
             del norm.forward
 
 
-class _Shared:
+class _SharedNorm:
     """The forward pass of one batch normalisation layer."""
 
-    def __init__(self, norm: _BatchNorm, shared: SharedNorms) -> None:
-        self.norm, self.shared = norm, shared
+    def __init__(self, norm: _BatchNorm, norms: SharedNorms) -> None:
+        self.norm, self.norms = norm, norms
 
     def __call__(self, x: Tensor) -> Tensor:
-        norm, share = self.norm, self.shared.share
+        norm, share = self.norm, self.norms.share
         if not norm.training or share is None or share.n < getattr(norm, "fewest", 0):
             return type(norm).forward(norm, x)
         norm._check_input_dim(x)
-        found, mean, variance, n = _Normalise.apply(x, norm.weight, norm.bias, norm.eps, share)  # type: ignore[no-untyped-call]
-        self._remember(mean, variance * n / (n - 1).clamp_min(1))
-        return found  # type: ignore[no-any-return]
+        normalised, mean, variance, n = _Normalise.apply(x, norm.weight, norm.bias, norm.eps, share)  # type: ignore[no-untyped-call]
+        self._update_statistics(mean, variance * n / (n - 1).clamp_min(1))
+        return normalised  # type: ignore[no-any-return]
 
     @torch.no_grad()
-    def _remember(self, mean: Tensor, variance: Tensor) -> None:
+    def _update_statistics(self, mean: Tensor, variance: Tensor) -> None:
         norm = self.norm
         if not norm.track_running_stats or norm.running_mean is None or norm.running_var is None:
             return
-        seen: Any = norm.num_batches_tracked
-        seen.add_(1)
-        momentum = 1 / float(seen) if norm.momentum is None else norm.momentum
+        count: Any = norm.num_batches_tracked
+        count.add_(1)
+        momentum = 1 / float(count) if norm.momentum is None else norm.momentum
         norm.running_mean.lerp_(mean.to(norm.running_mean), momentum)
         norm.running_var.lerp_(variance.to(norm.running_var), momentum)
 
@@ -263,7 +263,7 @@ class _Normalise(torch.autograd.Function):
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         mean, variance = torch.ops.aten.batch_norm_update_stats(wide, None, None, 0.0)
         count = mean.new_full((1,), 0 if share.empty else x.numel() // x.shape[1])  # a stand-in does not count
-        means, variances, counts = share.ranks.gathered(torch.cat([mean, variance, count])).split(
+        means, variances, counts = share.ranks.gather(torch.cat([mean, variance, count])).split(
             [len(mean), len(mean), 1], dim=1
         )
         n = counts.sum()
@@ -271,9 +271,9 @@ class _Normalise(torch.autograd.Function):
         variance = (counts * (variances + (means - mean).square())).sum(dim=0) / n
         ctx.save_for_backward(x, weight, mean, variance, n)
         ctx.eps, ctx.share = eps, share
-        found = functional.batch_norm(wide, mean, variance, weight, bias, training=False, eps=eps).to(x.dtype)
+        normalised = functional.batch_norm(wide, mean, variance, weight, bias, training=False, eps=eps).to(x.dtype)
         ctx.mark_non_differentiable(mean, variance, n)
-        return found, mean, variance, n
+        return normalised, mean, variance, n
 
     @staticmethod
     @once_differentiable
@@ -290,21 +290,21 @@ class _Normalise(torch.autograd.Function):
         _, by_weight, by_bias = torch.ops.aten.native_batch_norm_backward(
             grad, wide, weight, mean, variance, mean, inverse, False, ctx.eps, [False, True, True]
         )
-        sums, sums_x = ctx.share.ranks.total(torch.cat([by_bias, by_weight])).view(2, -1) / n
+        sums, sums_x = ctx.share.ranks.sum(torch.cat([by_bias, by_weight])).view(2, -1) / n
         if ctx.share.empty:  # the statistics do not depend on a stand-in
             sums, sums_x = torch.zeros_like(sums), torch.zeros_like(sums_x)
         scale = inverse if weight is None else inverse * weight
         slope = -scale * inverse * sums_x
-        found = torch.addcmul((-scale * sums - slope * mean).view(shape), grad, scale.view(shape))
-        found = found.addcmul_(wide, slope.view(shape)).to(x.dtype)
-        return found, None if weight is None else by_weight, None if weight is None else by_bias, None, None
+        grad_x = torch.addcmul((-scale * sums - slope * mean).view(shape), grad, scale.view(shape))
+        grad_x = grad_x.addcmul_(wide, slope.view(shape)).to(x.dtype)
+        return grad_x, None if weight is None else by_weight, None if weight is None else by_bias, None, None
 
 
 # Which ranks take part
 
 
 @contextmanager
-def joined(ranks: Ranks | None) -> Iterator[Ranks | None]:
+def join_ranks(ranks: Ranks | None) -> Iterator[Ranks | None]:
     """Let `sharing` find these ranks inside the context. A single rank does not share."""
     token = _JOINED.set(ranks if ranks is not None and ranks.size > 1 else None)
     try:
@@ -336,7 +336,7 @@ def alone() -> Iterator[None]:
         _SHARING.reset(token)
 
 
-def shared() -> Ranks | None:
+def sharing_ranks() -> Ranks | None:
     """The ranks that divide rows at the moment; None outside of `sharing`."""
     return _SHARING.get()
 
@@ -346,20 +346,20 @@ def over_ranks(function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
 
     The function must treat every row separately.
     """
-    ranks, n = shared(), len(rows[0])
+    ranks, n = sharing_ranks(), len(rows[0])
     if ranks is None or n < ranks.size:
         return function(*rows)
     own = ranks.own(n)
-    return ranks.rows(function(*(part[own] for part in rows)), ranks.sizes(n))
+    return ranks.gather_rows(function(*(part[own] for part in rows)), ranks.sizes(n))
 
 
-def gpus_are_own() -> bool:
+def owns_gpu() -> bool:
     """Whether this process is alone, or each process has its own GPU, from which the group can send."""
     ranks = _JOINED.get()
     return ranks is None or ranks._gpus
 
 
-def processes_joined() -> bool:
+def several_processes() -> bool:
     """Whether this is one of several processes."""
     return _JOINED.get() is not None
 

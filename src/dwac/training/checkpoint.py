@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 FORMAT = "dwac-checkpoint"
 VERSION = 1
 _LARGEST_FACTS = 9 * 10**7  # bytes of JSON; a safetensors header, with names and shapes, has at most 10⁸ bytes
-_HOW = ("foreach", "fused", "capturable", "differentiable")  # how an optimizer computes, not what it computes
+_COMPUTING = ("foreach", "fused", "capturable", "differentiable")  # how an optimizer computes, not what it computes
 
 
 def save_checkpoint(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
@@ -124,7 +124,8 @@ def restore_optimizer(
         state = _unflatten(facts["state"], tensors)
         for saved, group in zip(state["param_groups"], optimizer.param_groups, strict=True):
             for name, value in saved.items():
-                saved[name] = group[name] if name in _HOW and name in group else _alike(value, group.get(name))
+                stays = name in _COMPUTING and name in group
+                saved[name] = group[name] if stays else _convert(value, group.get(name))
         optimizer.load_state_dict(state)
     except (DwacError, KeyError, ValueError, TypeError, RuntimeError) as error:
         raise InputError(
@@ -204,7 +205,7 @@ def _unflatten(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
     return decode_value(body)
 
 
-def _alike(saved: Any, current: Any) -> Any:
+def _convert(saved: Any, current: Any) -> Any:
     """A hyperparameter in the optimizer's current form: a float, or a tensor on its device."""
     if isinstance(current, Tensor):
         return torch.as_tensor(saved, dtype=current.dtype, device=current.device)

@@ -23,9 +23,9 @@ from torch import Tensor
 from dwac.errors import InputError, NonFiniteError, ShapeError
 from dwac.kernels import get_kernel, squared_distances
 from dwac.nn import WeightedAverage
-from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, on
-from dwac.nn.ensemble import members_of
-from dwac.nn.ranks import shared
+from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, move_to
+from dwac.nn.ensemble import split_members
+from dwac.nn.ranks import sharing_ranks
 from dwac.training.rescale import vote_factors
 from dwac.training.steps import AdamW, one_cycle
 from dwac.training.validation import average_losses, sample
@@ -78,13 +78,13 @@ def folds_of(n: int, groups: Ints | None = None, *, seed: int = 0) -> Tensor:
 
 def part_of(h: Tensor, fold: int, members: int) -> Tensor:
     """(n, d / FOLDS): the part of h (n, d) from the members that leave out a fold, as if there were no others."""
-    own = members_of(h, members)[:, fold::FOLDS]
+    own = split_members(h, members)[:, fold::FOLDS]
     return own.flatten(1) / math.sqrt(own.shape[1])
 
 
 def parts_of(h: Tensor, members: int) -> Tensor:
     """(FOLDS, n, d / FOLDS): `part_of` for every fold."""
-    own = members_of(h, members)
+    own = split_members(h, members)
     own = own.reshape(len(h), members // FOLDS, FOLDS, own.shape[2]).permute(2, 0, 1, 3)
     return own.flatten(2) / math.sqrt(own.shape[2])
 
@@ -123,7 +123,7 @@ def cross_fit(
         base_votes: give every example a base vote at any distance, if that improves out-of-fold votes.
         steps, batch_size: by default 60 steps of 128 rows, and more from 900 rows on.
     """
-    inputs, n = on(inputs_of(x), model.device), len(y)
+    inputs, n = move_to(inputs_of(x), model.device), len(y)
     if n < FEWEST:
         raise ShapeError(f"cross-fitting needs at least {FEWEST} training rows; got {n}")
     if model.ensemble_size != FOLDS * VIEWS or not hasattr(model.backbone, "apart"):
@@ -142,18 +142,18 @@ def cross_fit(
             if on_epoch is not None:
                 on_epoch(row)
     except KeyboardInterrupt:
-        if not rows or shared() is not None:
+        if not rows or sharing_ranks() is not None:
             raise  # nothing to keep yet, or processes differ
         ended = "interrupted"
         logger.warning("training was interrupted after %s of %s rounds; the model so far is kept", len(rows), _ROUNDS)
     model.eval()
-    ranks = shared()
+    ranks = sharing_ranks()
     if ranks is not None:
         ranks.align(model.parameters())  # processes agree except for rounding on other machines
-    found = fit_votes(model, inputs, y, folds, class_weights, base_votes=base_votes) if rescale else None
+    votes = fit_votes(model, inputs, y, folds, class_weights, base_votes=base_votes) if rescale else None
     model.remember(batches_of(inputs, y, torch.arange(n)))
-    if found is not None and found.base > 0:
-        model.references = model.references.replaced(look_alikes=(0.0, found.base))
+    if votes is not None and votes.base > 0:
+        model.references = model.references.replaced(look_alikes=(0.0, votes.base))
     history = pd.DataFrame(rows)
     history.attrs["ended"] = ended
     return history
@@ -202,11 +202,11 @@ class CrossFitRun:
         weight[:, :, :fan_in].normal_(std=_MEANWHILE / math.sqrt(max(fan_in, 1)))
         for member in range(members if linear else 0):
             rows = self.rows[member % FOLDS]
-            wanted = self._wanted(self.y[rows]).to(self.x)
-            lines = ridge_directions(self.x[rows] * backbone.seen[member], wanted, weight.shape[1])
+            targets = self._targets_of(self.y[rows]).to(self.x)
+            lines = ridge_directions(self.x[rows] * backbone.seen[member], targets, weight.shape[1])
             weight[member, : len(lines), :fan_in] += lines
 
-    def _wanted(self, y: Tensor) -> Tensor:
+    def _targets_of(self, y: Tensor) -> Tensor:
         """(n, B): the regression targets: `averaged` values of labels, or class indicators (one for two classes)."""
         if self.model.averaged is not None:
             return self.model.averaged[y]
@@ -248,26 +248,26 @@ class CrossFitRun:
         return loss.detach()
 
 
-def ridge_directions(x: Tensor, wanted: Tensor, size: int) -> Tensor:
-    """(at most size, p): the directions of x (n, p) that predict wanted (n, B); ‖h‖ has a root mean square of 1.5.
+def ridge_directions(x: Tensor, targets: Tensor, size: int) -> Tensor:
+    """(at most size, p): the directions of x (n, p) that predict targets (n, B); ‖h‖ has a root mean square of 1.5.
 
     If B exceeds the length of h, these are the principal directions.
     """
     x, p = x - x.mean(dim=0), x.shape[1]
     if p == 0:
         return x.new_zeros(0, 0)
-    wanted = wanted - wanted.mean(dim=0)
+    targets = targets - targets.mean(dim=0)
     penalty = _RIDGE * x.square().sum() / p + torch.finfo(x.dtype).tiny
     if p <= len(x):
-        lines = torch.linalg.solve(x.T @ x + penalty * torch.eye(p).to(x), x.T @ wanted)
+        lines = torch.linalg.solve(x.T @ x + penalty * torch.eye(p).to(x), x.T @ targets)
     else:
-        lines = x.T @ torch.linalg.solve(x @ x.T + penalty * torch.eye(len(x)).to(x), wanted)
+        lines = x.T @ torch.linalg.solve(x @ x.T + penalty * torch.eye(len(x)).to(x), targets)
     if lines.shape[1] > size:
         left, values, _ = torch.linalg.svd(lines, full_matrices=False)
         lines = (left * values)[:, :size]
     spread = (x @ lines).square().sum(dim=1).mean().sqrt()
-    found: Tensor = lines.T * (_SPREAD / float(spread) if spread > 0 else 0.0)
-    return found
+    directions: Tensor = lines.T * (_SPREAD / float(spread) if spread > 0 else 0.0)
+    return directions
 
 
 class ViewVotes(NamedTuple):
@@ -295,26 +295,26 @@ def fit_votes(
     (Laplace's rule of succession), so that no errors does not mean no doubt; rows are weighted by class. If
     `model.averaged` is set, the loss is the squared distance between the average and a row's own values.
     """
-    h = members_of(embed(model, inputs_of(x)), model.ensemble_size)
+    h = split_members(embed(model, inputs_of(x)), model.ensemble_size)
     several = torch.bincount(y, minlength=model.n_classes)[y] > 1  # otherwise no row could vote for the label
-    asked = torch.nonzero(several)[:, 0] if model.averaged is None else torch.arange(len(y), device=y.device)
-    if len(asked) == 0:
+    queries = torch.nonzero(several)[:, 0] if model.averaged is None else torch.arange(len(y), device=y.device)
+    if len(queries) == 0:
         return ViewVotes((1.0,) * VIEWS, 0.0, 0.0)
-    asked = asked[sample(y[asked], _QUERIES, torch.Generator().manual_seed(0)).to(asked.device)]
-    asked = asked[torch.argsort(folds[asked], stable=True)]
-    parts = [_distances(h[:, view * FOLDS : (view + 1) * FOLDS], folds, asked) for view in range(VIEWS)]
-    judge = _Judge(model, parts, y, folds, asked, class_weights, _BASES if base_votes else _BASES[:1])
-    usual = [float(part[part.isfinite()].median().clamp_min(1e-9)) for part in parts]
+    queries = queries[sample(y[queries], _QUERIES, torch.Generator().manual_seed(0)).to(queries.device)]
+    queries = queries[torch.argsort(folds[queries], stable=True)]
+    parts = [_distances_to_all(h[:, view * FOLDS : (view + 1) * FOLDS], folds, queries) for view in range(VIEWS)]
+    judge = _Judge(model, parts, y, folds, queries, class_weights, _BASES if base_votes else _BASES[:1])
+    medians = [float(part[part.isfinite()].median().clamp_min(1e-9)) for part in parts]
 
     def doubt(votes: ViewVotes) -> float:
         """The loss plus a prior for the usual scale and for both views, which a few rows must not overrule."""
-        parts = [scale * part for scale, part in zip(votes.scales, usual, strict=True)]
+        parts = [scale * part for scale, part in zip(votes.scales, medians, strict=True)]
         unusual = (math.log(sum(parts)) - _USUAL) ** 2 / 2 + ((parts[0] - parts[1]) / sum(parts)) ** 2
-        return votes.loss + unusual / len(asked)
+        return votes.loss + unusual / len(queries)
 
     best = min(
         (
-            judge(tuple(scale * share / part for share, part in zip(shares, usual, strict=True)))
+            judge(tuple(scale * share / part for share, part in zip(shares, medians, strict=True)))
             for shares in _SHARES
             for scale in _SCALES
         ),
@@ -324,18 +324,18 @@ def fit_votes(
         for view in range(VIEWS):
             scales = tuple(scale * step if place == view else scale for place, scale in enumerate(best.scales))
             best = min(best, judge(scales), key=doubt)
-    best = _agreed(best)
+    best = _broadcast(best)
     for view, scale in enumerate(best.scales):
         _scale_view(model, view, math.sqrt(VIEWS * scale))
     return best
 
 
-def _agreed(votes: ViewVotes) -> ViewVotes:
+def _broadcast(votes: ViewVotes) -> ViewVotes:
     """The votes of the first process, if several train together."""
-    ranks = shared()
+    ranks = sharing_ranks()
     if ranks is None:
         return votes
-    *scales, base, loss = ranks.agreed([*votes.scales, votes.base, votes.loss])
+    *scales, base, loss = ranks.broadcast_numbers([*votes.scales, votes.base, votes.loss])
     return ViewVotes(tuple(scales), base, loss)
 
 
@@ -348,12 +348,12 @@ class _Judge:
         parts: list[Tensor],
         y: Tensor,
         folds: Tensor,
-        asked: Tensor,
+        queries: Tensor,
         class_weights: Sequence[float] | None,
         bases: Sequence[float],
     ) -> None:
-        self.parts, self.y, self.bases, self.averaged = parts, y[asked], bases, model.averaged
-        self.silent = folds[asked][:, None] == folds[None, :]
+        self.parts, self.y, self.bases, self.averaged = parts, y[queries], bases, model.averaged
+        self.silent = folds[queries][:, None] == folds[None, :]
         self.kernel = get_kernel(model.kernel)
         self.own = torch.nn.functional.one_hot(y, model.n_classes).to(parts[0])
         self.log_counts = ((~self.silent).to(self.own) @ self.own).log()
@@ -382,10 +382,11 @@ class _Judge:
         return ((wrong * self.weights).mean(dim=1) - (log_p * self.weights).sum(dim=1)) / (len(self.y) + 1)
 
 
-def _distances(h: Tensor, folds: Tensor, asked: Tensor) -> Tensor:
-    """(q, n): squared distances of the `asked` rows to all rows, by the part of h (n, FOLDS, d) that left them out."""
-    found = [squared_distances(h[asked[folds[asked] == fold], fold], h[:, fold]).float() for fold in range(h.shape[1])]
-    return torch.cat(found)
+def _distances_to_all(h: Tensor, folds: Tensor, queries: Tensor) -> Tensor:
+    """(q, n): squared distances of the queries to all rows, by the part of h (n, FOLDS, d) that left them out."""
+    return torch.cat(
+        [squared_distances(h[queries[folds[queries] == fold], fold], h[:, fold]).float() for fold in range(h.shape[1])]
+    )
 
 
 def _scale_view(model: WeightedAverage, view: int, factor: float) -> None:

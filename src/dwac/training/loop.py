@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dwac import _checks as checks
 from dwac.errors import IdError, LabelError, ProcessError
-from dwac.nn.batches import Inputs, inputs_of, on
+from dwac.nn.batches import Inputs, inputs_of, move_to
 from dwac.nn.heads import Model, WeightedAverage, evaluating
 from dwac.nn.ranks import sharing
 from dwac.training.rescale import fit_balance, fit_look_alikes, fit_raw_features, fit_scale, vote_factors
@@ -92,7 +92,7 @@ def train(
     unknown = set(settings) - set(Settings.__dataclass_fields__)
     if unknown:
         raise TypeError(f"train() got an unexpected keyword argument {sorted(unknown)[0]!r}")
-    chosen = Settings(**settings)
+    options = Settings(**settings)
     inputs = inputs_of(x)
     check_data(inputs, y, model.n_classes, "training", least=2)
     names: tuple[Tensor, ...] = () if ids is None else (torch.as_tensor(ids),)
@@ -111,18 +111,18 @@ def train(
         if unseen and not tables_of(model):
             raise LabelError(f"validation has class {min(unseen)}, of which training has no example")
     if block_rows is None:
-        inputs = on(inputs, model.device)
-        held_out = None if held_out is None else (on(held_out[0], model.device), held_out[1])
+        inputs = move_to(inputs, model.device)
+        held_out = None if held_out is None else (move_to(held_out[0], model.device), held_out[1])
     y = y.to(model.device)
     weights = None if weights is None else weights.to(model.device, torch.float32)
     with torch.no_grad(), evaluating(model):  # initialise lazy layers before the optimizer is built
-        model.embed(on(tuple(part[:2] for part in inputs), model.device))
+        model.embed(move_to(tuple(part[:2] for part in inputs), model.device))
     if isinstance(model, WeightedAverage):
         model.raw_feature_weight = 0.0  # reset after an earlier training
     factors = vote_factors(model, class_weights)
     with sharing() as ranks:
-        new: Callable[..., TrainingRun] = TrainingRun if ranks is None else partial(SharedRun, ranks=ranks)
-        run = new(model, inputs, y, weights, factors, augment, rescale, held_out, chosen, block_rows)
+        new_run: Callable[..., TrainingRun] = TrainingRun if ranks is None else partial(SharedRun, ranks=ranks)
+        run = new_run(model, inputs, y, weights, factors, augment, rescale, held_out, options, block_rows)
         try:
             _train(run, checkpoint, on_epoch, on_batch)
             if remembered is not None:
@@ -137,7 +137,7 @@ def train(
                 if look_alikes:
                     fit_look_alikes(model, *held_out, class_weights=class_weights)
         except ProcessError as error:
-            raise ProcessError(f"{error}; {_kept(run, checkpoint)}") from error
+            raise ProcessError(f"{error}; {_how_to_resume(run, checkpoint)}") from error
     model.eval()
     if checkpoint is not None and run.ended != "interrupted" and run.first:
         Path(checkpoint).unlink(missing_ok=True)
@@ -159,7 +159,7 @@ def _train(
         try:
             for row in run.epochs(on_batch):
                 logger.debug("epoch %s", row)
-                run.tell(row, on_epoch, checkpoint)
+                run.finish_epoch(row, on_epoch, checkpoint)
         except KeyboardInterrupt:
             if not run.rows:
                 raise  # nothing to keep yet
@@ -169,7 +169,7 @@ def _train(
     run.restore_best()
 
 
-def _kept(run: TrainingRun, checkpoint: str | Path | None) -> str:
+def _how_to_resume(run: TrainingRun, checkpoint: str | Path | None) -> str:
     """A message: what an interrupted training keeps, and how to continue it."""
     if checkpoint is None:
         return "nothing of the training is kept; give checkpoint=… to be able to resume it"

@@ -51,26 +51,26 @@ class Pace:
 
     def __init__(self, title: str, *, lines: bool = True, clock: Callable[[], float] = time.perf_counter) -> None:
         self.title, self.lines, self.clock = title, lines, clock
-        self.said = clock()
-        self.first: tuple[float, float] | None = None  # time of the first step, and the share done by then
+        self.logged_at = clock()
+        self.first_step: tuple[float, float] | None = None  # time of the first step, and the share done by then
         self.estimated = False
 
     def at(self, share: float, state: str = "") -> None:
         """Report the share of the work done, 0 to 1; state: additional text."""
         now = self.clock()
-        if self.first is None or share <= self.first[1]:
-            self.first = now, share
+        if self.first_step is None or share <= self.first_step[1]:
+            self.first_step = now, share
             return
-        spent = now - self.first[0]
+        spent = now - self.first_step[0]
         if spent < _MEASURED:
             return
-        left = spent * (1 - share) / (share - self.first[1])
+        left = spent * (1 - share) / (share - self.first_step[1])
         if not self.estimated:
             self.estimated = True
             if left > EVERY:
                 logger.info("%s takes up to about %s", self.title, duration(spent + left), extra={"estimate": True})
-        if self.lines and now - self.said >= EVERY and share < 1:
-            self.said = now
+        if self.lines and now - self.logged_at >= EVERY and share < 1:
+            self.logged_at = now
             done = f"{self.title}: {percent(share, 0)}, {state}" if state else f"{self.title}: {percent(share, 0)}"
             logger.info("%s, up to about %s left", done, duration(left))
 
@@ -81,7 +81,7 @@ def progress_bar(title: str, epochs: int, *, show: bool | str = "auto") -> Itera
 
     show: True, False, or "auto": a bar only in a terminal or a notebook.
     """
-    with _watched(title, float(epochs), "", show) as update:
+    with _show_progress(title, float(epochs), "", show) as update:
         done, state = 0.0, ""
 
         def on_batch(batch: int, batches: int) -> None:
@@ -101,7 +101,7 @@ def progress_bar(title: str, epochs: int, *, show: bool | str = "auto") -> Itera
 @contextmanager
 def folds_bar(title: str, folds: int, *, show: bool | str = "auto") -> Iterator[Callable[[int], None]]:
     """A function to call with the number of folds done."""
-    with _watched(title, float(folds), f"fold 1/{folds}", show) as update:
+    with _show_progress(title, float(folds), f"fold 1/{folds}", show) as update:
         yield lambda fold: update(float(fold), f"fold {min(fold + 1, folds)}/{folds}")
 
 
@@ -109,18 +109,18 @@ def folds_bar(title: str, folds: int, *, show: bool | str = "auto") -> Iterator[
 def rows_bar(title: str, rows: int, *, show: bool | str = "auto") -> Iterator[Callable[[int], None]]:
     """A function to call with the number of rows done."""
     state = f"{rows:,} rows"
-    with _watched(title, float(rows), state, show) as update:
+    with _show_progress(title, float(rows), state, show) as update:
         yield lambda done: update(float(done), state)
 
 
 @contextmanager
-def _watched(title: str, total: float, state: str, show: bool | str) -> Iterator[Callable[[float, str], None]]:
+def _show_progress(title: str, total: float, state: str, show: bool | str) -> Iterator[Callable[[float, str], None]]:
     """A function to call with the amount done and a text; inside the context it moves a bar, and logs."""
     console = Console(stderr=True)
     if not is_first() or show is False:
         yield lambda *_: None
         return
-    if not _shown(console, show):
+    if not _has_bar(console, show):
         pace = Pace(title)
         yield lambda done, state: pace.at(done / total, state.replace("  ", ", "))
         return
@@ -135,7 +135,7 @@ def _watched(title: str, total: float, state: str, show: bool | str) -> Iterator
         yield update
 
 
-def _shown(console: Console, show: bool | str) -> bool:
+def _has_bar(console: Console, show: bool | str) -> bool:
     return bool(console.is_terminal or console.is_jupyter if show == "auto" else show)
 
 
@@ -148,10 +148,10 @@ def _bar(console: Console) -> Progress:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, console=_plain(console), transient=True)
+    return Progress(*columns, console=_plain_text(console), transient=True)
 
 
-def _plain(console: Console) -> Console:
+def _plain_text(console: Console) -> Console:
     """A plain-text console in a notebook without ipywidgets: rich would ask to install it instead of showing a bar."""
     if not console.is_jupyter or find_spec("ipywidgets") is not None:
         return console

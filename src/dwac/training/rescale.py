@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dwac.nn import Model, SoftmaxTwin, WeightedAverage
-from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, on
+from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, move_to, take_rows
 from dwac.nn.ensemble import SharedBackbone
 from dwac.nn.ranks import over_ranks
 from dwac.training.rows import even_size
@@ -25,7 +25,7 @@ _LOUDER = (0.1, 1.0, 10.0, 100.0, 1000.0)
 _ROWS = 64  # rows embedded at once on a CPU
 _PAIRS = 10**8  # pairs of an example and a voter
 _FEW, _MANY, _GPU_PAIRS = 1000, 5000, 5 * 10**9  # examples used to choose the scale
-_VOTERS = 8192  # voters on a CPU
+_VOTERS = 8192  # voters, on a CPU or for shares
 
 
 @torch.no_grad()
@@ -44,13 +44,12 @@ def fit_scale(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: Seq
     generator = torch.Generator().manual_seed(0)
     many = model.device.type == "cuda"
     n_voters = len(model.references) if isinstance(model, WeightedAverage) else 0
-    rows = sample(y, max(_FEW, min(_MANY, _GPU_PAIRS // max(n_voters, 1))) if many else _FEW, generator)
-    x, y = tuple(part[rows.to(part.device)] for part in inputs_of(x)), y[rows.to(y.device)].to(model.device)
+    most = max(_FEW, min(_MANY, _GPU_PAIRS // max(n_voters, 1))) if many else _FEW
+    _, y, h = _sample_rows(model, x, y, most, generator)
     voters = None
     if isinstance(model, WeightedAverage):
-        heard = sample(model.references.labels, n_voters if many else _VOTERS, generator)
-        voters = model.references.embeddings[heard], model.references.labels[heard]
-    h = embed(model, x, batch_size=_together(model, y))
+        rows = sample(model.references.labels, n_voters if many else _VOTERS, generator)
+        voters = model.references.embeddings[rows], model.references.labels[rows]
     factor = HeldOut(model, h, y, voters, vote_factors(model, class_weights)).best_scale(FINE_SCALES)
     model.scale_embeddings(factor)
     return factor
@@ -70,10 +69,8 @@ def fit_balance(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: S
         return 0.0
     kinds = torch.tensor([len(backbone.members), len(backbone.beside)], device=model.device)
     generator = torch.Generator().manual_seed(0)
-    rows = sample(y, 1000, generator)
-    x, y = tuple(part[rows.to(part.device)] for part in inputs_of(x)), y[rows.to(y.device)].to(model.device)
-    h = embed(model, x, batch_size=_together(model, y))
-    heard = sample(model.references.labels, 8192, generator) if isinstance(model, WeightedAverage) else None
+    x, y, h = _sample_rows(model, x, y, _FEW, generator)
+    rows = sample(model.references.labels, _VOTERS, generator) if isinstance(model, WeightedAverage) else None
 
     def factors(share: float) -> Tensor:
         parts = torch.tensor([1 - share, share], device=model.device) * len(backbone) / kinds
@@ -82,28 +79,28 @@ def fit_balance(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: S
     def judge(share: float) -> Candidates:
         weights = vote_factors(model, class_weights)
         if isinstance(model, WeightedAverage):
-            assert heard is not None
-            voters = model.weighed(model.references.embeddings[heard], factors(share))
-            labels = model.references.labels[heard]
-            return HeldOut(model, model.weighed(h, factors(share)), y, (voters, labels), weights).judge(_SCALES)
-        with _restored(model):
+            assert rows is not None
+            voters = model.scale_parts(model.references.embeddings[rows], factors(share))
+            labels = model.references.labels[rows]
+            return HeldOut(model, model.scale_parts(h, factors(share)), y, (voters, labels), weights).judge(_SCALES)
+        with _restoring(model):
             model.scale_members(factors(share))
-            again = embed(model, x, batch_size=_together(model, y))
-            return HeldOut(model, again, y, None, weights).judge(_SCALES)
+            return HeldOut(model, _embed(model, x), y, None, weights).judge(_SCALES)
 
-    tried = [(share, scale) for share in _SHARES for scale in _SCALES]
-    judged = Candidates(*(torch.cat(part) for part in zip(*map(judge, _SHARES), strict=True)))
-    share = tried[judged.choose(tried.index((0.5, 1.0)), [0.0] * len(tried))][0]
+    candidates = [(share, scale) for share in _SHARES for scale in _SCALES]
+    results = Candidates(*(torch.cat(part) for part in zip(*map(judge, _SHARES), strict=True)))
+    share = candidates[results.choose(candidates.index((0.5, 1.0)), [0.0] * len(candidates))][0]
     model.scale_members(factors(share))
     return share
 
 
 @contextmanager
-def _restored(model: Model) -> Iterator[None]:
+def _restoring(model: Model) -> Iterator[None]:
     """Restore the parameters afterwards."""
-    kept = [part.clone() for part in model.parameters() if part.requires_grad]
+    parameters = [part for part in model.parameters() if part.requires_grad]
+    copies = [part.clone() for part in parameters]
     yield
-    for part, before in zip((part for part in model.parameters() if part.requires_grad), kept, strict=True):
+    for part, before in zip(parameters, copies, strict=True):
         part.copy_(before)
 
 
@@ -126,31 +123,30 @@ def fit_raw_features(
     if not isinstance(model, WeightedAverage) or model.n_raw_features == 0:
         return 0.0
     references = model.references
-    rows = sample(held_y, max(200, min(1000, _PAIRS // len(references))), torch.Generator().manual_seed(0))
-    held = tuple(part[rows.to(part.device)] for part in inputs_of(held_x))
-    y = held_y[rows.to(held_y.device)].to(model.device)
-    h = references.embeddings, embed(model, held, batch_size=_together(model, y))
+    most = max(200, min(1000, _PAIRS // len(references)))
+    held_inputs, y, held_h = _sample_rows(model, held_x, held_y, most, torch.Generator().manual_seed(0))
+    h = references.embeddings, held_h
     z = tuple(
-        torch.cat([model.raw_features(on(rows, model.device)) for (rows,) in batches_of(part, size=2**16)])
-        for part in (inputs_of(x), held)
+        torch.cat([model.raw_features(move_to(rows, model.device)) for (rows,) in batches_of(part, size=2**16)])
+        for part in (inputs_of(x), held_inputs)
     )
 
-    def joined(weight: float) -> list[Tensor]:
+    def with_raw_features(weight: float) -> list[Tensor]:
         return [torch.cat([a, weight * b], dim=1) for a, b in zip(h, z, strict=True)]
 
     def judge(weight: float, factors: Sequence[float]) -> Candidates:
-        voters, queries = joined(weight)
+        voters, queries = with_raw_features(weight)
         held_out = HeldOut(model, queries, y, (voters, references.labels), vote_factors(model, class_weights))
         return held_out.judge(factors)
 
-    tried = [(1.0, 0.0), *((factor, weight) for weight in _WEIGHTS for factor in _FACTORS)]
+    candidates = [(1.0, 0.0), *((factor, weight) for weight in _WEIGHTS for factor in _FACTORS)]
     parts = [judge(0.0, (1.0,)), *(judge(weight, _FACTORS) for weight in _WEIGHTS)]
-    judged = Candidates(*(torch.cat(part) for part in zip(*parts, strict=True)))
-    factor, weight = tried[judged.choose(0, [0.0] * len(tried))]
+    results = Candidates(*(torch.cat(part) for part in zip(*parts, strict=True)))
+    factor, weight = candidates[results.choose(0, [0.0] * len(candidates))]
     if weight:
         model.scale_embeddings(factor)
         model.raw_feature_weight = factor * weight
-        model.references = model.references.replaced(embeddings=factor * joined(weight)[0])
+        model.references = model.references.replaced(embeddings=factor * with_raw_features(weight)[0])
     return model.raw_feature_weight
 
 
@@ -167,30 +163,37 @@ def fit_look_alikes(
     if not isinstance(model, WeightedAverage):
         return None
     references = model.references
-    rows = sample(held_y, max(200, min(2000, 10 * _PAIRS // len(references))), torch.Generator().manual_seed(0))
-    y = held_y[rows.to(held_y.device)].to(model.device)
-    held = tuple(part[rows.to(part.device)] for part in inputs_of(held_x))
-    h = embed(model, held, batch_size=_together(model, y))
+    most = max(200, min(2000, 10 * _PAIRS // len(references)))
+    _, y, h = _sample_rows(model, held_x, held_y, most, torch.Generator().manual_seed(0))
     wide, factors = over_ranks(references.log_class_weights, h), vote_factors(model, class_weights).double().log()
-    tried: list[tuple[float, float] | None] = [None]
-    judged = [judge_votes(torch.softmax(wide + factors, dim=1), y, model.averaged)]
+    candidates: list[tuple[float, float] | None] = [None]
+    results = [judge_votes(torch.softmax(wide + factors, dim=1), y, model.averaged)]
     for factor in _NARROWER:
         scaled = references.replaced(embeddings=factor * references.embeddings)
         narrow = over_ranks(scaled.log_class_weights, factor * h)
         equal = float((wide.logsumexp(dim=1) - narrow.logsumexp(dim=1)).median().clamp(-500, 500))
         for part in _LOUDER:
             votes = torch.logaddexp(wide, narrow + equal + math.log(part)) + factors
-            tried.append((factor, part * math.exp(equal)))
-            judged.append(judge_votes(torch.softmax(votes, dim=1), y, model.averaged))
-    chosen = tried[Candidates(*torch.stack(judged, dim=1)).choose(0, [0.0] * len(tried))]
+            candidates.append((factor, part * math.exp(equal)))
+            results.append(judge_votes(torch.softmax(votes, dim=1), y, model.averaged))
+    chosen = candidates[Candidates(*torch.stack(results, dim=1)).choose(0, [0.0] * len(candidates))]
     if chosen is not None:
         model.references = references.replaced(look_alikes=chosen)
     return chosen
 
 
-def _together(model: Model, y: Tensor) -> int | None:
-    """How many rows to embed at once on a CPU: a choice does not need the exact rounding of single rows."""
-    return None if model.device.type == "cuda" else even_size(len(y), _ROWS)
+def _sample_rows(
+    model: Model, x: Tensor | Inputs, y: Tensor, most: int, generator: torch.Generator
+) -> tuple[Inputs, Tensor, Tensor]:
+    """At most about `most` held-out rows: their inputs, labels and embeddings."""
+    rows = sample(y, most, generator)
+    inputs = take_rows(inputs_of(x), rows)
+    return inputs, y[rows.to(y.device)].to(model.device), _embed(model, inputs)
+
+
+def _embed(model: Model, inputs: Inputs) -> Tensor:
+    """h, on a CPU in large batches: a choice does not need the exact rounding of single rows."""
+    return embed(model, inputs, batch_size=None if model.device.type == "cuda" else even_size(len(inputs[0]), _ROWS))
 
 
 def vote_factors(model: Model, class_weights: Sequence[float] | None) -> Tensor:

@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 from dwac._machine import cores
 from dwac.errors import ProcessError
-from dwac.nn.ranks import Ranks, joined
+from dwac.nn.ranks import Ranks, join_ranks
 
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -55,8 +55,8 @@ def repeatable(device: torch.device, threads: int) -> Iterator[None]:
 
     Rounding depends on the order of a sum, so the number of threads that share it changes the result.
     """
-    before, asked = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    before, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.set_num_threads(threads)
     if device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # PyTorch requires it for deterministic products
@@ -65,7 +65,7 @@ def repeatable(device: torch.device, threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-        torch.use_deterministic_algorithms(asked, warn_only=only_warned)
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
 
 
 class ProcessRank(NamedTuple):
@@ -95,14 +95,14 @@ def processes(*, timeout: timedelta | None = None) -> Iterator[ProcessRank]:
     if dist.is_available() and dist.is_initialized():
         yield from _inside(Ranks())
         return
-    given = [name for name in _NEEDED if os.environ.get(name)]
-    if not given or (len(given) == len(_NEEDED) and os.environ["WORLD_SIZE"] == "1"):
+    missing = [name for name in _NEEDED if not os.environ.get(name)]
+    if len(missing) == len(_NEEDED) or (not missing and os.environ["WORLD_SIZE"] == "1"):
         yield ProcessRank(0, 1)
         return
-    if len(given) < len(_NEEDED):
-        missing = next(name for name in _NEEDED if name not in given)
+    if missing:
         raise ProcessError(
-            f"processes are described by {', '.join(_NEEDED)}; {missing} is not set; start them with torchrun"
+            f"several processes need the variables {', '.join(_NEEDED)}; {missing[0]} is not set; "
+            "start them with torchrun"
         )
     ranks = _join(timeout)
     failed = True
@@ -116,7 +116,7 @@ def processes(*, timeout: timedelta | None = None) -> Iterator[ProcessRank]:
 
 
 def _inside(ranks: Ranks) -> Iterator[ProcessRank]:
-    with joined(ranks):
+    with join_ranks(ranks):
         yield ProcessRank(ranks.rank, ranks.size)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dwac import _checks as checks
 from dwac.errors import InputError, LabelError, NonFiniteError, ShapeError
-from dwac.nn.batches import Inputs, apply
+from dwac.nn.batches import Inputs, apply, move_to, take_rows
 from dwac.nn.ensemble import SharedBackbone
 from dwac.nn.heads import Model
 from dwac.training.progress import rows_bar
@@ -51,25 +51,25 @@ def _in_pieces(values: Tensor) -> Iterator[Tensor]:
 
 def checksum(values: Tensor) -> int:
     """CRC-32 of a tensor's bytes."""
-    found = 0
+    crc = 0
     for rows in _in_pieces(values) if values.ndim else [values]:
-        found = zlib.crc32(rows.contiguous().cpu().numpy().tobytes(), found)
-    return found
+        crc = zlib.crc32(rows.contiguous().cpu().numpy().tobytes(), crc)
+    return crc
 
 
 def check_weights(weights: Tensor, n: int) -> None:
     """Check the weights of the rows before the first step."""
     if not isinstance(weights, Tensor) or weights.shape != (n,):
         shape = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
-        raise ShapeError(f"weights must be a tensor with one weight a row: ({n},) required, {shape} given")
+        raise ShapeError(f"weights must be a tensor with one weight per row: ({n},) required; got {shape}")
     if not bool((torch.isfinite(weights) & (weights >= 0)).all()) or not bool((weights > 0).any()):
-        raise InputError("weights must be finite and not negative, and some must be positive")
+        raise InputError("weights must be finite and not negative, and some must be positive; repair them")
 
 
-def n_batches(n: int, size: int) -> int:
+def count_batches(n: int, size: int) -> int:
     """The number of batches that `windows` makes of n rows.
 
-    >>> n_batches(9, 4), n_batches(10, 4)
+    >>> count_batches(9, 4), count_batches(10, 4)
     (2, 3)
     """
     return max(1, -(-n // size) - (n % size == 1 and n > 1))
@@ -97,8 +97,8 @@ def windows(n: int, size: int, generator: torch.Generator, block_rows: int | Non
         return
     blocks = torch.randperm(-(-n // block_rows), generator=generator).split(WINDOW)
     left = torch.empty(0, dtype=torch.int64)
-    for number, chosen in enumerate(blocks, start=1):
-        rows = torch.cat([left, *(torch.arange(b * block_rows, min(n, (b + 1) * block_rows)) for b in chosen.tolist())])
+    for number, block in enumerate(blocks, start=1):
+        rows = torch.cat([left, *(torch.arange(b * block_rows, min(n, (b + 1) * block_rows)) for b in block.tolist())])
         rows = rows[torch.randperm(len(rows), generator=generator)]
         # At least one row is left for the next window, so that the last one never has a single row.
         done = len(rows) if number == len(blocks) else (len(rows) - 1) // size * size
@@ -114,20 +114,20 @@ def _batches(rows: Tensor, size: int) -> list[Tensor]:
     return batches
 
 
-def read(x: Inputs, batches: list[Tensor], device: torch.device, *, ahead: bool) -> Iterator[Inputs]:
+def read_batches(x: Inputs, batches: list[Tensor], device: torch.device, *, ahead: bool) -> Iterator[Inputs]:
     """The rows of each batch, on a device.
 
     ahead: read the rows of all batches first, in ascending order: from a file, nearly sequentially.
     """
     if not ahead:
-        yield from (tuple(part[rows.to(part.device)].to(device) for part in x) for rows in batches)
+        yield from (move_to(take_rows(x, rows), device) for rows in batches)
         return
     ascending, order = torch.cat(batches).sort()
     places = torch.empty_like(order)
     places[order] = torch.arange(len(order))
-    held = tuple(part[ascending.to(part.device)] for part in x)
+    window = take_rows(x, ascending)
     for rows in places.split([len(batch) for batch in batches]):
-        yield tuple(part[rows.to(part.device)].to(device) for part in held)
+        yield move_to(take_rows(window, rows), device)
 
 
 @contextmanager
@@ -141,19 +141,19 @@ def fixed_features(model: Model, inputs: Inputs, *, show: bool | str = "auto") -
         yield inputs
         return
     done, n = 0, len(inputs) if backbone.n_inputs is None else backbone.n_inputs
-    with rows_bar("reading", len(inputs[0]), show=show) as tell:
+    with rows_bar("reading", len(inputs[0]), show=show) as show_progress:
 
         def features(part: Inputs) -> Tensor:
             nonlocal done
-            found: Tensor = backbone.shared(*part[:n])
-            done += len(found)
-            tell(min(done, len(inputs[0])))
-            return found
+            h: Tensor = backbone.shared(*part[:n])
+            done += len(h)
+            show_progress(min(done, len(inputs[0])))
+            return h
 
         with torch.no_grad():
-            found = apply(model, features, inputs)
-    backbone.given = True
+            fixed = apply(model, features, inputs)
+    backbone.takes_features = True
     try:
-        yield (found, *inputs[n:])
+        yield (fixed, *inputs[n:])
     finally:
-        backbone.given = False
+        backbone.takes_features = False

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from dwac import _checks as checks
 from dwac.errors import InputError, NonFiniteError
-from dwac.nn.batches import Inputs, batches_of, embed, quick
+from dwac.nn.batches import Inputs, batches_of, embed, quick, take_rows
 from dwac.nn.heads import Model, WeightedAverage
 from dwac.training import checkpoint as checkpoints
-from dwac.training.rows import checksum, even_size, n_batches, read, windows
+from dwac.training.rows import checksum, count_batches, even_size, read_batches, windows
 from dwac.training.steps import AdamW, GraphStep, TrainingStep, one_cycle
 from dwac.training.validation import SCALES, HeldOut, Sampler
 
@@ -122,11 +122,11 @@ class TrainingRun:
         """Run one shuffled pass and return the mean loss, read from the device once."""
         self.model.train()
         n, size = len(self.y), self.settings.batch_size
-        total, done, batches = torch.zeros((), device=self.y.device), 0, n_batches(n, size)
+        total, done, batches = torch.zeros((), device=self.y.device), 0, count_batches(n, size)
         for window in windows(n, size, self.generator, self.block_rows):
             parts = [self._part(rows) for rows in window]
             for rows, x in zip(
-                window, read(self.x, parts, self.y.device, ahead=self.block_rows is not None), strict=True
+                window, read_batches(self.x, parts, self.y.device, ahead=self.block_rows is not None), strict=True
             ):
                 total += self._take(rows.to(self.y.device), x) * len(rows)
                 self.steps_done += 1
@@ -163,11 +163,11 @@ class TrainingRun:
         if isinstance(self.model, WeightedAverage):
             most = min(_VOTERS.get(self.y.device.type, 2048), max(256, len(self.y) // 8))
             rows = self.voters(most, self.generator)
-            voters = self._embed(tuple(part[rows.to(part.device)] for part in self.x)), self.y[rows]
+            voters = self._embed(take_rows(self.x, rows)), self.y[rows]
         held_out = HeldOut(self.model, self._embed(x), y.to(self.y.device), voters, self.class_weights)
         factor = held_out.some(_FEW).best_scale(SCALES) if self.rescale else 1.0
-        judged = held_out.judge([factor])
-        return float(judged.losses.mean()), float(judged.right.mean())
+        result = held_out.judge([factor])
+        return float(result.losses.mean()), float(result.right.mean())
 
     def _embed(self, x: Inputs) -> Tensor:
         """h in the precision and batch size of training; predictions use smaller batches, for consistent rounding."""
@@ -187,7 +187,7 @@ class TrainingRun:
 
     def keep(self, rows: Tensor) -> None:
         """Keep only these rows, after training."""
-        self.x = tuple(part[rows.to(part.device)] for part in self.x)
+        self.x = take_rows(self.x, rows)
         self.y = self.y[rows.to(self.y.device)]
 
     def remember(self, names: tuple[Tensor, ...]) -> None:
@@ -202,7 +202,7 @@ class TrainingRun:
         """The context in which epochs run."""
         return nullcontext()
 
-    def tell(
+    def finish_epoch(
         self, row: dict[str, Any], on_epoch: Callable[[dict[str, Any]], None] | None, path: str | Path | None
     ) -> None:
         """Run the callback and write the checkpoint, after an epoch."""
@@ -211,7 +211,7 @@ class TrainingRun:
         if path is not None:
             self.save(path)
 
-    def _found(self, path: str | Path) -> bytes | None:
+    def _read_checkpoint(self, path: str | Path) -> bytes | None:
         """The bytes of a checkpoint, if there is one."""
         return checkpoints.checkpoint_bytes(path) if Path(path).exists() else None
 
@@ -235,7 +235,7 @@ class TrainingRun:
 
     def resume(self, path: str | Path) -> None:
         """Continue from a checkpoint, if the file exists; it must belong to the same training."""
-        data = self._found(path)
+        data = self._read_checkpoint(path)
         if data is None:
             return
         tensors, facts = checkpoints.read_checkpoint(data, str(path))

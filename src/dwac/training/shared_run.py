@@ -28,7 +28,7 @@ from dwac.training.rows import checksum
 from dwac.training.run import TrainingRun, state_of
 from dwac.training.steps import SharedStep, one_cycle
 
-_ASKED = 16  # GPU steps between checks for Ctrl-C, each of which waits for the GPU
+_STEPS_BETWEEN_CHECKS = 16  # GPU steps between checks for Ctrl-C, each of which waits for the GPU
 
 
 @dataclass
@@ -49,13 +49,13 @@ class SharedRun(TrainingRun):
 
     def _check_same_data(self) -> None:
         """All ranks must train on the same rows in the same order."""
-        seen = [len(self.y), checksum(self.y), *(checksum(part[:1]) for part in self.x), self.settings.batch_size]
-        every = self.ranks.gathered(torch.tensor(seen, device=self.y.device))
-        other = (every != every[0]).any(dim=1).nonzero()[:, 0].tolist()
+        facts = [len(self.y), checksum(self.y), *(checksum(part[:1]) for part in self.x), self.settings.batch_size]
+        facts_of_all = self.ranks.gather(torch.tensor(facts, device=self.y.device))
+        other = (facts_of_all != facts_of_all[0]).any(dim=1).nonzero()[:, 0].tolist()
         if other:
             raise ProcessError(
                 "every process must train on all rows, in the same order; rank 0 has "
-                f"{int(every[0, 0]):,} rows, rank {other[0]} {int(every[other[0], 0]):,}, or others; "
+                f"{int(facts_of_all[0, 0]):,} rows, rank {other[0]} {int(facts_of_all[other[0], 0]):,}, or others; "
                 "do not divide the data: training does"
             )
 
@@ -83,17 +83,17 @@ class SharedRun(TrainingRun):
         own = rows[share.rows]
         loss, stops = self.shared_step.take(x, self.y[own], None if self.weights is None else self.weights[own], share)
         self.stops += stops
-        if (not self.y.is_cuda or self.steps_done % _ASKED == 0) and float(self.stops) > 0:
+        if (not self.y.is_cuda or self.steps_done % _STEPS_BETWEEN_CHECKS == 0) and float(self.stops) > 0:
             raise KeyboardInterrupt  # all ranks, after the same step
         return loss
 
     # Decisions
 
     def _validate(self, x: Inputs, y: Tensor) -> tuple[float, float]:
-        loss, accuracy = self.ranks.agreed(super()._validate(x, y))
+        loss, accuracy = self.ranks.broadcast_numbers(super()._validate(x, y))
         return loss, accuracy
 
-    def tell(
+    def finish_epoch(
         self, row: dict[str, Any], on_epoch: Callable[[dict[str, Any]], None] | None, path: str | Path | None
     ) -> None:
         """Run callbacks on rank 0 only; if it is told to stop, all ranks stop."""
@@ -101,10 +101,10 @@ class SharedRun(TrainingRun):
         if self.first:
             try:
                 with alone():
-                    super().tell(row, on_epoch, path)
+                    super().finish_epoch(row, on_epoch, path)
             except KeyboardInterrupt:
                 stop = True
-        if float(self.ranks.total(torch.tensor([float(stop)]))) > 0:
+        if float(self.ranks.sum(torch.tensor([float(stop)]))) > 0:
             raise KeyboardInterrupt
 
     @contextmanager
@@ -132,8 +132,8 @@ class SharedRun(TrainingRun):
 
     # Checkpoints and references
 
-    def _found(self, path: str | Path) -> bytes | None:
-        return self.ranks.first_sends(super()._found(path) if self.first else None)
+    def _read_checkpoint(self, path: str | Path) -> bytes | None:
+        return self.ranks.broadcast_bytes(super()._read_checkpoint(path) if self.first else None)
 
     def remember(self, names: tuple[Tensor, ...]) -> None:
         """Embed this rank's part of the rows, and share it, so that every rank has all rows."""
@@ -142,7 +142,7 @@ class SharedRun(TrainingRun):
             return super().remember(names)
         own = self.ranks.own(n)
         model.remember(batches_of(tuple(part[own] for part in self.x), self.y[own], size=self._at_once))
-        h = self.ranks.rows(model.references.embeddings, self.ranks.sizes(n))
+        h = self.ranks.gather_rows(model.references.embeddings, self.ranks.sizes(n))
         ids = names[0].tolist() if names else None
         model.references = ReferenceSet(h, self.y, ids, model.n_classes, model.kernel)
         return None

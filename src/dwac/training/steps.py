@@ -86,22 +86,21 @@ class SharedStep(TrainingStep):
         self.norms.share = None
         grads = [part.grad for part in self.model.parameters() if part.grad is not None]
         facts = torch.stack([loss.detach(), torch.full_like(loss, float(self.stop))])
-        loss, stops = _total(grads, facts, share.ranks)
+        loss, stops = _sum_over_ranks(grads, facts, share.ranks)
         self.optimizer.step()
         return loss, stops
 
 
-def _total(grads: list[Tensor], facts: Tensor, ranks: Ranks) -> Tensor:
+def _sum_over_ranks(grads: list[Tensor], facts: Tensor, ranks: Ranks) -> Tensor:
     """Sum gradients over the ranks in place, and facts, which are returned: one message per dtype."""
     for dtype in {part.dtype: None for part in grads} | {facts.dtype: None}:
         parts = [part for part in grads if part.dtype == dtype]
-        beside = [facts] if facts.dtype == dtype else []
-        flat = ranks.total(torch.cat([part.reshape(-1) for part in [*parts, *beside]]))
-        *found, rest = flat.split([*(part.numel() for part in parts), facts.numel() * len(beside)])
-        torch._foreach_copy_(
-            parts, [new.view_as(part) for new, part in zip(found, parts, strict=True)]
-        ) if parts else None
-        facts = rest if beside else facts
+        with_facts = facts.dtype == dtype
+        flat = ranks.sum(torch.cat([part.reshape(-1) for part in [*parts, *[facts] * with_facts]]))
+        *sums, rest = flat.split([*(part.numel() for part in parts), facts.numel() * with_facts])
+        if parts:
+            torch._foreach_copy_(parts, [new.view_as(part) for new, part in zip(sums, parts, strict=True)])
+        facts = rest if with_facts else facts
     return facts
 
 
@@ -118,7 +117,7 @@ class GraphStep(TrainingStep):
         self.batch_size, self.steps = batch_size, 0
         self.graph: torch.cuda.CUDAGraph | None = None
         self.stream = torch.cuda.Stream(model.device)
-        self.held: list[Tensor | None] = []
+        self.buffers: list[Tensor | None] = []
 
     def __call__(self, x: Inputs, y: Tensor, weights: Tensor | None) -> Tensor:
         """Take it."""
@@ -134,9 +133,9 @@ class GraphStep(TrainingStep):
         if self.graph is None:
             self._record(x, y, weights)
         assert self.graph is not None
-        for held, came in zip(self.held, (*x, y, weights), strict=True):
-            if held is not None and came is not None:
-                held.copy_(came)
+        for buffer, value in zip(self.buffers, (*x, y, weights), strict=True):
+            if buffer is not None and value is not None:
+                buffer.copy_(value)
         self.graph.replay()
         return self.loss
 
@@ -149,9 +148,9 @@ class GraphStep(TrainingStep):
         return loss
 
     def _record(self, x: Inputs, y: Tensor, weights: Tensor | None) -> None:
-        self.held = [None if part is None else part.clone() for part in (*x, y, weights)]
+        self.buffers = [None if part is None else part.clone() for part in (*x, y, weights)]
         self.graph = torch.cuda.CUDAGraph()
         self.optimizer.zero_grad(set_to_none=True)
-        *inputs, labels, held_weights = self.held
+        *inputs, labels, row_weights = self.buffers
         with torch.cuda.graph(self.graph):
-            self.loss = super().__call__(tuple(part for part in inputs if part is not None), labels, held_weights)  # type: ignore[arg-type]
+            self.loss = super().__call__(tuple(part for part in inputs if part is not None), labels, row_weights)  # type: ignore[arg-type]

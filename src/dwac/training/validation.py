@@ -14,11 +14,11 @@ from torch.nn import functional as F
 from dwac.engine.backends import exp_
 from dwac.kernels import Kernel, full_precision, get_kernel, squared_distances
 from dwac.nn import Model, SoftmaxTwin
-from dwac.nn.ranks import over_ranks, shared
+from dwac.nn.ranks import over_ranks, sharing_ranks
 
 SCALES = (0.5, 0.7, 1.0, 1.4, 2.0)
 FINE_SCALES = tuple(1.1**step for step in range(-15, 16))  # 0.24 … 4.2
-_Votes = Callable[[Tensor, Sequence[float]], Iterator[Tensor]]
+_VoteFunction = Callable[[Tensor, Sequence[float]], Iterator[Tensor]]
 _CELLS = {"cpu": 2**18, "cuda": 2**26}  # votes in memory at once; on a CPU, in its cache
 
 
@@ -32,8 +32,8 @@ class Candidates(NamedTuple):
     rivals: Tensor  # -log P of the most likely other label: what a wrong answer would cost; 0 if values are averaged
     right: Tensor  # whether y is the predicted label
 
-    def choose(self, usual: int, prior: Sequence[float]) -> int:
-        """The candidate with the lowest loss, if it is clearly better than the usual one; else the usual one.
+    def choose(self, default: int, prior: Sequence[float]) -> int:
+        """The candidate with the lowest loss, if it is clearly better than the default one; else the default one.
 
         However few mistakes there are among n examples, another one must be expected (Laplace's rule of
         succession): one mistake, at its average cost, is added to the losses. Every example is judged by the candidate
@@ -41,19 +41,19 @@ class Candidates(NamedTuple):
         """
         n, mistakes = self.losses.shape[1], self.rivals.mean(dim=1)
         totals = self.losses.sum(dim=1) + mistakes + torch.tensor(prior).to(self.losses)
-        best = _agreed(int(totals.argmin()))
-        if best == usual or n < 2:
-            return usual
+        best = _broadcast(int(totals.argmin()))
+        if best == default or n < 2:
+            return default
         others = (totals[:, None] - self.losses).argmin(dim=0)
-        gain = self.losses[usual] - self.losses.gather(0, others[None])[0]
-        dearer = (mistakes[best] - mistakes[usual]).clamp_min(0) / (n + 2)
-        return _agreed(best if gain.mean() - dearer > gain.std() / math.sqrt(n) else usual)
+        gain = self.losses[default] - self.losses.gather(0, others[None])[0]
+        extra_cost = (mistakes[best] - mistakes[default]).clamp_min(0) / (n + 2)
+        return _broadcast(best if gain.mean() - extra_cost > gain.std() / math.sqrt(n) else default)
 
 
-def _agreed(choice: int) -> int:
+def _broadcast(choice: int) -> int:
     """The choice of rank 0, if several processes choose: rounding must not let them differ."""
-    ranks = shared()
-    return choice if ranks is None else int(ranks.agreed([choice])[0])
+    ranks = sharing_ranks()
+    return choice if ranks is None else int(ranks.broadcast_numbers([choice])[0])
 
 
 def judge_votes(votes: Tensor, y: Tensor, averaged: Tensor | None = None) -> Tensor:
@@ -84,8 +84,8 @@ class HeldOut(NamedTuple):
 
     def some(self, most: int) -> HeldOut:
         """At most `most` of the examples, evenly spaced."""
-        every = -(-len(self.y) // most)
-        return self._replace(h=self.h[::every], y=self.y[::every])
+        step = -(-len(self.y) // most)
+        return self._replace(h=self.h[::step], y=self.y[::step])
 
     def judge(self, factors: Sequence[float]) -> Candidates:
         """How well each factor predicts every example."""
@@ -104,8 +104,8 @@ class HeldOut(NamedTuple):
         votes = self._votes(averaged)
         judge = judge_votes if averaged is None else partial(_judge_averages, averaged=averaged)
         parts = [
-            torch.stack([judge(found, labels) for found in votes(some, factors)], dim=1)
-            for some, labels in zip(h.split(size), y.split(size), strict=True)
+            torch.stack([judge(sums, labels) for sums in votes(part, factors)], dim=1)
+            for part, labels in zip(h.split(size), y.split(size), strict=True)
         ]
         return torch.cat(parts, dim=2).permute(2, 0, 1)
 
@@ -118,7 +118,7 @@ class HeldOut(NamedTuple):
         prior = [math.log(factor) ** 2 / (2 * 0.5**2) for factor in factors]
         return factors[self.judge(factors).choose(factors.index(1.0), prior)]
 
-    def _votes(self, averaged: Tensor | None) -> _Votes:
+    def _votes(self, averaged: Tensor | None) -> _VoteFunction:
         """A function from rows (n, d) to class votes (n, K), in units of the largest vote, for each factor.
 
         If values are averaged, it gives their sums, (n, B), and that of the votes, because there may be many labels.
@@ -195,8 +195,8 @@ class Sampler:
         if n <= most:
             return torch.arange(n, device=device)
         places = (torch.arange(most) + torch.rand(most, generator=generator)) * (n / most)
-        chosen = torch.cat([places.long().clamp_max(n - 1).to(device), self.firsts])
-        rows: Tensor = torch.unique(self.by_class[chosen])
+        positions = torch.cat([places.long().clamp_max(n - 1).to(device), self.firsts])
+        rows: Tensor = torch.unique(self.by_class[positions])
         return rows
 
 

@@ -19,7 +19,7 @@ from dwac.estimator.containers import batches_of, gathered_batches, native, requ
 from dwac.estimator.fitted import Features
 from dwac.estimator.preparation import class_weights
 from dwac.estimator.settings import Settings
-from dwac.nn.ranks import shared
+from dwac.nn.ranks import sharing_ranks
 from dwac.tasks import (
     LABELS,
     Target,
@@ -131,5 +131,5 @@ def width_of(X: Any) -> int:
 
 def agree_on_seed() -> int | None:
     """A random seed that all processes share; None for a single process, which needs none."""
-    ranks = shared()
-    return None if ranks is None else int(ranks.agreed([check_random_state(None).randint(2**31 - 1)])[0])
+    ranks = sharing_ranks()
+    return None if ranks is None else int(ranks.broadcast_numbers([check_random_state(None).randint(2**31 - 1)])[0])

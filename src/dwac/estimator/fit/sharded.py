@@ -41,7 +41,7 @@ from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs, batches_of
 from dwac.nn.ensemble import Member
 from dwac.nn.ensemble import ShardedNetwork as Network
-from dwac.nn.ranks import shared
+from dwac.nn.ranks import sharing_ranks
 from dwac.tasks import CLASSES, NUMBERS, Target
 from dwac.training import rescale
 from dwac.training.resources import few_threads, repeatable
@@ -98,7 +98,7 @@ def fit_sharded(
 
 def _shardable(settings: Settings, X: Any) -> Encoder:
     """The encoder; an error if it cannot be fitted on parts of the rows."""
-    if shared() is not None:
+    if sharing_ranks() is not None:
         raise InputError("networks of shards are each trained alone; with shards, use a single process")
     encoder = choose(settings.encoder, X)
     if encoder.kind not in PLAIN:

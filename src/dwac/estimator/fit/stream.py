@@ -47,7 +47,7 @@ from dwac.estimator.settings import Settings, device_of
 from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
 from dwac.nn.heads import evaluating
-from dwac.nn.ranks import shared
+from dwac.nn.ranks import sharing_ranks
 from dwac.reference import ReferenceSet
 from dwac.tasks import NUMBERS, Target
 from dwac.tasks.classes import check_class_count, encode_known
@@ -229,8 +229,8 @@ def _write_spool(
             made["w"] = torch.as_tensor(weights, dtype=torch.float32)
         return made
 
-    like, ranks = tensors(found.sample.take(slice(2))), shared()
-    theirs = None if ranks is None else ranks.first_sends(str(folder).encode() if ranks.first else None)
+    like, ranks = tensors(found.sample.take(slice(2))), sharing_ranks()
+    theirs = None if ranks is None else ranks.broadcast_bytes(str(folder).encode() if ranks.first else None)
     beside = theirs is not None and ranks is not None and not ranks.first and Path(theirs.decode()).is_dir()
     spool = None
     if not beside:
@@ -239,7 +239,7 @@ def _write_spool(
             if trains.any():
                 spool.write(tensors(chunk.take(trains)))
     if ranks is not None:
-        ranks.agreed([0.0])  # all wait until everything is written
+        ranks.broadcast_numbers([0.0])  # all wait until everything is written
     if spool is None:
         assert theirs is not None
         spool = Spool(Path(theirs.decode()), parts.n_training, like, written=True)
@@ -360,11 +360,11 @@ def _read_all(stream: Stream, parts: StreamParts, spool: Spool) -> Chunk:
 @torch.no_grad()
 def _embedded(model: WeightedAverage, spool: Spool) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """(h, labels) of all spooled rows, block by block; where R ranks share the work, of every R-th block."""
-    x, y, ranks = spool.tensors("x"), spool.tensor("y"), shared()
+    x, y, ranks = spool.tensors("x"), spool.tensor("y"), sharing_ranks()
     with evaluating(model):
         for block in list(spool.blocks())[0 if ranks is None else ranks.rank :: 1 if ranks is None else ranks.size]:
             parts = batches.batches_of(tuple(part[block] for part in x), size=4096 if y.is_cuda else 1024)
-            h = torch.cat([model.embed(batches.on(part, model.device)) for (part,) in parts])
+            h = torch.cat([model.embed(batches.move_to(part, model.device)) for (part,) in parts])
             yield h, y[block].to(h.device)
 
 
