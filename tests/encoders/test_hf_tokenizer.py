@@ -9,7 +9,7 @@ import pytest
 import dwac
 from dwac import DWACClassifier, storage
 from dwac.encoders import HuggingFaceEncoder
-from dwac.encoders.hf_tokenizer import restored, tokens_of
+from dwac.encoders.hf_tokenizer import restore_tokenizer, tokenise_texts
 from dwac.errors import InputError, StorageError
 from tests.encoders.helpers import tiny_bert
 from tests.named import refuses
@@ -100,13 +100,13 @@ def test_a_hostile_tokeniser_is_refused(
     changes: dict[str, Any], facts: list[object], described: dict[str, Any]
 ) -> None:
     with refuses(InputError, *facts):
-        restored(changed(described, changes), 10)
+        restore_tokenizer(changed(described, changes), 10)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", None, 7, "[" * 10**5])
 def test_what_is_no_tokeniser_is_refused(text: Any) -> None:
     with refuses(InputError, "tokeniser"):
-        restored(text, 10)
+        restore_tokenizer(text, 10)
 
 
 @pytest.mark.parametrize("changes", [HOSTILE[0][0], {"pre_tokenizer": split("(a+)+$")}])
@@ -140,20 +140,20 @@ def test_a_hostile_architecture_is_refused_when_the_folder_is_loaded(
 
 
 def test_a_panic_at_predict_names_the_row(described: dict[str, Any]) -> None:
-    tokenizer = restored(
+    tokenizer = restore_tokenizer(
         changed(described, {"pre_tokenizer": split("(b+)+$")}), 10
     )  # not met by the texts it is tried on
     hard = "b" * 60 + "!"
     with refuses(InputError, 1, "retry-limit"):
-        tokens_of(tokenizer, ["sort", hard, "list"], 10)
-    assert tokens_of(tokenizer, ["sort", "list"], 10)[0].shape == (2, tokenizer.padding["length"])
+        tokenise_texts(tokenizer, ["sort", hard, "list"], 10)
+    assert tokenise_texts(tokenizer, ["sort", "list"], 10)[0].shape == (2, tokenizer.padding["length"])
 
 
 def test_ordinary_tokenisers_are_built_as_they_are(described: dict[str, Any]) -> None:
     steps = [replace("``", '"'), {"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"}]
     described["normalizer"] = {"type": "Sequence", "normalizers": steps}
-    tokenizer = restored(json.dumps(described), 10)
-    assert tokens_of(tokenizer, ["Sórt a LIST"], 10)[0].tolist()[0][:5] == [2, 9, 4, 6, 3]
+    tokenizer = restore_tokenizer(json.dumps(described), 10)
+    assert tokenise_texts(tokenizer, ["Sórt a LIST"], 10)[0].tolist()[0][:5] == [2, 9, 4, 6, 3]
 
 
 def test_an_unfitted_encoder_has_no_tokeniser_to_check() -> None:

@@ -152,7 +152,7 @@ def test_files_of_timm_are_read_and_lower_layers_learn_more_slowly(tiny_timm: Pa
     assert again.network().state_dict().keys() == network.state_dict().keys()
     assert again.recipe == encoder.recipe
     larger: Any = ImageEncoder(tiny_timm, size=16).fit(X)
-    assert larger.network().shared.fitted.size == (16, 16)
+    assert larger.network().shared.resize.size == (16, 16)
 
 
 def test_wrong_files_are_refused_with_what_to_do(tiny_timm: Path, tiny_vit: Path, tmp_path: Path) -> None:
@@ -204,6 +204,6 @@ def test_a_forged_description_is_refused(change: dict[str, Any], facts: list[obj
         "trained_layers": 0,
         "features": 16,
     }
-    image_pretrained.check(right)
+    image_pretrained.check_description(right)
     with refuses(InputError, *facts):
-        image_pretrained.check(right | change)
+        image_pretrained.check_description(right | change)

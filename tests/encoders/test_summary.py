@@ -89,10 +89,10 @@ def test_a_sketch_never_counts_too_much_and_misses_no_frequent_value(parts: list
     for part in parts:
         counts.add(dict(Counter(part)))
         exact.update(part)
-    assert len(counts.found) <= most
+    assert len(counts.by_value) <= most
     assert counts.short <= exact.total() / (most + 1)
     for value, count in exact.items():
-        assert 0 <= count - counts.found.get(value, 0) <= counts.short
+        assert 0 <= count - counts.by_value.get(value, 0) <= counts.short
 
 
 def test_very_many_categories_are_counted_by_a_sketch_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def test_very_many_categories_are_counted_by_a_sketch_and_said(monkeypatch: pyte
     encoder = found.fit(TabularEncoder(), frame.head(1000))
     assert {"x", "y"} <= set(encoder.columns[0].categories)
     assert len(encoder.columns[0].categories) <= 10
-    assert any(named(line, "c") for line in found.said(1000))
+    assert any(named(line, "c") for line in found.notes(1000))
 
 
 def test_batches_of_other_columns_or_kinds_are_refused() -> None:

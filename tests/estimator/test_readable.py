@@ -305,8 +305,8 @@ def test_a_tokeniser_that_panics_on_a_text_affects_only_that_text(tmp_path: Path
     encoder = HuggingFaceEncoder("any")
     encoder._model, encoder._tokenizer, encoder._tokenizer_json = {"vocab_size": 9}, Panics(), "{}"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dwac.encoders.hf_tokenizer.built", lambda _: Panics())
-        patch.setattr("dwac.encoders.huggingface.restored", lambda *_: Panics())
+        patch.setattr("dwac.encoders.hf_tokenizer.build_tokenizer", lambda _: Panics())
+        patch.setattr("dwac.encoders.huggingface.restore_tokenizer", lambda *_: Panics())
         rows = sift(encoder, ["good", "boom", "#", "bad"])
     assert [row for row, why in enumerate(rows.reasons) if why is not None] == [1, 2]
     assert rows.inputs[0].shape == (2, 1)

@@ -15,7 +15,7 @@ from dwac.encoders.huggingface import HuggingFaceEncoder
 from dwac.encoders.image import ImageEncoder
 from dwac.encoders.module import ModuleEncoder
 from dwac.encoders.tabular import TabularEncoder
-from dwac.encoders.text import TextEncoder
+from dwac.encoders.text import TextEncoder, is_missing
 from dwac.errors import InputError
 from dwac.nn.batches import Inputs
 
@@ -88,7 +88,7 @@ def _kind_of(X: Any) -> str:
     if isinstance(X, Dataset) or (isinstance(X, tuple) and X and all(isinstance(part, Tensor) for part in X)):
         raise InputError("a Dataset or tuple of tensors needs a network made for its items; pass encoder=your_module")
     if isinstance(X, list | tuple | pd.Series) or (isinstance(X, np.ndarray) and X.ndim == 1):
-        first = next((item for item in X if not _is_gap(item)), None)
+        first = next((item for item in X if not is_missing(item)), None)
         if isinstance(first, str):
             return "image" if _is_picture(first) else "text"
         if type(first).__module__.partition(".")[0] == "PIL" or hasattr(first, "__fspath__"):
@@ -96,10 +96,6 @@ def _kind_of(X: Any) -> str:
         if isinstance(first, np.ndarray | Tensor) and first.ndim in (2, 3):
             return "image"
     return "tabular"
-
-
-def _is_gap(item: Any) -> bool:
-    return item is None or item is pd.NA or (isinstance(item, float) and np.isnan(item))
 
 
 def _is_picture(text: str) -> bool:

@@ -27,7 +27,7 @@ _LONGEST_WORD = 1000  # most characters looked up as one word
 _PROBES = ("a", "The quick brown fox, aged 42, jumps: naïve café 日本語 🦊!", "a" * 200 + "!")
 
 
-def required(package: str) -> Any:
+def import_optional(package: str) -> Any:
     """Import an optional package; if it is missing, an error explains how to install it."""
     try:
         return import_module(package)
@@ -35,27 +35,27 @@ def required(package: str) -> Any:
         raise DwacError(f"a Hugging Face encoder needs {package}: pip install 'dwac[text]'") from None
 
 
-def restored(text: Any, n_words: int) -> Any:
+def restore_tokenizer(text: Any, n_words: int) -> Any:
     """The tokeniser described by JSON, tried on a few texts; its ids must be below `n_words`."""
-    content = _content(text)
-    length = _length(content)
+    content = _read_json(text)
+    length = _length_of(content)
     _check_steps(content)
     try:
-        tokenizer = _guarded(lambda: built(json.dumps(content)))
-        if _guarded(lambda: tokenizer.num_special_tokens_to_add(False)) > length:
+        tokenizer = _guard(lambda: build_tokenizer(json.dumps(content)))
+        if _guard(lambda: tokenizer.num_special_tokens_to_add(False)) > length:
             raise InputError(f"it must add at most {length} special tokens, the length of a text; it adds more")
-        tokens_of(tokenizer, list(_PROBES), n_words)
+        tokenise_texts(tokenizer, list(_PROBES), n_words)
     except InputError as error:
         raise InputError(f"the tokeniser cannot be used: {error}") from None
     return tokenizer
 
 
-def tokens_of(tokenizer: Any, texts: list[str], n_words: int, source: str = "") -> tuple[Tensor, Tensor]:
+def tokenise_texts(tokenizer: Any, texts: list[str], n_words: int, source: str = "") -> tuple[Tensor, Tensor]:
     """ids and attention mask, (n, length) int64 each; an error names the rows that cannot be read.
 
     source: the tokeniser as JSON, from which it is rebuilt after a panic.
     """
-    length, encodings = tokenizer.padding["length"], encoded(tokenizer, texts, source)
+    length, encodings = tokenizer.padding["length"], encode_texts(tokenizer, texts, source)
     for row, encoding in enumerate(encodings):
         if len(encoding.ids) != length or len(encoding.attention_mask) != length or max(encoding.ids) >= n_words:
             raise InputError(
@@ -69,28 +69,28 @@ def tokens_of(tokenizer: Any, texts: list[str], n_words: int, source: str = "") 
     )
 
 
-def encoded(tokenizer: Any, texts: list[str], source: str = "") -> list[Any]:
+def encode_texts(tokenizer: Any, texts: list[str], source: str = "") -> list[Any]:
     """The library's encoding of each text; an error carries all rows for which it fails or returns no tokens."""
     try:
-        found = list(_guarded(lambda: tokenizer.encode_batch(texts)))
+        encodings = list(_guard(lambda: tokenizer.encode_batch(texts)))
     except InputError:
-        found = [_alone(tokenizer if not source else built(source), text) for text in texts]
-    faults = {row: fault for row, encoding in enumerate(found) if (fault := _fault(encoding))}
+        encodings = [_encode_alone(tokenizer if not source else build_tokenizer(source), text) for text in texts]
+    faults = {row: fault for row, encoding in enumerate(encodings) if (fault := _fault(encoding))}
     if faults:
         row = min(faults)
         raise InputError(f"row {row}: {faults[row]}", rows=faults)
-    return found
+    return encodings
 
 
-def built(source: str) -> Any:
+def build_tokenizer(source: str) -> Any:
     """A new tokeniser from JSON; after a panic, an existing one may be broken."""
-    return required("tokenizers").Tokenizer.from_str(source)
+    return import_optional("tokenizers").Tokenizer.from_str(source)
 
 
-def _alone(tokenizer: Any, text: str) -> Any:
+def _encode_alone(tokenizer: Any, text: str) -> Any:
     """The encoding of one text, or the error that was raised."""
     try:
-        return _guarded(lambda: tokenizer.encode_batch([text]))[0]
+        return _guard(lambda: tokenizer.encode_batch([text]))[0]
     except InputError as error:
         return error
 
@@ -102,7 +102,7 @@ def _fault(encoding: Any) -> str:
     return "" if any(encoding.attention_mask) else "the tokeniser finds nothing in this text"
 
 
-def _guarded(work: Callable[[], Any]) -> Any:
+def _guard(work: Callable[[], Any]) -> Any:
     """The result of a library call; everything it raises, even a panic, becomes an InputError."""
     try:
         return work()
@@ -115,7 +115,7 @@ def _guarded(work: Callable[[], Any]) -> Any:
 # Checks of the JSON
 
 
-def _content(text: Any) -> dict[str, Any]:
+def _read_json(text: Any) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
@@ -148,7 +148,7 @@ def _nodes(value: Any) -> Iterator[tuple[int, str, Any]]:
             left.extend((depth + 1, key, part) for part in value)
 
 
-def _length(content: dict[str, Any]) -> int:
+def _length_of(content: dict[str, Any]) -> int:
     """The number of tokens to which every text is cut or padded, as set by `fit`."""
     cut, padding = content.get("truncation"), content.get("padding")
     try:
@@ -174,7 +174,7 @@ def _check_steps(content: dict[str, Any]) -> None:
             elif isinstance(value, str) and len(value) > _LONGEST_STRING:
                 raise InputError(f"the tokeniser's {part} has a string of {len(value):,} characters; it is too long")
             if isinstance(value, dict) and "type" in value:
-                steps, growth = steps + 1, growth * _growth(value)
+                steps, growth = steps + 1, growth * _growth_of(value)
     if steps > _MOST_STEPS or growth > _MOST_GROWTH:
         raise InputError(
             f"the tokeniser must take at most {_MOST_STEPS} steps and make texts at most {_MOST_GROWTH} times as long; "
@@ -190,7 +190,7 @@ def _check_steps(content: dict[str, Any]) -> None:
             raise InputError(f"the tokeniser's {key} must be 1 … {_LONGEST_WORD}; got {value!r:.40}")
 
 
-def _growth(step: dict[str, Any]) -> float:
+def _growth_of(step: dict[str, Any]) -> float:
     """The factor by which a step may lengthen a text."""
     kind, content, pattern = step["type"], step.get("content", step.get("prepend")), step.get("pattern")
     if kind == "Precompiled":

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from dwac import _checks as checks
 from dwac.encoders import pretrained
 from dwac.encoders.base import Encoder, Recipe
-from dwac.encoders.hf_tokenizer import MOST_TOKENS, encoded, restored, tokens_of
+from dwac.encoders.hf_tokenizer import MOST_TOKENS, encode_texts, restore_tokenizer, tokenise_texts
 from dwac.encoders.pretrained import FEW, FeatureHead, Files
 from dwac.encoders.text import TextEncoder, text_distances, texts_of
 from dwac.encoders.text_networks import weighted_sum
@@ -114,34 +114,31 @@ class HuggingFaceEncoder(Encoder):
         texts = texts_of(X)
         if not texts:
             raise ShapeError("at least 1 text is required; got 0")
-        described = self._files.load("AutoConfig")
-        if getattr(described, "is_encoder_decoder", False):
-            raise InputError(
-                f"{self._name} is an encoder-decoder ({described.model_type}); choose an encoder, e.g. BERT"
-            )
-        _require_type(described.model_type, self._name)
+        config = self._files.load("AutoConfig")
+        if getattr(config, "is_encoder_decoder", False):
+            raise InputError(f"{self._name} is an encoder-decoder ({config.model_type}); choose an encoder, e.g. BERT")
+        pretrained.check_type(config.model_type, self._name, MODEL_TYPES)
         tokenizer = self._files.load("AutoTokenizer")
         if not getattr(tokenizer, "is_fast", False) or tokenizer.pad_token_id is None:
             raise InputError(
                 f"{self._name} must have a fast tokeniser (tokenizer.json) with a padding token; choose another model"
             )
-        pooling, usual = _as_in_sentence_transformers(self._files.json)
+        pooling, max_tokens = _as_in_sentence_transformers(self._files.json)
         pooling = pooling if self.settings["pooling"] == "auto" else self.settings["pooling"]
         if pooling not in _POOLINGS:
             raise InputError(f"{self._name} is pooled by {pooling}, which is not supported; choose 'mean' or 'first'")
-        limits = [self.settings["max_length"] or usual or 256, tokenizer.model_max_length, MOST_TOKENS]
-        if getattr(described, "max_position_embeddings", None):
-            limits.append(described.max_position_embeddings - 2)  # RoBERTa's first two positions are not for tokens
+        limits = [self.settings["max_length"] or max_tokens or 256, tokenizer.model_max_length, MOST_TOKENS]
+        if getattr(config, "max_position_embeddings", None):
+            limits.append(config.max_position_embeddings - 2)  # RoBERTa's first two positions are not for tokens
         backend = tokenizer.backend_tokenizer
         backend.no_padding()
         backend.enable_truncation(max(min(limits), 3))
-        lengths = [len(encoding.ids) for encoding in encoded(backend, texts)]
+        lengths = [len(encoding.ids) for encoding in encode_texts(backend, texts)]
         length = int(np.ceil(np.quantile(lengths, 0.999)))
         backend.enable_truncation(length)
         backend.enable_padding(length=length, pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
-        described = json.loads(described.to_json_string(use_diff=False))
-        self._model = pretrained.plain(described)
-        trained = pretrained.chosen_layers(self.settings["trained_layers"], len(texts))
+        self._model = pretrained.strip_config(json.loads(config.to_json_string(use_diff=False)))
+        trained = pretrained.choose_layers(self.settings["trained_layers"], len(texts))
         self._chosen = {"pooling": pooling, "trained_layers": trained}
         ngrams = self.settings["ngrams"]
         self._beside = None
@@ -150,18 +147,17 @@ class HuggingFaceEncoder(Encoder):
             device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
             self._chosen["ngram_networks"] = self._beside.recipe.networks_on(device)
         self._tokenizer_json, self._pretrained = backend.to_str(), True
-        self._tokenizer = restored(
-            self._tokenizer_json, self._n_words
-        )  # fails now rather than when a saved model is loaded
+        # An error now rather than when a saved model is loaded.
+        self._tokenizer = restore_tokenizer(self._tokenizer_json, self._n_words)
         return self
 
     def transform(self, X: Any) -> Inputs:
         """input_ids and attention_mask, (n, length) int64 each; then those of `TextEncoder`, if n-grams are used."""
         self._require_fit()
         if self._tokenizer is None:
-            self._tokenizer = restored(self._tokenizer_json, self._n_words)
+            self._tokenizer = restore_tokenizer(self._tokenizer_json, self._n_words)
         try:
-            tokens = tokens_of(self._tokenizer, texts_of(X), self._n_words, self._tokenizer_json)
+            tokens = tokenise_texts(self._tokenizer, texts_of(X), self._n_words, self._tokenizer_json)
         except InputError:
             self._tokenizer = None  # a panic may have left it broken
             raise
@@ -187,17 +183,17 @@ class HuggingFaceEncoder(Encoder):
 
     def network(self) -> nn.Module:
         """The pretrained model; or, if restored from a config, a new one of the same architecture."""
-        return self._pooled() if self._beside is None and not self._fixed else self.ensemble(1)
+        return self._new_pooled_model() if self._beside is None and not self._frozen else self.ensemble(1)
 
     def ensemble(self, size: int) -> Ensemble:
         """Several small networks over one pretrained model, and networks over n-grams."""
-        pooled = self._pooled()
-        heads = [FeatureHead(pooled.width) if self._fixed or size > 1 else nn.Identity() for _ in range(size)]
+        pooled = self._new_pooled_model()
+        heads = [FeatureHead(pooled.width) if self._frozen or size > 1 else nn.Identity() for _ in range(size)]
         if self._beside is None:
-            return SharedBackbone(pooled, heads, fixed=self._fixed)
+            return SharedBackbone(pooled, heads, fixed=self._frozen)
         beside = [self._beside.member() for _ in range(self.n_beside)]
         rate = self._beside.recipe.learning_rate / self.recipe.learning_rate
-        return SharedBackbone(pooled, heads, fixed=self._fixed, beside=beside, n_inputs=2, rate=rate)
+        return SharedBackbone(pooled, heads, fixed=self._frozen, beside=beside, n_inputs=2, rate=rate)
 
     @property
     def n_beside(self) -> int:  # type: ignore[override]
@@ -205,11 +201,11 @@ class HuggingFaceEncoder(Encoder):
         return int(self._chosen.get("ngram_networks", 0))
 
     @property
-    def _fixed(self) -> bool:
+    def _frozen(self) -> bool:
         self._require_fit()
         return bool(self._chosen["trained_layers"] == 0)
 
-    def _pooled(self) -> PooledModel:
+    def _new_pooled_model(self) -> PooledModel:
         model_config = self._require_fit()
         if self._pretrained:
             model = self._files.load("AutoModel", use_safetensors=True)
@@ -235,10 +231,10 @@ class HuggingFaceEncoder(Encoder):
         """
         encoder = cls(**config["settings"])
         if config["model"] is not None:
-            _require_type(config["model"].get("model_type"), "the saved model")
-            encoder._model = pretrained.plain(config["model"])
+            pretrained.check_type(config["model"].get("model_type"), "the saved model", MODEL_TYPES)
+            encoder._model = pretrained.strip_config(config["model"])
         encoder._tokenizer_json = config["tokenizer"]
-        encoder._chosen = _checked(config.get("chosen", {"pooling": config["settings"].get("pooling", "mean")}))
+        encoder._chosen = _check_choices(config.get("chosen", {"pooling": config["settings"].get("pooling", "mean")}))
         if (beside := config.get("beside")) is not None:
             encoder._beside = TextEncoder.from_config(beside)
             checks.positive_int(encoder._chosen.get("ngram_networks"), "ngram_networks")  # type: ignore[arg-type]
@@ -285,7 +281,7 @@ class PooledModel(nn.Module):
         pooler = getattr(model, "pooler", None)
         if isinstance(pooler, nn.Module):
             pooler.requires_grad_(False)  # unused: its weights would get no gradient
-        self.rates = pretrained.fine_tuned(self, trained_layers)
+        self.rates = pretrained.freeze_layers(self, trained_layers)
 
     @property
     def width(self) -> int:
@@ -296,22 +292,22 @@ class PooledModel(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """The mean over all tokens except padding, or the state of the first token."""
         if self.training or input_ids.is_cuda or len(input_ids) == 0:
-            return self._pooled(input_ids, attention_mask)
-        return self._by_length(input_ids, attention_mask)
+            return self._pool(input_ids, attention_mask)
+        return self._pool_by_length(input_ids, attention_mask)
 
-    def _by_length(self, ids: Tensor, mask: Tensor) -> Tensor:
+    def _pool_by_length(self, ids: Tensor, mask: Tensor) -> Tensor:
         """On a CPU, batches of texts of equal length, without padding: always four, so that each rounds as if alone."""
         texts, places = torch.unique(torch.stack([ids, mask], dim=1), dim=0, return_inverse=True)
         ids, mask = texts.unbind(dim=1)
         lengths = (mask * torch.arange(1, mask.shape[1] + 1)).amax(dim=1)
-        found = torch.empty(len(ids), self.width)
+        pooled = torch.empty(len(ids), self.width)
         for length in lengths.unique().clamp_min(1).tolist():
             for rows in torch.nonzero(lengths.clamp_min(1) == length)[:, 0].split(_TOGETHER):
                 parts = (pad_rows(part[rows, :length], _TOGETHER) for part in (ids, mask))
-                found[rows] = self._pooled(*parts)[: len(rows)]
-        return found[places]
+                pooled[rows] = self._pool(*parts)[: len(rows)]
+        return pooled[places]
 
-    def _pooled(self, ids: Tensor, mask: Tensor) -> Tensor:
+    def _pool(self, ids: Tensor, mask: Tensor) -> Tensor:
         states: Tensor = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
         if self.pooling == "first":
             return states[:, 0]
@@ -326,25 +322,17 @@ def _as_in_sentence_transformers(file: Callable[[str], Any]) -> tuple[str, int |
     length = length if isinstance(length, int) and length >= 3 else None
     places = [step["path"] for step in modules or () if str(step.get("type")).endswith(".Pooling")]
     pooling = (file(f"{places[0]}/config.json") if places else None) or {}
-    given = (name for name, asked in pooling.items() if asked is True)  # other keys too, such as include_prompt
+    given = (name for name, used in pooling.items() if used is True)  # other keys too, such as include_prompt
     modes = [name.removeprefix("pooling_mode_") for name in given if name.startswith("pooling_mode_")]
     mode = " and ".join(modes) or pooling.get("pooling_mode", "mean")
     return {"mean_tokens": "mean", "cls_token": "first", "cls": "first"}.get(mode, mode), length
 
 
-def _checked(chosen: Any) -> dict[str, Any]:
+def _check_choices(chosen: Any) -> dict[str, Any]:
     """The stored choices of an encoder; an error if they are invalid."""
-    found = {"trained_layers": "all", **chosen} if chosen else {}
-    layers = found.get("trained_layers", 0)
-    whole = isinstance(layers, int) and not isinstance(layers, bool) and layers >= 0
-    if found and (found.get("pooling") not in _POOLINGS or not (whole or layers == "all")):
-        raise InputError(
-            "the saved model must be pooled by 'mean' or 'first' and say how many layers are trained; "
-            f"got {chosen!r:.100}"
-        )
-    return found
-
-
-def _require_type(model_type: Any, name: str) -> None:
-    if model_type not in MODEL_TYPES:
-        raise InputError(f"{name} is of type {model_type!r}; choose a text encoder: {', '.join(MODEL_TYPES)}")
+    choices = {"trained_layers": "all", **chosen} if chosen else {}
+    if choices and choices.get("pooling") not in _POOLINGS:
+        raise InputError(f"the saved model must be pooled by 'mean' or 'first'; got {chosen!r:.100}")
+    if choices:
+        pretrained.check_layers(choices["trained_layers"], chosen=True)
+    return choices

@@ -33,7 +33,7 @@ from dwac.encoders import image_pretrained
 from dwac.encoders.base import Encoder, Recipe, array_of, require_one
 from dwac.encoders.image_pretrained import PretrainedImages
 from dwac.encoders.likeness import pixel_distances
-from dwac.encoders.pretrained import FINE_TUNED, FIXED, FeatureHead, Files, check_layers, chosen_layers
+from dwac.encoders.pretrained import FINE_TUNED, FIXED, FeatureHead, Files, check_layers, choose_layers
 from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
 from dwac.nn import Ensemble
 from dwac.nn.batches import Inputs
@@ -155,21 +155,21 @@ class ImageEncoder(Encoder):
             raise InputError(f"cutout must be a share of the image's side in [0, 1); got {cutout!r}")
         self.settings: dict[str, Any] = {
             "network": network,
-            "augment": _choice(augment, "augment", True, False, "auto"),
+            "augment": _check_choice(augment, "augment", True, False, "auto"),
             "shift": None if shift is None else checks.positive_int(shift, "shift", minimum=0),
-            "flip": _choice(flip, "flip", True, False),
-            "average_moved": _choice(average_moved, "average_moved", True, False),
+            "flip": _check_choice(flip, "flip", True, False),
+            "average_moved": _check_choice(average_moved, "average_moved", True, False),
             "cutout": None if cutout is None else float(cutout),
-            "size": _size(size),
-            "channels": _choice(channels, "channels", "last", "first", "auto"),
+            "size": _check_size(size),
+            "channels": _check_choice(channels, "channels", "last", "first", "auto"),
             "width": None if width is None else checks.positive_int(width, "width"),
-            "pretrained": _choice(pretrained, "pretrained", True, False),
+            "pretrained": _check_choice(pretrained, "pretrained", True, False),
             "trained_layers": check_layers(trained_layers),
-            "local_files_only": _choice(local_files_only, "local_files_only", True, False),
+            "local_files_only": _check_choice(local_files_only, "local_files_only", True, False),
         }
         self._seen: ImageFormat | None = None
         self._model: dict[str, Any] | None = None  # of a pretrained network: its description, and how it is trained
-        self.recipe = _recipe(network, 0)
+        self.recipe = _recipe_of(network, 0)
         self._restored = False
 
     def __repr__(self) -> str:
@@ -181,14 +181,14 @@ class ImageEncoder(Encoder):
         name, size = self.settings["network"], self.settings["size"]
         if name.startswith("timm:"):
             networks.find_timm(name)
-        model = None if _is_built_in(name) else image_pretrained.described(self._files, size)
+        model = None if _is_built_in(name) else image_pretrained.describe(self._files, size)
         size = size if model is None else model["input"][1:]
-        data = pictures_of(X)
+        data = read_pictures(X)
         if isinstance(data, list):
-            array = _decoded(data, _mode(data), size)
+            array = _decode(data, _mode_of(data), size)
             layout, numbers = "HWC"[: array.ndim - 1], "uint8"
         else:
-            array, layout, numbers = data, _layout(data.shape, self.settings["channels"]), _numbers(data)
+            array, layout, numbers = data, _layout_of(data.shape, self.settings["channels"]), _number_type(data)
             _require_size(array.shape[1:])
         images = _tensor(array, layout, numbers)
         channels, height, wide = images.shape[1:]
@@ -203,15 +203,16 @@ class ImageEncoder(Encoder):
                 '; if another axis holds the channels, set channels="first" or "last"'
             )
         small = min(height, wide) <= 12 or len(images) < 5000
-        mean, std = _statistics(images)
+        mean, std = _mean_and_deviation(images)
         low, high = float(images.min()), float(images.max())
         width = self.settings["width"] or (32 if small else 64)
         seen = ImageFormat(layout, numbers, (channels, height, wide), mean, std, low, high, len(images), width)
         if model is not None:
-            model["trained_layers"] = chosen_layers(self.settings["trained_layers"], len(images))
-            model["features"] = image_pretrained.features_of(self._pretrained(model, seen, self._files), seen.shape)
+            model["trained_layers"] = choose_layers(self.settings["trained_layers"], len(images))
+            pretrained = self._new_pretrained(model, seen, self._files)
+            model["features"] = image_pretrained.count_features(pretrained, seen.shape)
         self._seen, self._model, self._restored = seen, model, False
-        self.recipe = _recipe(name, len(images), model)
+        self.recipe = _recipe_of(name, len(images), model)
         return self
 
     @property
@@ -223,7 +224,7 @@ class ImageEncoder(Encoder):
 
     def transform(self, X: Any) -> Inputs:
         """One tensor (n, C, H, W): uint8 if fit saw whole numbers 0 … 255, else float32."""
-        return (self._images(pictures_of(X, self.seen.lengths)),)
+        return (self._images(read_pictures(X, self.seen.lengths)),)
 
     def _images(self, data: Array | list[Any]) -> Tensor:
         seen = self.seen
@@ -236,14 +237,14 @@ class ImageEncoder(Encoder):
             raise InputError(
                 f"X must be arrays like the training images, {seen}; got pictures; convert them in the same way"
             )
-        array = _decoded(data, _MODES[seen.shape[0]], seen.shape[1:])
+        array = _decode(data, _MODES[seen.shape[0]], seen.shape[1:])
         return _tensor(array, "HWC"[: array.ndim - 1], "uint8")
 
     def network(self) -> nn.Module:
         """A new backbone, (n, C, H, W) → (n, features); its first layer standardises."""
         seen = self.seen
         if self._model is not None:
-            return self.ensemble(1) if self._fixed else self._pretrained(self._model, seen, self._new_files)
+            return self.ensemble(1) if self._frozen else self._new_pretrained(self._model, seen, self._new_files)
         # A restored encoder gets its weights from the saved model, so there is no need to download others.
         pretrained = self.settings["pretrained"] and not self._restored
         return networks.build(
@@ -260,10 +261,10 @@ class ImageEncoder(Encoder):
         """Several new networks; with a pretrained one, several small networks over it."""
         if self._model is None:
             return super().ensemble(size)
-        shared = self._pretrained(self._model, self.seen, self._new_files)
-        return SharedBackbone(shared, [FeatureHead(self._model["features"]) for _ in range(size)], fixed=self._fixed)
+        shared = self._new_pretrained(self._model, self.seen, self._new_files)
+        return SharedBackbone(shared, [FeatureHead(self._model["features"]) for _ in range(size)], fixed=self._frozen)
 
-    def _pretrained(self, model: dict[str, Any], seen: ImageFormat, files: Files | None) -> PretrainedImages:
+    def _new_pretrained(self, model: dict[str, Any], seen: ImageFormat, files: Files | None) -> PretrainedImages:
         low, high = (0.0, 255.0) if seen.bytes else (seen.low, seen.high)
         return PretrainedImages(model, low=low, high=high, files=files, **self._views)
 
@@ -285,19 +286,19 @@ class ImageEncoder(Encoder):
         return None if self._restored else self._files
 
     @property
-    def _fixed(self) -> bool:
+    def _frozen(self) -> bool:
         """Whether a pretrained network is frozen."""
         return self._model is not None and self._model["trained_layers"] == 0
 
     @property
     def _varies(self) -> bool:
         """Whether training batches are varied."""
-        wanted = self.settings["augment"]
-        return bool(self.settings["network"] != "paper" if wanted == "auto" else wanted)
+        augment = self.settings["augment"]
+        return bool(self.settings["network"] != "paper" if augment == "auto" else augment)
 
     def augment(self, inputs: Inputs, generator: torch.Generator) -> Inputs:
         """The batch with each image moved, perhaps mirrored and partly blanked; see the arguments of the class."""
-        if not self._varies or self._fixed:  # a frozen network reads the images once, and its features are the inputs
+        if not self._varies or self._frozen:  # a frozen network reads the images once, and its features are the inputs
             return inputs
         seen, shift = self.seen, self.settings["shift"]
         shift = max(1, round(min(seen.shape[1:]) / 12)) if shift is None else shift
@@ -317,7 +318,7 @@ class ImageEncoder(Encoder):
         settings = {name: value for name, value in config.items() if name not in ("kind", "seen", "model")}
         model = config.get("model")
         if model is not None:  # its folder may be gone
-            image_pretrained.check(model)
+            image_pretrained.check_description(model)
             settings = {**settings, "network": "default", "trained_layers": "auto"}
         try:
             encoder, seen = cls(**settings), config["seen"]
@@ -327,7 +328,7 @@ class ImageEncoder(Encoder):
             if seen is not None:
                 listed = {name: tuple(seen[name]) for name in ("shape", "mean", "std")}
                 encoder._seen = ImageFormat(**{**seen, **listed})
-                encoder.recipe = _recipe(config["network"], encoder.seen.rows, model)
+                encoder.recipe = _recipe_of(config["network"], encoder.seen.rows, model)
         except (KeyError, TypeError) as error:
             raise InputError(f"not the config of an image encoder: {error}") from None
         encoder._restored = True
@@ -363,14 +364,14 @@ class ImageEncoder(Encoder):
 
         Numbers other than 0 … 255 are stretched to that range from the minimum and maximum of the training images.
         """
-        data = pictures_of(X)
-        images = self._shown(self._images(data))
-        frame = pd.DataFrame({"image": [_png(pixels) for pixels in images.permute(0, 2, 3, 1).numpy()]})
+        data = read_pictures(X)
+        images = self._to_bytes(self._images(data))
+        frame = pd.DataFrame({"image": [_write_png(pixels) for pixels in images.permute(0, 2, 3, 1).numpy()]})
         if isinstance(data, list) and any(map(_is_path, data)):
             frame["path"] = [os.fspath(item) if _is_path(item) else None for item in data]
         return frame
 
-    def _shown(self, images: Tensor) -> Tensor:
+    def _to_bytes(self, images: Tensor) -> Tensor:
         """(n, 1, 3 or 4, H, W) uint8: images as a person sees them; other numbers of channels are averaged."""
         seen = self.seen
         if not seen.bytes:
@@ -385,19 +386,19 @@ class ImageEncoder(Encoder):
 
         The pixels are those that `records` shows, so images and their records give the same distances.
         """
-        one, many = self._pictures(X_one), self._pictures(X_many)
+        one, many = self._read_as_shown(X_one), self._read_as_shown(X_many)
         require_one(len(one))
         return pixel_distances(one, many)
 
-    def _pictures(self, X: Any) -> Tensor:
+    def _read_as_shown(self, X: Any) -> Tensor:
         """(n, C, H, W) uint8: X, or a frame of records, as a person sees it."""
         if not isinstance(X, pd.DataFrame) or "image" not in X:
-            return self._shown(self._images(pictures_of(X, self.seen.lengths)))
+            return self._to_bytes(self._images(read_pictures(X, self.seen.lengths)))
         channels, height, width = self.seen.shape
         shape = (height, width, channels if channels in _MODES else 1)
         pixels = np.empty((len(X), *shape), dtype=np.uint8)
         for row, png in enumerate(X["image"]):
-            pixels[row] = _unpng(png, shape)
+            pixels[row] = _read_png(png, shape)
         return torch.from_numpy(pixels).movedim(-1, 1).contiguous()
 
 
@@ -406,7 +407,7 @@ def _is_built_in(network: str) -> bool:
     return network in networks.NAMES or network.startswith("timm:")
 
 
-def _recipe(network: str, rows: int, model: dict[str, Any] | None = None) -> Recipe:
+def _recipe_of(network: str, rows: int, model: dict[str, Any] | None = None) -> Recipe:
     if model is not None:
         return FIXED if model["trained_layers"] == 0 else FINE_TUNED
     if network == "paper":
@@ -428,7 +429,7 @@ def _recipe(network: str, rows: int, model: dict[str, Any] | None = None) -> Rec
     )
 
 
-def _choice(value: Any, name: str, *choices: Any) -> Any:
+def _check_choice(value: Any, name: str, *choices: Any) -> Any:
     if not any(value == choice and type(value) is type(choice) for choice in choices):
         raise InputError(f"{name} must be {' or '.join(map(repr, choices))}; got {value!r}")
     return value
@@ -443,7 +444,7 @@ def _require_size(shape: tuple[int, ...]) -> None:
         )
 
 
-def _size(size: Any) -> list[int] | None:
+def _check_size(size: Any) -> list[int] | None:
     if size is None:
         return None
     pair = size if isinstance(size, tuple | list) else (size, size)
@@ -464,7 +465,7 @@ def _is_picture(item: Any) -> bool:
     return _is_path(item) or isinstance(item, bytes) or (pillow is not None and isinstance(item, pillow.Image))
 
 
-def pictures_of(X: Any, lengths: tuple[int, ...] | None = None) -> Array | list[Any]:
+def read_pictures(X: Any, lengths: tuple[int, ...] | None = None) -> Array | list[Any]:
     """X as an array (n, …) of numbers, or as a list of pictures: paths, PIL images, or the bytes of image files.
 
     lengths: the shape that an image must have, if known.
@@ -477,29 +478,29 @@ def pictures_of(X: Any, lengths: tuple[int, ...] | None = None) -> Array | list[
         raise InputError(f"X must be {_ACCEPTED}; got {type(X).__name__}")
     if array is None or array.dtype.kind in "OUSTV":
         items = list(X)
-        array = None if items and any(map(_is_picture, items)) else _stacked(items, lengths)
+        array = None if items and any(map(_is_picture, items)) else _stack(items, lengths)
         if array is None:
-            _refuse({row: fault for row, item in enumerate(items) if (fault := _fault(item))})
+            _raise_faults({row: fault for row, item in enumerate(items) if (fault := _fault_of(item))})
             return items
     if not array.size:
         raise InputError(f"X must hold at least one image of at least one pixel; got shape {array.shape}")
     return array
 
 
-def _fault(item: Any) -> str:
+def _fault_of(item: Any) -> str:
     """What is wrong with one of several pictures; "" if nothing seems to be."""
     if not _is_picture(item):
         return f"it is a {type(item).__name__} among pictures; give pictures only"
     return f"there is no file {os.fspath(item)!r}" if _is_path(item) and not os.path.isfile(item) else ""
 
 
-def _refuse(faults: dict[int, str]) -> None:
+def _raise_faults(faults: dict[int, str]) -> None:
     """Raise an error that names the first bad row and carries all of them."""
     for row, fault in faults.items():
         raise InputError(f"row {row}: {fault}", rows=faults)
 
 
-def _stacked(items: list[Any], lengths: tuple[int, ...] | None) -> Array:
+def _stack(items: list[Any], lengths: tuple[int, ...] | None) -> Array:
     arrays = []
     for row, item in enumerate(items):
         try:
@@ -519,7 +520,7 @@ def _stacked(items: list[Any], lengths: tuple[int, ...] | None) -> Array:
     return np.stack(arrays) if arrays else np.empty(0)
 
 
-def _layout(shape: tuple[int, ...], channels: str) -> str:
+def _layout_of(shape: tuple[int, ...], channels: str) -> str:
     if len(shape) == 3:
         return "HW"
     if len(shape) != 4:
@@ -532,7 +533,7 @@ def _layout(shape: tuple[int, ...], channels: str) -> str:
     raise ShapeError(f'no axis of {shape} has length 1, 3 or 4; set channels="first" or "last"')
 
 
-def _numbers(array: Array) -> str:
+def _number_type(array: Array) -> str:
     if array.dtype.kind not in "biuf":
         raise InputError(f"pixels must be real numbers; got {array.dtype}")
     if array.dtype.kind == "f":
@@ -543,10 +544,10 @@ def _numbers(array: Array) -> str:
 
 def _match_numbers(array: Array, seen: ImageFormat) -> None:
     """Raise an error if the number type differs from fit: 0 … 1 read as 0 … 255 would be wrong but look right."""
-    came = _numbers(array)
-    if (came == "float") != (seen.numbers == "float"):
+    numbers = _number_type(array)
+    if (numbers == "float") != (seen.numbers == "float"):
         raise InputError(f"X must be like the training images, {seen}; got {array.dtype}; prepare X in the same way")
-    if seen.numbers == "uint8" and came != "uint8":
+    if seen.numbers == "uint8" and numbers != "uint8":
         outside = ((array < 0) | (array > 255)).reshape(len(array), -1).any(axis=1)
         if outside.any():
             rows = [int(row) for row in np.flatnonzero(outside)]
@@ -572,7 +573,7 @@ def _tensor(array: Array, layout: str, numbers: str) -> Tensor:
     return {"HW": tensor[:, None], "CHW": tensor}.get(layout, tensor.movedim(-1, 1)).contiguous()
 
 
-def _statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _mean_and_deviation(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation per channel, in float64 and in parts; a constant channel gets a deviation of 1."""
     parts = images.split(max(1, 2**22 // images[0].numel()))
     count = images[:, 0].numel()
@@ -587,7 +588,7 @@ def _statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
 # Pictures: Pillow is imported only here, so arrays need only the base installation.
 
 
-def _pillow(module: str) -> Any:
+def _import_pillow(module: str) -> Any:
     try:
         return importlib.import_module(f"PIL.{module}")
     except ImportError:
@@ -595,13 +596,13 @@ def _pillow(module: str) -> Any:
 
 
 @contextmanager
-def opened(row: int, item: Any) -> Iterator[Any]:
+def open_picture(row: int, item: Any) -> Iterator[Any]:
     """A path, the bytes of a file or a PIL image, as a PIL image that is safe to decode.
 
     An image with too many pixels, several frames or numbers of unknown range is refused before it is decoded. Every
     error raised while it is open names the row and the file.
     """
-    pillow = _pillow("Image")
+    pillow = _import_pillow("Image")
     name = repr(os.fspath(item)) if _is_path(item) else "given as " + type(item).__name__
     try:
         if isinstance(item, pillow.Image):
@@ -635,20 +636,20 @@ def _check_picture(row: int, name: str, image: Any) -> None:
         )
 
 
-def _mode(items: list[Any]) -> str:
+def _mode_of(items: list[Any]) -> str:
     """One mode for all: grey if all are grey, RGBA if all have alpha, else RGB. Reads only the file headers."""
     grey, alpha = True, True
     for row, item in enumerate(items):
-        with opened(row, item) as image:
+        with open_picture(row, item) as image:
             grey &= image.mode in _GREY
             alpha &= image.mode[-1] in "Aa" or "transparency" in image.info
     return "RGBA" if alpha else "L" if grey else "RGB"
 
 
-def _decoded(items: list[Any], mode: str, size: Any) -> Array:
+def _decode(items: list[Any], mode: str, size: Any) -> Array:
     """(n, H, W) or (n, H, W, C) uint8: every picture upright, in one mode and size (the first one's if None)."""
-    _pillow("Image")
-    size = _pixels(0, items[0], mode, None).shape[:2] if size is None else size
+    _import_pillow("Image")
+    size = _read_pixels(0, items[0], mode, None).shape[:2] if size is None else size
     channels = {"L": ()}.get(mode, (len(mode),))
     _require_size((*size, *channels))
     array = np.empty((len(items), *size, *channels), dtype=np.uint8)
@@ -656,7 +657,7 @@ def _decoded(items: list[Any], mode: str, size: Any) -> Array:
 
     def fill(row: int) -> None:
         try:
-            array[row] = _pixels(row, items[row], mode, size)
+            array[row] = _read_pixels(row, items[row], mode, size)
         except InputError as error:
             faults[row] = _ADDRESS.sub("", str(error).removeprefix(f"row {row}: "))
 
@@ -665,24 +666,24 @@ def _decoded(items: list[Any], mode: str, size: Any) -> Array:
     with ThreadPoolExecutor(workers) as pool:
         for _ in pool.map(fill, range(len(items))):
             pass
-    _refuse(dict(sorted(faults.items())))
+    _raise_faults(dict(sorted(faults.items())))
     return array
 
 
-def _pixels(row: int, item: Any, mode: str, size: Any) -> Array:
-    with opened(row, item) as image:
-        image = _pillow("ImageOps").exif_transpose(image)
+def _read_pixels(row: int, item: Any, mode: str, size: Any) -> Array:
+    with open_picture(row, item) as image:
+        image = _import_pillow("ImageOps").exif_transpose(image)
         if image.mode.startswith("I;16"):  # take the upper byte; Pillow would clip at 255
-            image = _pillow("Image").fromarray((np.asarray(image) >> 8).astype(np.uint8))
+            image = _import_pillow("Image").fromarray((np.asarray(image) >> 8).astype(np.uint8))
         elif "transparency" in image.info:
             image = image.convert("RGBA")
         image = image.convert(mode)
         if size is not None and image.size != (size[1], size[0]):
-            image = image.resize((size[1], size[0]), _pillow("Image").Resampling.BILINEAR)
+            image = image.resize((size[1], size[0]), _import_pillow("Image").Resampling.BILINEAR)
         return np.asarray(image)
 
 
-def _png(pixels: Array) -> bytes:
+def _write_png(pixels: Array) -> bytes:
     """(H, W, C) uint8 with C = 1, 3 or 4 as a PNG file; written here so that records need no Pillow."""
     height, width, channels = pixels.shape
     rows = np.zeros((height, 1 + width * channels), dtype=np.uint8)  # each row begins with its filter type: 0, none
@@ -703,7 +704,7 @@ def _png_head(height: int, width: int, channels: int) -> bytes:
     return _PNG + struct.pack(">I", len(head)) + b"IHDR" + head
 
 
-def _unpng(png: Any, shape: tuple[int, int, int]) -> Array:
+def _read_png(png: Any, shape: tuple[int, int, int]) -> Array:
     """(H, W, C) uint8 from a file that `_png` wrote; it is read here so that records need no Pillow."""
     height, width, channels = shape
     stride = 1 + width * channels

@@ -31,7 +31,7 @@ def vary(
     device = images.device
     # Drawn on the CPU, so that a seed gives the same numbers on every device; copied once.
     drawn = torch.randint(2**31, (5, n), generator=generator).to(device, non_blocking=True)
-    rows, columns = _moved(height, shift, drawn[0]), _moved(width, shift, drawn[1])
+    rows, columns = _shifted_indices(height, shift, drawn[0]), _shifted_indices(width, shift, drawn[1])
     if flip:
         columns = torch.where(drawn[2, :, None] % 2 == 0, columns, width - 1 - columns)
     batch = torch.arange(n, device=device)[:, None, None, None]
@@ -40,13 +40,13 @@ def vary(
     side = round(cutout * min(height, width))
     if side == 0:
         return images
-    hole = _within(height, side, drawn[3])[:, :, None] & _within(width, side, drawn[4])[:, None, :]
+    hole = _inside_interval(height, side, drawn[3])[:, :, None] & _inside_interval(width, side, drawn[4])[:, None, :]
     value = torch.tensor(fill, device=device).view(1, -1, 1, 1)
     value = value.to(images) if images.is_floating_point() else value.round().to(images)
     return torch.where(hole[:, None], value, images)
 
 
-def _moved(length: int, shift: int, drawn: Tensor) -> Tensor:
+def _shifted_indices(length: int, shift: int, drawn: Tensor) -> Tensor:
     """(n, length) indices 0 … length-1, moved by a whole number in -shift … shift and reflected at both ends."""
     shift = min(shift, length - 1)
     move = drawn[:, None] % (2 * shift + 1) - shift
@@ -54,7 +54,7 @@ def _moved(length: int, shift: int, drawn: Tensor) -> Tensor:
     return (length - 1) - ((length - 1) - index).abs()
 
 
-def _within(length: int, side: int, drawn: Tensor) -> Tensor:
+def _inside_interval(length: int, side: int, drawn: Tensor) -> Tensor:
     """(n, length): which positions lie in an interval of length `side` at a random position."""
     start = drawn[:, None] % (length - side + 1)
     position = torch.arange(length, device=drawn.device)
@@ -106,7 +106,7 @@ class Averaged(nn.Module):
             return features
         if self.quick or not self.moved:
             return self.both_ways(images)
-        aside = self.both_ways(_aside(images, -1)) + self.both_ways(_aside(images, 1))
+        aside = self.both_ways(_shift_diagonally(images, -1)) + self.both_ways(_shift_diagonally(images, 1))
         return (self.both_ways(images) + aside / 2) / 2
 
     def both_ways(self, images: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ class Averaged(nn.Module):
         return (features + self.network(images.flip(3))) / 2 if self.flip else features
 
 
-def _aside(images: Tensor, step: int) -> Tensor:
+def _shift_diagonally(images: Tensor, step: int) -> Tensor:
     """Images moved along a diagonal; uncovered pixels show the reflected image."""
     rows, columns = (
         (side - 1) - ((side - 1) - (torch.arange(side, device=images.device) + step).abs()).abs()
@@ -124,7 +124,7 @@ def _aside(images: Tensor, step: int) -> Tensor:
     return images[:, :, rows][:, :, :, columns]
 
 
-def averaged(network: nn.Module, *, flip: bool, moved: bool) -> nn.Module:
+def average_views(network: nn.Module, *, flip: bool, moved: bool) -> nn.Module:
     """The network, or the mean of its features over several views."""
     return Averaged(network, flip=flip, moved=moved) if flip or moved else network
 
@@ -287,4 +287,4 @@ def build(
         body = {"paper": paper, "resnet18": resnet18}[name](shape)
     if name in ("default", "resnet18"):  # weights in the layout of the images; otherwise each step would convert them
         body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return nn.Sequential(Standardise(mean, std), averaged(body, flip=flip, moved=moved))
+    return nn.Sequential(Standardise(mean, std), average_views(body, flip=flip, moved=moved))

@@ -1,6 +1,6 @@
 """Pretrained image networks of transformers or timm, from their own files: weights, input size, normalisation.
 
-model = described(Files("folder/with/model", local_only=True))     # plain values, which a saved model keeps
+model = describe(Files("folder/with/model", local_only=True))     # plain values, which a saved model keeps
 network = PretrainedImages(model, shape, low, high, files=files)   # (n, C, H, W) → (n, features)
 """
 
@@ -43,7 +43,7 @@ def is_place(name: str) -> bool:
     return "/" in name or Path(name).exists() or name.endswith(_PICKLED) or bool(Files(name, local_only=True).packages)
 
 
-def described(files: Files, size: Sequence[int] | None = None) -> dict[str, Any]:
+def describe(files: Files, size: Sequence[int] | None = None) -> dict[str, Any]:
     """Library, architecture and input of a model, read from its files, as plain values.
 
     size: (height, width) at which it reads images; by default that of its training.
@@ -52,48 +52,49 @@ def described(files: Files, size: Sequence[int] | None = None) -> dict[str, Any]
     config = files.json("config.json")
     if not isinstance(config, dict):
         raise InputError(f"{files.name} must be a model with a config.json; there is none{files.hint}")
-    found = _of_timm(config) if "architecture" in config else _of_transformers(files)
+    description = _describe_timm(config) if "architecture" in config else _describe_transformers(files)
     if size is not None:
-        found["input"] = [found["input"][0], *size]
-    return found
+        description["input"] = [description["input"][0], *size]
+    return description
 
 
-def _of_timm(config: dict[str, Any]) -> dict[str, Any]:
+def _describe_timm(config: dict[str, Any]) -> dict[str, Any]:
     """timm's own layout: {"architecture": …, "model_args": {…}, "pretrained_cfg": {"mean": …, "input_size": …}}."""
     model = {"architecture": config["architecture"], "model_args": config.get("model_args") or {}}
-    usual = vars(_timm(model)).get("pretrained_cfg") or {}
-    told = {**usual, **{name: value for name, value in config.items() if name in usual}}
-    told |= config.get("pretrained_cfg") or {}
+    defaults = vars(_new_timm(model)).get("pretrained_cfg") or {}
+    settings = {**defaults, **{name: value for name, value in config.items() if name in defaults}}
+    settings |= config.get("pretrained_cfg") or {}
     return {
         "library": "timm",
         "model": model,
-        "mean": [float(value) for value in told.get("mean") or _MEAN],
-        "std": [float(value) for value in told.get("std") or _STD],
-        "input": [int(value) for value in told.get("input_size") or (3, _SIDE, _SIDE)],
-        "resize": "bicubic" if told.get("interpolation") == "bicubic" else "bilinear",
+        "mean": [float(value) for value in settings.get("mean") or _MEAN],
+        "std": [float(value) for value in settings.get("std") or _STD],
+        "input": [int(value) for value in settings.get("input_size") or (3, _SIDE, _SIDE)],
+        "resize": "bicubic" if settings.get("interpolation") == "bicubic" else "bilinear",
     }
 
 
-def _of_transformers(files: Files) -> dict[str, Any]:
+def _describe_transformers(files: Files) -> dict[str, Any]:
     config = files.load("AutoConfig")
-    _require_type(config.model_type, files.name)
-    model = pretrained.plain(json.loads(config.to_json_string(use_diff=False)))
-    told = files.json("preprocessor_config.json") or {}
+    pretrained.check_type(config.model_type, files.name, MODEL_TYPES)
+    model = pretrained.strip_config(json.loads(config.to_json_string(use_diff=False)))
+    settings = files.json("preprocessor_config.json") or {}
     channels = int(getattr(config, "num_channels", 3))
-    normal = told.get("do_normalize", True)
+    normal = settings.get("do_normalize", True)
     return {
         "library": "transformers",
         "model": model,
-        "mean": [float(value) for value in (told.get("image_mean") or _MEAN)] if normal else [0.0] * channels,
-        "std": [float(value) for value in (told.get("image_std") or _STD)] if normal else [1.0] * channels,
-        "input": [channels, *_sides(told, getattr(config, "image_size", None))],
-        "resize": "bicubic" if told.get("resample") == 3 else "bilinear",
+        "mean": [float(value) for value in (settings.get("image_mean") or _MEAN)] if normal else [0.0] * channels,
+        "std": [float(value) for value in (settings.get("image_std") or _STD)] if normal else [1.0] * channels,
+        "input": [channels, *_sides(settings, getattr(config, "image_size", None))],
+        "resize": "bicubic" if settings.get("resample") == 3 else "bilinear",
     }
 
 
-def _sides(told: Mapping[str, Any], usual: Any) -> list[int]:
+def _sides(settings: Mapping[str, Any], default: Any) -> list[int]:
     """(height, width) of the input of a transformers model: after cropping, else resizing, else as configured."""
-    for size in (told.get("crop_size") if told.get("do_center_crop", True) else None, told.get("size"), usual):
+    cropped = settings.get("crop_size") if settings.get("do_center_crop", True) else None
+    for size in (cropped, settings.get("size"), default):
         if isinstance(size, Mapping):
             size = [size["height"], size["width"]] if "height" in size else size.get("shortest_edge")
         if size:
@@ -101,8 +102,8 @@ def _sides(told: Mapping[str, Any], usual: Any) -> list[int]:
     return [_SIDE, _SIDE]
 
 
-def check(model: Any) -> None:
-    """Raise an error for a stored description, perhaps of unknown origin, that `described` cannot have written."""
+def check_description(model: Any) -> None:
+    """Raise an error for a stored description, perhaps of unknown origin, that `describe` cannot have written."""
     try:
         channels, height, width = (checks.positive_int(side, "input") for side in model["input"])
         scales = [*model["mean"], *model["std"]]
@@ -115,7 +116,7 @@ def check(model: Any) -> None:
         pretrained.check_layers(model["trained_layers"], chosen=True)
         pretrained.check_numbers(model["model"], _MOST)
         if model["library"] == "transformers":
-            _require_type(model["model"].get("model_type"), "the saved model")
+            pretrained.check_type(model["model"].get("model_type"), "the saved model", MODEL_TYPES)
         elif model["library"] != "timm":
             raise InputError(f"its library must be timm or transformers; got {model['library']!r:.40}")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -129,7 +130,7 @@ class PretrainedImages(nn.Module):
     fourth one (alpha) left out.
 
     Args:
-        model: the result of `described`, with "trained_layers".
+        model: the result of `describe`, with "trained_layers".
         low, high: the range of the pixels.
         flip, moved: average several views of each image in evaluation; see `image_networks.Averaged`.
         files: where the weights are; without it they start at random, to be replaced by those of a saved model.
@@ -143,24 +144,24 @@ class PretrainedImages(nn.Module):
         super().__init__()
         span = (high - low) or 1.0
         mean, std = ([float(value) for value in model[name]] for name in ("mean", "std"))
-        self.fitted = _Fitted(model["input"], model["resize"], low, low + span)
+        self.resize = _Resized(model["input"], model["resize"], low, low + span)
         self.standardise = networks.Standardise([low + span * part for part in mean], [span * part for part in std])
-        core = _loaded(model, files)
-        self.body = networks.averaged(core, flip=flip, moved=moved)
-        self.rates = pretrained.fine_tuned(self, model["trained_layers"])
+        core = _load(model, files)
+        self.body = networks.average_views(core, flip=flip, moved=moved)
+        self.rates = pretrained.freeze_layers(self, model["trained_layers"])
 
     def forward(self, images: Tensor) -> Tensor:
         """(n, features)."""
-        features: Tensor = self.body(self.standardise(self.fitted(images)))
+        features: Tensor = self.body(self.standardise(self.resize(images)))
         return features
 
 
-class _Fitted(nn.Module):
+class _Resized(nn.Module):
     """Converts images to the channels and the size that a network takes, as float32."""
 
-    def __init__(self, wanted: Sequence[int], mode: str, low: float, high: float) -> None:
+    def __init__(self, shape: Sequence[int], mode: str, low: float, high: float) -> None:
         super().__init__()
-        self.channels, self.size, self.mode = wanted[0], tuple(wanted[1:]), mode
+        self.channels, self.size, self.mode = shape[0], tuple(shape[1:]), mode
         self.low, self.high = low, high
 
     def forward(self, images: Tensor) -> Tensor:
@@ -188,21 +189,21 @@ class _Pooled(nn.Module):
             pooler.requires_grad_(False)  # unused: its weights would get no gradient
 
     def forward(self, images: Tensor) -> Tensor:
-        found = self.model(pixel_values=images)
-        pooled = None if self.token else getattr(found, "pooler_output", None)
+        output = self.model(pixel_values=images)
+        pooled = None if self.token else getattr(output, "pooler_output", None)
         if pooled is not None:
             return torch.as_tensor(pooled).flatten(1)
-        states: Tensor = found.last_hidden_state
+        states: Tensor = output.last_hidden_state
         return states[:, 0] if states.ndim == 3 else states.mean(dim=(2, 3))
 
 
-def _loaded(model: Mapping[str, Any], files: Files | None) -> nn.Module:
+def _load(model: Mapping[str, Any], files: Files | None) -> nn.Module:
     """The network, with the weights from its files if given."""
     if model["library"] == "transformers":
         if files is not None:
             return _Pooled(files.load("AutoModel", use_safetensors=True).float())
         return _Pooled(pretrained.new_model(model["model"]))
-    network = _timm(model["model"])
+    network = _new_timm(model["model"])
     if files is not None:
         path = files.path("model.safetensors")
         if path is None:
@@ -220,7 +221,7 @@ def _loaded(model: Mapping[str, Any], files: Files | None) -> nn.Module:
     return network.float()
 
 
-def _timm(model: Mapping[str, Any]) -> nn.Module:
+def _new_timm(model: Mapping[str, Any]) -> nn.Module:
     """A network of timm with random weights and without its classifier; nothing is downloaded."""
     name, options = model["architecture"], model["model_args"]
     timm = networks.find_timm(f"timm:{name}")
@@ -233,37 +234,32 @@ def _timm(model: Mapping[str, Any]) -> nn.Module:
     return network
 
 
-def features_of(network: PretrainedImages, shape: networks.Shape) -> int:
+def count_features(network: PretrainedImages, shape: networks.Shape) -> int:
     """The number of features a network returns for images of this shape; an error if it does not accept them."""
-    channels = network.fitted.channels
+    channels = network.resize.channels
     if shape[0] not in (1, channels, channels + 1):
         raise InputError(f"the network takes images with {channels} channels; got {shape[0]}; give images with 1 or 3")
     try:
         with torch.no_grad():
-            found = network.eval()(torch.zeros(1, *shape))
+            features = network.eval()(torch.zeros(1, *shape))
     except Exception as error:  # networks may raise anything
         raise InputError(f"the network does not read images of that size: {error}; leave out size=…") from error
-    if found.ndim != 2:
-        raise DwacError(f"the network must return one vector per image; got shape {tuple(found.shape)}")
-    return int(found.shape[1])
-
-
-def _require_type(model_type: Any, name: str) -> None:
-    if model_type not in MODEL_TYPES:
-        raise InputError(f"{name} is of type {model_type!r}; choose an image model: {', '.join(MODEL_TYPES)}")
+    if features.ndim != 2:
+        raise DwacError(f"the network must return one vector per image; got shape {tuple(features.shape)}")
+    return int(features.shape[1])
 
 
 def _refuse_pickle(files: Files) -> None:
     """Raise an error for weights in a format that could run code."""
     place = Path(files.source)
-    found = [place] if place.suffix in _PICKLED else []
+    pickled = [place] if place.suffix in _PICKLED else []
     for folder in [place] if place.is_dir() else files.packages:
         if not any(folder.rglob("*.safetensors")):
-            found += sorted(path for path in folder.rglob("*") if path.suffix in _PICKLED)
-    if found:
+            pickled += sorted(path for path in folder.rglob("*") if path.suffix in _PICKLED)
+    if pickled:
         raise InputError(
-            f"{found[0]} must be a safetensors file in a folder with the model's config.json: pickled weights can run "
-            "code; convert them: from torch import load; from safetensors.torch import save_file; "
-            f"weights = load({found[0].name!r}, weights_only=True); "
+            f"{pickled[0]} must be a safetensors file in a folder with the model's config.json: pickled weights can "
+            "run code; convert them: from torch import load; from safetensors.torch import save_file; "
+            f"weights = load({pickled[0].name!r}, weights_only=True); "
             "save_file({name: part.contiguous() for name, part in weights.items()}, 'model.safetensors')"
         )

@@ -51,7 +51,7 @@ class ModuleEncoder(Encoder):
         inputs = tensors_of(X)
         if len(inputs[0]) == 0:
             raise ShapeError(f"at least 1 example is required; got 0, of shape {tuple(inputs[0].shape)}")
-        self._seen = [_described(part) for part in inputs]
+        self._seen = [_describe(part) for part in inputs]
         return self
 
     def transform(self, X: Any) -> Inputs:
@@ -62,11 +62,11 @@ class ModuleEncoder(Encoder):
         if len(inputs) != len(self._seen):
             raise ShapeError(f"X must have {len(self._seen)} inputs, as in training; got {len(inputs)}")
         for i, (part, seen) in enumerate(zip(inputs, self._seen, strict=True)):
-            came = _described(part)
-            if came != seen:
+            description = _describe(part)
+            if description != seen:
                 raise ShapeError(
                     f"input {i} must be like the training data: (n, {', '.join(map(str, seen['shape']))}) of "
-                    f"{seen['type']}; got (n, {', '.join(map(str, came['shape']))}) of {came['type']}"
+                    f"{seen['type']}; got (n, {', '.join(map(str, description['shape']))}) of {description['type']}"
                 )
         return inputs
 
@@ -89,8 +89,8 @@ class ModuleEncoder(Encoder):
 
     def check(self) -> None:
         """Raise an error for a description of inputs that fit cannot have written."""
-        described: Any = self._seen
-        for part in described if isinstance(described, list) and described else [described]:
+        descriptions: Any = self._seen
+        for part in descriptions if isinstance(descriptions, list) and descriptions else [descriptions]:
             if not isinstance(part, dict) or set(part) != {"shape", "type"} or not isinstance(part["type"], str):
                 raise InputError(f"inputs must be described by shape and type; got {part!r:.100}")
             if not isinstance(part["shape"], list) or not all(
@@ -112,15 +112,15 @@ class ModuleEncoder(Encoder):
         return super().input_distances(X_one, X_many)
 
 
-def _described(part: Tensor) -> dict[str, Any]:
+def _describe(part: Tensor) -> dict[str, Any]:
     return {"shape": list(part.shape[1:]), "type": str(part.dtype).removeprefix("torch.")}
 
 
 def tensors_of(X: Any) -> Inputs:
     """X as a tuple of tensors with the same number of rows, on the CPU."""
     if isinstance(X, Dataset):
-        return gathered(X)[0]
-    inputs = tuple(_tensor(part, f"input {i}") for i, part in enumerate(X if isinstance(X, tuple) else (X,)))
+        return read_dataset(X)[0]
+    inputs = tuple(_to_tensor(part, f"input {i}") for i, part in enumerate(X if isinstance(X, tuple) else (X,)))
     if not inputs or any(part.ndim == 0 for part in inputs):
         raise ShapeError("X must be a tensor or array with one row per example, or a tuple of these")
     lengths = [len(part) for part in inputs]
@@ -129,7 +129,7 @@ def tensors_of(X: Any) -> Inputs:
     return inputs
 
 
-def _tensor(value: Any, name: str) -> Tensor:
+def _to_tensor(value: Any, name: str) -> Tensor:
     try:
         if isinstance(value, list) and value and all(isinstance(row, Tensor) for row in value):
             tensor = torch.stack(value)
@@ -152,7 +152,7 @@ def _tensor(value: Any, name: str) -> Tensor:
     return tensor
 
 
-def gathered(dataset: Dataset[Any]) -> tuple[Inputs, Tensor | None]:
+def read_dataset(dataset: Dataset[Any]) -> tuple[Inputs, Tensor | None]:
     """Read a map-style Dataset into memory: its inputs, and its labels if items are (x, y) pairs.
 
     An item is x, (x, y), or ((x1, x2, …), y).

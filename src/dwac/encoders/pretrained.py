@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from dwac import _checks as checks
 from dwac.encoders.base import Recipe
-from dwac.encoders.hf_tokenizer import numbers_of, required
+from dwac.encoders.hf_tokenizer import import_optional, numbers_of
 from dwac.errors import InputError
 
 FINE_TUNED = Recipe(epochs=5, batch_size=64, learning_rate=5e-4, weight_decay=1e-2, patience=5, mixed_precision=True)
@@ -61,8 +61,8 @@ class Files:
     def packages(self) -> list[Path]:
         """The folders of an installed package of that name; its code is not run."""
         package = self.name.replace("-", "_")
-        found = find_spec(package) if package.isidentifier() else None
-        return [Path(place) for place in (found and found.submodule_search_locations) or ()]
+        spec = find_spec(package) if package.isidentifier() else None
+        return [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
 
     def path(self, file: str) -> Path | None:
         """The path of a file; None if there is none."""
@@ -85,7 +85,7 @@ class Files:
 
     def load(self, what: str, **options: Any) -> Any:
         """A part of the model, loaded by a class of transformers; code that comes with the model is never run."""
-        transformers = required("transformers")
+        transformers = import_optional("transformers")
         try:
             with _quiet(transformers):
                 return getattr(transformers, what).from_pretrained(
@@ -100,11 +100,11 @@ class Files:
         return "; give a folder, or set local_files_only=False to download it" if self.local_only else ""
 
 
-def new_model(described: dict[str, Any]) -> nn.Module:
+def new_model(description: dict[str, Any]) -> nn.Module:
     """A network of transformers with random weights, from its plain configuration; nothing is downloaded."""
-    transformers = required("transformers")
-    options = {name: value for name, value in described.items() if name != "model_type"}
-    config = transformers.AutoConfig.for_model(described["model_type"], **options)
+    transformers = import_optional("transformers")
+    options = {name: value for name, value in description.items() if name != "model_type"}
+    config = transformers.AutoConfig.for_model(description["model_type"], **options)
     kind = transformers.MODEL_MAPPING[type(config)]
     attention = "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"  # other kinds may be downloaded
     model: nn.Module = transformers.AutoModel.from_config(
@@ -113,24 +113,30 @@ def new_model(described: dict[str, Any]) -> nn.Module:
     return model
 
 
-def plain(described: Any) -> Any:
+def strip_config(config: Any) -> Any:
     """A configuration without entries that are private or refer elsewhere, at every depth."""
-    if isinstance(described, list):
-        return [plain(value) for value in described]
-    if not isinstance(described, dict):
-        return described
-    return {name: plain(value) for name, value in described.items() if not _DROPPED.fullmatch(name)}
+    if isinstance(config, list):
+        return [strip_config(value) for value in config]
+    if not isinstance(config, dict):
+        return config
+    return {name: strip_config(value) for name, value in config.items() if not _DROPPED.fullmatch(name)}
 
 
-def check_numbers(described: Any, limits: dict[str, int]) -> None:
+def check_numbers(config: Any, limits: dict[str, int]) -> None:
     """Raise an error for a stored configuration whose numbers ask for far more time or memory than its weights.
 
     limits: suffixes of names, and the limit of such numbers; all others share one limit.
     """
-    for name, value in numbers_of(described):
+    for name, value in numbers_of(config):
         most = next((most for ending, most in limits.items() if name.endswith(ending)), _LARGEST)
         if abs(value) > most:
             raise InputError(f"the saved model's {name} must be at most {most:,}; got {value!r:.40}")
+
+
+def check_type(model_type: Any, name: str, known: Sequence[str]) -> None:
+    """Raise an error for a kind of model that is not among the known ones."""
+    if model_type not in known:
+        raise InputError(f"{name} is of type {model_type!r}; choose a model of type {', '.join(known)}")
 
 
 def check_layers(trained_layers: Any, *, chosen: bool = False) -> Any:
@@ -140,14 +146,14 @@ def check_layers(trained_layers: Any, *, chosen: bool = False) -> Any:
     return trained_layers
 
 
-def chosen_layers(trained_layers: int | str, rows: int) -> int | str:
+def choose_layers(trained_layers: int | str, rows: int) -> int | str:
     """How many layers to train: "auto" means all on a machine with a GPU if there are 2,000 examples, else none."""
     if trained_layers != "auto":
         return trained_layers
     return "all" if torch.cuda.is_available() and rows >= FEW else 0
 
 
-def fine_tuned(module: nn.Module, trained_layers: int | str) -> dict[str, float]:
+def freeze_layers(module: nn.Module, trained_layers: int | str) -> dict[str, float]:
     """Freeze all but the upper `trained_layers`; returns learning rates of parameters, relative to new layers."""
     depths = _depths([name for name, _ in module.named_parameters()])
     for name, part in module.named_parameters():
@@ -162,12 +168,12 @@ def _depths(names: list[str]) -> dict[str, int]:
     >>> _depths(["stem.weight", "stages.0.blocks.0.bias", "stages.1.bias", "stages.1.blocks.0.bias", "norm.bias"])
     {'stem.weight': 3, 'stages.0.blocks.0.bias': 2, 'stages.1.bias': 1, 'stages.1.blocks.0.bias': 0, 'norm.bias': 0}
     """
-    found = {name: (int(at[1]), int(at[2] or -1)) for name in names if (at := _LAYER.search(name))}
-    ranks = {layer: rank for rank, layer in enumerate(sorted(set(found.values())))}
-    first = next((number for number, name in enumerate(names) if name in found), 0)
+    layers = {name: (int(at[1]), int(at[2] or -1)) for name in names if (at := _LAYER.search(name))}
+    ranks = {layer: rank for rank, layer in enumerate(sorted(set(layers.values())))}
+    first = next((number for number, name in enumerate(names) if name in layers), 0)
     below = {name for number, name in enumerate(names) if number < first or "embedding" in name}
     depths = {name: len(ranks) if name in below else 0 for name in names}
-    return depths | {name: len(ranks) - 1 - ranks[layer] for name, layer in found.items()}
+    return depths | {name: len(ranks) - 1 - ranks[layer] for name, layer in layers.items()}
 
 
 class FeatureHead(nn.Module):

@@ -12,7 +12,7 @@ import numpy as np
 from torch import nn
 
 from dwac.encoders.base import Encoder
-from dwac.encoders.image import ImageEncoder, pictures_of
+from dwac.encoders.image import ImageEncoder, read_pictures
 from dwac.encoders.tabular import TabularEncoder, frame_of
 from dwac.encoders.text import TextEncoder
 from dwac.errors import InputError
@@ -71,11 +71,11 @@ class ShardedText(Sharded, TextEncoder):
     def attention(self, network: nn.Module, X: Any) -> list[tuple[tuple[str, float], ...]] | None:
         """The words of each text, each with the members' mean attention; a member may read fewer words."""
         members = cast(ShardedNetwork, network).members
-        found = [
+        attentions = [
             part.attention(cast(Member, member).network, X) or []
             for part, member in zip(self.parts, members, strict=True)
         ]
-        return [_mean_attention(texts) for texts in zip(*found, strict=True)]
+        return [_mean_attention(texts) for texts in zip(*attentions, strict=True)]
 
 
 class ShardedImage(Sharded, ImageEncoder):
@@ -92,17 +92,17 @@ PLAIN: dict[str, type[Any]] = {plain.kind: plain for plain in (TabularEncoder, T
 SHARDED: dict[str, type[Any]] = {each.kind: each for each in (ShardedTable, ShardedText, ShardedImage)}
 
 
-def fresh(encoder: Encoder) -> Any:
+def unfitted_copy(encoder: Encoder) -> Any:
     """A new, unfitted encoder with the settings of this one."""
     return PLAIN[encoder.kind](**cast(Any, encoder).settings)
 
 
-def joined(encoder: Encoder, X: Any, y: Any, parts: list[Any], members: list[Member]) -> Any:
+def join_encoders(encoder: Encoder, X: Any, y: Any, parts: list[Any], members: list[Member]) -> Any:
     """One encoder made of the parts; X and y: all training rows, from which it learns what people see."""
-    found = SHARDED[encoder.kind](**cast(Any, encoder).settings).fit(X, y)
-    found.parts = parts
-    found.sizes = [(member.embedding.in_features, member.embedding.out_features) for member in members]
-    return found
+    whole = SHARDED[encoder.kind](**cast(Any, encoder).settings).fit(X, y)
+    whole.parts = parts
+    whole.sizes = [(member.embedding.in_features, member.embedding.out_features) for member in members]
+    return whole
 
 
 def plain_rows(encoder: Encoder, X: Any) -> Any:
@@ -110,8 +110,8 @@ def plain_rows(encoder: Encoder, X: Any) -> Any:
     if encoder.kind == "tabular":
         return frame_of(X)
     if encoder.kind == "text":
-        return fresh(encoder).records(X)
-    pixels = pictures_of(X)
+        return unfitted_copy(encoder).records(X)
+    pixels = read_pictures(X)
     if isinstance(pixels, list):
         raise InputError(
             "shards need images as one array: pictures take their size from the first of them, which may be deleted; "

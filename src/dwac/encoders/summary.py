@@ -30,11 +30,11 @@ from dwac.encoders.tabular import (
     Name,
     TabularEncoder,
     Value,
-    counted,
-    frequent_of,
+    count_values,
+    frequent_values,
+    is_scattered,
     kind_of,
     parts_of,
-    scattered,
 )
 from dwac.errors import InputError, KindError, ShapeError
 
@@ -49,29 +49,29 @@ class Counts:
 
     >>> counts = Counts(most=2)
     >>> counts.add({"a": 5, "b": 2, "c": 1})
-    >>> counts.found, counts.short
+    >>> counts.by_value, counts.short
     ({'a': 4, 'b': 1}, 1)
     """
 
     def __init__(self, most: int = COUNTED) -> None:
         self.most, self.short = most, 0
-        self.found: dict[Value, int] = {}
+        self.by_value: dict[Value, int] = {}
 
     def add(self, counts: dict[Value, int]) -> None:
         """Count more values."""
         for value, count in counts.items():
             if count:
-                self.found[value] = self.found.get(value, 0) + count
-        if len(self.found) > self.most:
-            less = sorted(self.found.values(), reverse=True)[self.most]
+                self.by_value[value] = self.by_value.get(value, 0) + count
+        if len(self.by_value) > self.most:
+            less = sorted(self.by_value.values(), reverse=True)[self.most]
             self.short += less
-            self.found = {value: count - less for value, count in self.found.items() if count > less}
+            self.by_value = {value: count - less for value, count in self.by_value.items() if count > less}
 
     def most_frequent(self, most: int) -> dict[Value, int]:
         """The most frequent values, at most `most`."""
-        if len(self.found) <= most:
-            return dict(self.found)
-        ordered = sorted(self.found.items(), key=lambda item: (-item[1], type(item[0]).__name__, str(item[0])))
+        if len(self.by_value) <= most:
+            return dict(self.by_value)
+        ordered = sorted(self.by_value.items(), key=lambda item: (-item[1], type(item[0]).__name__, str(item[0])))
         return dict(ordered[:most])
 
 
@@ -105,11 +105,11 @@ class NumberSummary:
         """The scale of these numbers; sample: some of them (m,), for quantiles."""
         if self.n == 0 or self.low == self.high:
             return None
-        found = Scale.fit(np.concatenate([sample, [self.low, self.high]]), form=form)
-        assert found is not None
-        if found.form == "standard":
-            return replace(found, values=[self.mean, math.sqrt(self.squares / self.n)])
-        return found
+        scale = Scale.fit(np.concatenate([sample, [self.low, self.high]]), form=form)
+        assert scale is not None
+        if scale.form == "standard":
+            return replace(scale, values=[self.mean, math.sqrt(self.squares / self.n)])
+        return scale
 
 
 class ColumnSummary:
@@ -135,7 +135,7 @@ class ColumnSummary:
             )
         self.kind = kind
         if kind == "categorical":
-            counts = counted(series, self.name)
+            counts = count_values(series, self.name)
             self.missing += counts.pop(None, 0)
             self.categories.add(counts)
             return
@@ -152,16 +152,15 @@ class ColumnSummary:
         gaps: dict[Value, int] = {None: self.missing} if self.missing else {}
         if self.kind == "categorical":
             counts = {**self.categories.most_frequent(CATEGORIES), **gaps}
-            return Column(
-                self.name, self.kind, categories=frequent_of(counts, 1 if network == "paper" or self.sketched else 2)
-            )
-        there = sample.dropna()
-        parts = parts_of(there, self.name, self.kind) if len(there) else [np.zeros(0)] * len(self.numbers)
+            least = 1 if network == "paper" or self.sketched else 2
+            return Column(self.name, self.kind, categories=frequent_values(counts, least))
+        sample = sample.dropna()
+        parts = parts_of(sample, self.name, self.kind) if len(sample) else [np.zeros(0)] * len(self.numbers)
         form = FORMS.get(network, "quantile")
         scales = [summary.scale(part, form) for summary, part in zip(self.numbers, parts, strict=True)]
         values = self.numbers[0].recurring or {}
-        amounts = self.kind == "numeric" and network == "default" and scattered(np.sort([*values]), self.rows)
-        codes = frequent_of({**values, **gaps}, 2) if amounts else []
+        amounts = self.kind == "numeric" and network == "default" and is_scattered(np.sort([*values]), self.rows)
+        codes = frequent_values({**values, **gaps}, 2) if amounts else []
         return Column(self.name, self.kind, scales, bool(self.missing), codes)
 
     @property
@@ -195,27 +194,27 @@ class TableSummary:
         if len(sample) == self.rows:
             return encoder.fit(sample)
         network = encoder.settings["network"]
-        found = [column.column(sample.iloc[:, place], network) for place, column in enumerate(self.columns)]
-        unique = [c.name for c in self.columns if c.kind == "categorical" and len(c.categories.found) > 1]
-        return encoder.adopt(found, self.rows, unique, sample)
+        columns = [column.column(sample.iloc[:, place], network) for place, column in enumerate(self.columns)]
+        unique = [c.name for c in self.columns if c.kind == "categorical" and len(c.categories.by_value) > 1]
+        return encoder.adopt(columns, self.rows, unique, sample)
 
-    def said(self, sampled: int) -> list[str]:
+    def notes(self, sampled: int) -> list[str]:
         """Sentences on what is exact and what is not; sampled: the number of rows in the sample."""
         if sampled == self.rows:
             return [f"all statistics are of all {self.rows:,} training rows"]
-        said = [
+        notes = [
             f"counts, ranges, means and categories are of all {self.rows:,} training rows; medians and quantiles are "
             f"of {sampled:,} of them, drawn at random"
         ]
-        return said + [line for column in self.columns if (line := _cut(column)) is not None]
+        return notes + [line for column in self.columns if (line := _note_on(column)) is not None]
 
 
-def _cut(column: ColumnSummary) -> str | None:
+def _note_on(column: ColumnSummary) -> str | None:
     """A sentence on a column with very many categories; None for other columns."""
-    n = len(column.categories.found)
+    n = len(column.categories.by_value)
     if not column.sketched and n <= CATEGORIES:
         return None
     many = f"more than {COUNTED:,}" if column.sketched else f"{n:,}"
-    how = f"each counted to within {column.categories.short:,}" if column.sketched else "counted exactly"
-    kept = f"its {min(n, CATEGORIES):,} most frequent, {how}, are told apart"
-    return f"column {column.name!r} has {many} different values: {kept}"
+    precision = f"each counted to within {column.categories.short:,}" if column.sketched else "counted exactly"
+    frequent = f"the {min(n, CATEGORIES):,} most frequent, {precision}, become categories"
+    return f"column {column.name!r} has {many} different values; {frequent}"

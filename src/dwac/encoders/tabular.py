@@ -87,10 +87,10 @@ class Column:
         """The column without the names of categories that only `gone` has, not `left`; their indices stay unused."""
         if self.kind != "categorical":
             return self
-        names = {*_codes(gone, self.name)[1]} - {*_codes(left, self.name)[1]}
+        names = {*_factorize(gone, self.name)[1]} - {*_factorize(left, self.name)[1]}
         lost = [index - UNKNOWN - 1 for value, index in self.indices().items() if value in names]
-        kept = [value for value in self.categories if value not in names]
-        return replace(self, categories=kept, nameless=sorted([*self.nameless, *lost]))
+        categories = [value for value in self.categories if value not in names]
+        return replace(self, categories=categories, nameless=sorted([*self.nameless, *lost]))
 
     @classmethod
     def fit(cls, series: pd.Series[Any], name: Name, *, network: str) -> Column:
@@ -101,48 +101,48 @@ class Column:
             return cls(name, kind)
         if kind == "categorical":
             # Categories that occur once get no index: they train the index of unseen categories.
-            frequent = _frequent(series, name, least=1 if paper else 2)
-            return cls(name, kind, categories=frequent)
+            return cls(name, kind, categories=frequent_values(count_values(series, name), 1 if paper else 2))
         parts = parts_of(series, name, kind)
         form = FORMS.get(network, "quantile")
         scales = [Scale.fit(part, form=form) for part in parts]
         x = pd.Series(parts[0])
-        codes = kind == "numeric" and network == "default" and scattered(np.sort(x.dropna().unique()), len(x))
-        return cls(name, kind, scales, bool(x.isna().any()), _frequent(x, name, least=2) if codes else [])
+        amounts = kind == "numeric" and network == "default" and is_scattered(np.sort(x.dropna().unique()), len(x))
+        codes = frequent_values(count_values(x, name), 2) if amounts else []
+        return cls(name, kind, scales, bool(x.isna().any()), codes)
 
     def codes(self, series: pd.Series[Any]) -> NDArray[np.int64]:
         """(n,): the index of each value's category."""
-        codes, values = _codes(series, self.name)
+        codes, values = _factorize(series, self.name)
         known = self.indices()
         return np.array([known.get(value, UNKNOWN) for value in values], dtype=np.int64)[codes]
 
     def values(self, series: pd.Series[Any]) -> list[Value]:
         """The categories of a column, None where missing."""
-        codes, values = _codes(series, self.name)
+        codes, values = _factorize(series, self.name)
         return [values[code] for code in codes]
 
     def beyond_others(self, series: pd.Series[Any], groups: NDArray[np.int64]) -> Floats:
         """(n,): how far the training values of a column of numbers are outside the range of other groups (n,)."""
         scale = self.scales[0]
-        return np.zeros(len(series)) if scale is None else scale.beyond_others(_numbers(series, self.name), groups)
+        return np.zeros(len(series)) if scale is None else scale.beyond_others(_read_numbers(series, self.name), groups)
 
     @property
     def used(self) -> bool:
         """Whether the column tells rows apart: it varied in training."""
         return bool(self.n_indices or self.gaps or any(self.scales))
 
-    def _compared(self, series: pd.Series[Any]) -> Floats:
+    def _comparable(self, series: pd.Series[Any]) -> Floats:
         """Numbers (n,) that represent values in comparisons, NaN where missing; a date is its time."""
         if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf":  # most columns: nothing to check
             return np.clip(series.to_numpy().astype(np.float64), -_LARGEST, _LARGEST)
-        return parts_of(_read(series, self.kind), self.name, self.kind)[0]
+        return parts_of(_restore_numbers(series, self.kind), self.name, self.kind)[0]
 
     def differences(self, one: pd.Series[Any], many: pd.Series[Any]) -> Floats:
         """(n,) in [0, 1]: how much n values differ from `one`; numbers and dates in units of their usual range."""
         if not self.scales:
             return category_differences(one.iloc[0], many)
         scale = self.scales[0]
-        x, others = (self._compared(series) for series in (one, many))
+        x, others = (self._comparable(series) for series in (one, many))
         return number_differences(float(x[0]), others, 0.0 if scale is None else scale.span)
 
 
@@ -197,16 +197,16 @@ class TabularEncoder(Encoder):
         self.settings: dict[str, Any] = {
             "network": network,
             "width": None if width is None else checks.positive_int(width, "width"),
-            "depth": _depth(depth),
+            "depth": _check_depth(depth),
             "dropout": float(dropout),
             "frequencies": checks.positive_int(frequencies, "frequencies"),
             "sigma": None if sigma is None else float(sigma),
         }
         self.columns: list[Column] = []
-        self._planned: _Plan | None = None
-        self._learned(rows=0)
+        self._cached_plan: _Plan | None = None
+        self._choose_sizes(rows=0)
 
-    def _learned(self, rows: int, widths: list[int] | None = None, sigma: float | None = None) -> None:
+    def _choose_sizes(self, rows: int, widths: list[int] | None = None, sigma: float | None = None) -> None:
         """Choose the settings that depend on the number of training rows; a stored encoder keeps its choices."""
         self.rows, small, large = rows, rows < 2000, rows >= 100_000
         self.widths = widths or [self.settings["width"] or (128 if small else 512)] * self.settings["depth"]
@@ -278,7 +278,7 @@ class TabularEncoder(Encoder):
                 "command line"
             )
         self.columns = columns
-        self._learned(rows=rows)
+        self._choose_sizes(rows=rows)
         return self
 
     def transform(self, X: Any) -> Inputs:
@@ -289,10 +289,10 @@ class TabularEncoder(Encoder):
         read that column, which is always 0 in training; it only helps to tell whether a row is like any other.
         """
         plan = self._plan
-        parts, indices = plan.numbers_of(X), list[NDArray[np.int64]]()
+        parts, indices = plan.read_array(X), list[NDArray[np.int64]]()
         if parts is None:
             parts, indices = self._read_columns(self.records(X))
-        return torch.from_numpy(plan.numeric(parts)), _joined(indices, len(parts))
+        return torch.from_numpy(plan.numeric(parts)), _stack_columns(indices, len(parts))
 
     def transform_left_out(self, X: Any, groups: NDArray[np.int64] | None = None) -> Inputs:
         """`transform` of the training rows, each as far outside the training data as if it had been left out.
@@ -306,17 +306,17 @@ class TabularEncoder(Encoder):
             frame = self.records(X)
             of = np.arange(len(frame)) if groups is None else groups
             beyond = [c.beyond_others(frame.iloc[:, i], of) for i, c in enumerate(self.columns) if c.kind == "numeric"]
-            found = np.sqrt(np.sum(np.square(beyond), axis=0)) * np.ones(len(frame))
-            numeric[:, -1] = torch.from_numpy(found).to(numeric)
+            outside = np.sqrt(np.sum(np.square(beyond), axis=0)) * np.ones(len(frame))
+            numeric[:, -1] = torch.from_numpy(outside).to(numeric)
         return numeric, categorical
 
     @property
     def _plan(self) -> _Plan:
         """The plan that turns columns into tensors; made once per set of columns."""
         self._require_fit()
-        if self._planned is None or self._planned.columns is not self.columns:
-            self._planned = _Plan(self.columns, beyond=self.settings["network"] != "paper")
-        return self._planned
+        if self._cached_plan is None or self._cached_plan.columns is not self.columns:
+            self._cached_plan = _Plan(self.columns, beyond=self.settings["network"] != "paper")
+        return self._cached_plan
 
     def _read_columns(self, frame: pd.DataFrame) -> tuple[Floats, list[NDArray[np.int64]]]:
         """The parts (n, p) of all numbers and the indices (n,) of categories.
@@ -328,8 +328,8 @@ class TabularEncoder(Encoder):
         for column, (_, series) in zip(self.columns, frame.items(), strict=True):
             try:
                 if column.scales:
-                    parts += (found := parts_of(series, column.name, column.kind))
-                    series = pd.Series(found[0]) if column.n_indices else series
+                    parts += (numbers := parts_of(series, column.name, column.kind))
+                    series = pd.Series(numbers[0]) if column.n_indices else series
                 if column.n_indices:
                     indices.append(column.codes(series))
             except InputError as error:
@@ -351,9 +351,9 @@ class TabularEncoder(Encoder):
                     f"X has {frame.shape[1]} features, but TabularEncoder is expecting {len(names)} features as input"
                 )
             return frame.set_axis(names, axis=1)
-        given, wanted = set(frame.columns), set(names)
-        missing = [name for name in names if name not in given]
-        extra = [name for name in frame.columns if name not in wanted]
+        present, expected = set(frame.columns), set(names)
+        missing = [name for name in names if name not in present]
+        extra = [name for name in frame.columns if name not in expected]
         if missing:
             hint = f"X has {checks.listed(extra)} instead" if extra else f"fit saw {checks.listed(names)}"
             near = checks.suggested(missing[0], extra)
@@ -434,7 +434,7 @@ class TabularEncoder(Encoder):
         for column in config["columns"]:
             scales = [None if scale is None else Scale(**scale) for scale in column["scales"]]
             encoder.columns.append(Column(**{**column, "scales": scales}))
-        encoder._learned(config["rows"], config["widths"], config["sigma"])
+        encoder._choose_sizes(config["rows"], config["widths"], config["sigma"])
         return encoder
 
     def check(self) -> None:
@@ -454,7 +454,7 @@ class TabularEncoder(Encoder):
             raise DwacError("the encoder is not fitted; call fit first")
 
 
-def _depth(depth: int) -> int:
+def _check_depth(depth: int) -> int:
     if checks.positive_int(depth, "depth") > _DEEPEST:
         raise InputError(f"depth must be at most {_DEEPEST} layers; got {depth}")
     return int(depth)
@@ -555,27 +555,27 @@ def kind_of(series: pd.Series[Any]) -> str:
     """numeric, boolean, datetime, categorical or empty."""
     if series.isna().all():
         return "empty"
-    held = pd.api.types.infer_dtype(series, skipna=True)
+    content = pd.api.types.infer_dtype(series, skipna=True)
     return {"boolean": "boolean"}.get(
-        held, "numeric" if held in _NUMERIC else "datetime" if held in _DATES else "categorical"
+        content, "numeric" if content in _NUMERIC else "datetime" if content in _DATES else "categorical"
     )
 
 
 def parts_of(series: pd.Series[Any], name: Name, kind: str) -> list[Floats]:
     """The numbers of a column, (n,) each, NaN where missing: one, or a date's time, month, weekday and hour."""
     if kind != "datetime":
-        x = _numbers(series, name)
+        x = _read_numbers(series, name)
         neither = ~(np.isnan(x) | (x == 0) | (x == 1))
         if kind == "boolean" and neither.any():
-            _refuse(series[neither], name, pd.isna, "true or false, or 1 or 0", of=int(series.notna().sum()))
+            _raise_unfit(series[neither], name, pd.isna, "true or false, or 1 or 0", of=int(series.notna().sum()))
         return [x]
-    times = _times(series, name)
+    times = _read_times(series, name)
     seconds = (times - pd.Timestamp(0, tz="UTC").as_unit("s")).dt.total_seconds()  # seconds hold distant dates too
     parts = (seconds, times.dt.month, times.dt.day_of_week, times.dt.hour)
     return [np.asarray(part.to_numpy(np.float64, na_value=np.nan), np.float64) for part in parts]
 
 
-def _read(series: pd.Series[Any], kind: str) -> pd.Series[Any]:
+def _restore_numbers(series: pd.Series[Any], kind: str) -> pd.Series[Any]:
     """A column of records, with numbers restored: mixed types (Decimal and float) were stored as text."""
     if kind == "datetime" or pd.api.types.infer_dtype(series, skipna=True) != "string":
         return series
@@ -583,10 +583,10 @@ def _read(series: pd.Series[Any], kind: str) -> pd.Series[Any]:
     return pd.Series([truth.get(value, value) for value in series], dtype=object).pipe(pd.to_numeric, errors="coerce")
 
 
-def _numbers(series: pd.Series[Any], name: Name) -> Floats:
+def _read_numbers(series: pd.Series[Any], name: Name) -> Floats:
     """A column of numbers, (n,), NaN where missing."""
     if not isinstance(series.dtype, np.dtype) or series.dtype.kind not in "biuf":
-        series = _readable(series, name)
+        series = _as_numeric(series, name)
     try:
         x: Floats = series.to_numpy(np.float64, na_value=np.nan)
     except OverflowError as error:
@@ -603,7 +603,7 @@ def _numbers(series: pd.Series[Any], name: Name) -> Floats:
     return np.clip(x, -_LARGEST, _LARGEST)
 
 
-def _readable(series: pd.Series[Any], name: Name) -> pd.Series[Any]:
+def _as_numeric(series: pd.Series[Any], name: Name) -> pd.Series[Any]:
     """A column that pandas can turn into numbers; an error names the first value that is not a number."""
     if pd.api.types.is_complex_dtype(series.dtype):
         raise InputError(f"Complex data not supported: column {name!r} must hold real numbers")
@@ -611,7 +611,7 @@ def _readable(series: pd.Series[Any], name: Name) -> pd.Series[Any]:
         series = pd.to_timedelta(series).dt.total_seconds()
     if not pd.api.types.is_numeric_dtype(series.dtype):
         series = series.astype(object)
-        _refuse(series, name, lambda value: isinstance(value, Real | Decimal | np.bool_), "numbers")
+        _raise_unfit(series, name, lambda value: isinstance(value, Real | Decimal | np.bool_), "numbers")
     return series
 
 
@@ -623,74 +623,69 @@ def _overflows(value: Any) -> bool:
     return False
 
 
-def _times(series: pd.Series[Any], name: Name) -> pd.Series[Any]:
+def _read_times(series: pd.Series[Any], name: Name) -> pd.Series[Any]:
     """A column of dates in UTC, NaT where missing; text is read as ISO 8601."""
     if isinstance(series.dtype, pd.PeriodDtype):
         series = series.dt.to_timestamp()
     if pd.api.types.is_datetime64_any_dtype(series.dtype):
         return pd.to_datetime(series, utc=True)
     series = series.astype(object)
-    _refuse(series, name, lambda value: isinstance(value, str | date), "dates")
+    _raise_unfit(series, name, lambda value: isinstance(value, str | date), "dates")
     times = pd.to_datetime(series, utc=True, errors="coerce", format="ISO8601")
-    _refuse(series[times.isna()], name, pd.isna, "dates such as 2024-05-31T14:00", of=int(series.notna().sum()))
+    _raise_unfit(series[times.isna()], name, pd.isna, "dates such as 2024-05-31T14:00", of=int(series.notna().sum()))
     return times
 
 
-def _refuse(
+def _raise_unfit(
     series: pd.Series[Any], name: Name, fits: Callable[[Any], bool], wanted: str, of: int | None = None
 ) -> None:
     """Raise an error that names the first value that does not fit, and its row; it carries all such rows.
 
     of: the total number of values, if the series holds only some of them.
     """
-    wrong, there = f"column {name!r} must hold {wanted}; got", series[series.notna()]
-    rows: dict[Any, str] = {row: f"{wrong} {value!r:.80}" for row, value in there.items() if not fits(value)}
+    wrong, values = f"column {name!r} must hold {wanted}; got", series[series.notna()]
+    rows: dict[Any, str] = {row: f"{wrong} {value!r:.80}" for row, value in values.items() if not fits(value)}
     if rows:
         row, message = next(iter(rows.items()))
-        error = KindError if len(rows) == (of or len(there)) else InputError
+        error = KindError if len(rows) == (of or len(values)) else InputError
         raise error(f"{message} in row {row}", rows=rows)
 
 
-def _codes(series: pd.Series[Any], name: Name) -> tuple[NDArray[np.intp], list[Value]]:
+def _factorize(series: pd.Series[Any], name: Name) -> tuple[NDArray[np.intp], list[Value]]:
     """Codes (n,) into the list of a column's distinct values; its last entry, None, means missing."""
     try:
         codes, values = pd.factorize(series)
     except TypeError:
-        _refuse(series, name, pd.api.types.is_scalar, "single values, not lists or the like")
+        _raise_unfit(series, name, pd.api.types.is_scalar, "single values, not lists or the like")
         raise
-    return codes, [*map(_plain, values), None]  # pandas' code for missing values, -1, is the last position
+    return codes, [*map(_as_json, values), None]  # pandas' code for missing values, -1, is the last position
 
 
-def _plain(value: Any) -> Value:
+def _as_json(value: Any) -> Value:
     """A category as a JSON value: text, booleans and finite numbers as they are, everything else as text."""
     value = value.item() if isinstance(value, np.generic) else value
     keeps = isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
     return value if keeps else str(value)
 
 
-def _frequent(series: pd.Series[Any], name: Name, least: int) -> list[Value]:
-    """The values that occur at least `least` times, in an order independent of the rows; [] if there is only one."""
-    return frequent_of(counted(series, name), least)
-
-
-def counted(series: pd.Series[Any], name: Name) -> dict[Value, int]:
+def count_values(series: pd.Series[Any], name: Name) -> dict[Value, int]:
     """How often each value of a column occurs; None stands for missing values."""
-    codes, values = _codes(series, name)
+    codes, values = _factorize(series, name)
     counts: dict[Value, int] = {}
     for value, count in zip(values, np.bincount(codes % len(values), minlength=len(values)), strict=True):
         counts[value] = counts.get(value, 0) + int(count)
     return counts
 
 
-def frequent_of(counts: dict[Value, int], least: int) -> list[Value]:
-    """The same from the counts of the values."""
+def frequent_values(counts: dict[Value, int], least: int) -> list[Value]:
+    """The values that occur at least `least` times, in an order independent of the rows; [] if there is only one."""
     if sum(count > 0 for count in counts.values()) < 2:
         return []
     frequent = [value for value, count in counts.items() if count >= least]
     return sorted(frequent, key=lambda value: (type(value).__name__, value if value is not None else 0))
 
 
-def scattered(values: Floats, n: int) -> bool:
+def is_scattered(values: Floats, n: int) -> bool:
     """Whether the sorted distinct values of n numbers are few, widely spaced and recurring: amounts or codes.
 
     Then the exact value matters, and no smooth function of the number separates one value from the next (Adult's
@@ -736,7 +731,7 @@ class _Plan:
                 self._new.append(number)
         self._order = continuous + plain
 
-    def numbers_of(self, X: Any) -> Floats | None:
+    def read_array(self, X: Any) -> Floats | None:
         """The parts of an array of numbers, if all columns are plain numbers and every row can be read."""
         if not self._plain_table or not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in "biuf":
             return None
@@ -762,6 +757,6 @@ class _Plan:
         return np.concatenate([table, np.sqrt(far + new)[:, None].astype(np.float32)], axis=1)
 
 
-def _joined(columns: Sequence[NDArray[np.int64]], n: int) -> Tensor:
+def _stack_columns(columns: Sequence[NDArray[np.int64]], n: int) -> Tensor:
     """(n, q) from q columns (n,)."""
     return torch.from_numpy(np.stack(columns, axis=1) if columns else np.empty((n, 0), dtype=np.int64))

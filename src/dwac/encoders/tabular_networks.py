@@ -21,7 +21,7 @@ def unlike_training(code: int) -> int:
     return -1 - code
 
 
-def _read_as(categorical: Tensor) -> Tensor:
+def _indices_read(categorical: Tensor) -> Tensor:
     """The indices that the network reads."""
     return torch.where(categorical < 0, -1 - categorical, categorical)
 
@@ -43,7 +43,7 @@ class _Table(nn.Module):
     ) -> None:
         super().__init__()
         self.n_continuous, self.n_plain, self.n_raw_features = n_continuous, n_plain, len(coordinates)
-        buckets = _buckets(sizes) if compared else []
+        buckets = _share_places(sizes) if compared else []
         self.register_buffer("buckets", torch.tensor(buckets, dtype=torch.int64), persistent=False)
         self.n_compared_features = len(coordinates) + (bool(coordinates) if compared else 0) + sum(buckets)
         self.register_buffer("places", torch.tensor(coordinates, dtype=torch.int64), persistent=False)
@@ -123,7 +123,7 @@ class TabularNetwork(_Table):
             numeric = torch.cat([self.periodic(continuous).flatten(1), numeric], dim=1)
         x = F.linear(numeric, self.weight, self.bias)
         if self.table is not None:
-            categorical = _read_as(categorical)
+            categorical = _indices_read(categorical)
             if self.training and self.unknown:
                 hidden = torch.rand(categorical.shape, device=categorical.device) < self.unknown
                 categorical = categorical.masked_fill(hidden, UNKNOWN)
@@ -178,7 +178,7 @@ class WideNetwork(_Table):
 
     def numbers(self, numeric: Tensor, categorical: Tensor) -> Tensor:
         """x (n, fan_in)."""
-        categorical = _read_as(categorical)
+        categorical = _indices_read(categorical)
         codes = numeric.new_zeros(len(numeric), self.n_codes + 1)  # rare and unseen categories share the last column
         columns = torch.where(categorical == UNKNOWN, self.n_codes, categorical - UNKNOWN - 1 + self.starts)
         codes.scatter_(1, columns, 1.0)
@@ -255,7 +255,7 @@ class PeriodicEmbedding(nn.Module):
         return F.relu(torch.einsum("npk,pkd->npd", waves, self.weight) + self.bias)
 
 
-def _buckets(sizes: Sequence[int]) -> list[int]:
+def _share_places(sizes: Sequence[int]) -> list[int]:
     """How many places the categories of each column share, including one for unseen ones: limited by the room."""
     most = max(sizes, default=0) + 1
     while most > 3 and sum(min(size + 1, most) for size in sizes) > MOST_PLACES:

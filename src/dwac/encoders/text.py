@@ -169,7 +169,7 @@ class TextEncoder(Encoder):
         if corpus.n == 0:
             raise ShapeError("at least 1 text is required; got 0")
         settings = self.settings
-        length = _high(np.bincount(corpus.text, minlength=corpus.n), settings["max_length"])
+        length = _high_quantile(np.bincount(corpus.text, minlength=corpus.n), settings["max_length"])
         corpus = corpus.cut(length)
         if settings["vectors"] is not None:
             self._vectors = read_vectors(settings["vectors"], set(corpus.words), settings["max_words"])
@@ -202,13 +202,13 @@ class TextEncoder(Encoder):
         runs = [sum(max(len(word) + 3 - size, 0) for size in _SIZES) for word in corpus.words]
         typical = np.median(np.bincount(corpus.text, np.array(runs)[corpus.ids] + 2))  # plus each word and a pair
         self._characters = bool(typical <= limit)
-        met = [hashes for _, hashes, _ in corpus.ngrams(self._characters)]
-        hashes, counts = np.unique(np.concatenate(met), return_counts=True)
+        all_hashes = [hashes for _, hashes, _ in corpus.ngrams(self._characters)]
+        hashes, counts = np.unique(np.concatenate(all_hashes), return_counts=True)
         recurring = counts >= self.settings["min_count"]
         hashes, counts = hashes[recurring], counts[recurring]
         self._ngrams = np.sort(hashes[np.lexsort((hashes, -counts))[: self.settings["max_features"]]])
         known = np.concatenate([text[self._lookup(hashes) > 0] for text, hashes, _ in corpus.ngrams(self._characters)])
-        self._sizes["ngrams"] = _high(np.bincount(known, minlength=corpus.n), limit)
+        self._sizes["ngrams"] = _high_quantile(np.bincount(known, minlength=corpus.n), limit)
 
     def _weigh_ngrams(self, corpus: _Corpus, y: Any) -> NDArray[np.float32]:
         """(n-grams + 1, K): log P(n-gram given class), with add-one smoothing, minus its mean over classes."""
@@ -231,8 +231,8 @@ class TextEncoder(Encoder):
         """
         self._require_fit()
         corpus = _Corpus.read(texts_of(X), self._sizes["length"])
-        index = {word: i for i, word in enumerate(self.vocabulary, start=UNKNOWN + 1)}
-        indices = np.array([index.get(word, UNKNOWN) for word in corpus.words], dtype=np.int64)
+        index_of = {word: i for i, word in enumerate(self.vocabulary, start=UNKNOWN + 1)}
+        indices = np.array([index_of.get(word, UNKNOWN) for word in corpus.words], dtype=np.int64)
         words = np.zeros((corpus.n, self._sizes["length"]), dtype=np.int64)
         words[corpus.text, corpus.place] = indices[corpus.ids]
         if self.settings["network"] == "paper":
@@ -240,11 +240,11 @@ class TextEncoder(Encoder):
         ngrams = np.zeros((corpus.n, self._sizes["ngrams"]), dtype=np.int32)
         owners = np.zeros(ngrams.shape, dtype=np.int16)
         for text, hashes, owner in corpus.ngrams(self._characters):
-            found = self._lookup(hashes)
-            text, owner, found = text[found > 0], owner[found > 0], found[found > 0]
+            index = self._lookup(hashes)
+            text, owner, index = text[index > 0], owner[index > 0], index[index > 0]
             column = np.arange(len(text)) - np.searchsorted(text, text)
             fits = column < ngrams.shape[1]
-            ngrams[text[fits], column[fits]] = found[fits]
+            ngrams[text[fits], column[fits]] = index[fits]
             owners[text[fits], column[fits]] = owner[fits]
         return torch.from_numpy(words), torch.from_numpy(ngrams), torch.from_numpy(owners)
 
@@ -427,7 +427,7 @@ def texts_of(X: Any) -> list[str]:
         what = f"an array of shape {X.shape}" if isinstance(X, np.ndarray) else type(X).__name__
         raise InputError(f"X must be texts: a list, array or Series of str; got {what}")
     texts = X.tolist() if isinstance(X, pd.Series | np.ndarray) else list(X)
-    faults = {row: fault for row, text in enumerate(texts) if (fault := _fault(text))}
+    faults = {row: fault for row, text in enumerate(texts) if (fault := _fault_of(text))}
     if faults:
         row, fault = next(iter(faults.items()))
         error = InputError if any(isinstance(text, str) for text in texts) else KindError
@@ -438,12 +438,15 @@ def texts_of(X: Any) -> list[str]:
 
 def is_empty(text: Any) -> bool:
     """Whether a text is missing, empty or blank."""
-    if isinstance(text, str):
-        return not text or text.isspace()
-    return text is None or text is pd.NA or (isinstance(text, float) and np.isnan(text))
+    return not text or text.isspace() if isinstance(text, str) else is_missing(text)
 
 
-def _fault(text: Any) -> str:
+def is_missing(value: Any) -> bool:
+    """Whether a value is None or NaN."""
+    return value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
+
+
+def _fault_of(text: Any) -> str:
     """What is wrong with a text; "" if nothing is."""
     if not isinstance(text, str):
         return "is missing" if is_empty(text) else f"is {type(text).__name__} {str(text)[:40]!r}"
@@ -454,6 +457,6 @@ def _fault(text: Any) -> str:
     return ""
 
 
-def _high(counts: Ints, limit: int) -> int:
+def _high_quantile(counts: Ints, limit: int) -> int:
     """A high quantile of counts, at least 1 and at most the limit."""
     return int(np.clip(np.ceil(np.quantile(counts, _HIGH)), 1, limit))

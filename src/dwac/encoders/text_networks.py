@@ -51,7 +51,7 @@ class AttentionCNN(nn.Module):
 
     def forward(self, words: Tensor) -> Tensor:
         """Features (n, filters)."""
-        (words,) = trimmed(words)
+        (words,) = trim_padding(words)
         values, weights = self.attend(words, words != PADDING)
         return weighted_sum(weights, values)
 
@@ -117,11 +117,11 @@ class SubwordNetwork(nn.Module):
 
     def forward(self, words: Tensor, ngrams: Tensor, owners: Tensor) -> Tensor:
         """Features (n, size + filters) of words (n, length), n-grams (n, m) and the positions of their words."""
-        (words,), (ngrams, owners) = trimmed(words), trimmed(ngrams, owners)
+        (words,), (ngrams, owners) = trim_padding(words), trim_padding(ngrams, owners)
         visible = self.visible(words)
         values, weights = self.cnn.attend(words, visible)
-        kept = visible.gather(1, owners.long()) & (ngrams != PADDING)
-        share = kept / kept.sum(dim=1, keepdim=True).clamp_min(1).sqrt()
+        read = visible.gather(1, owners.long()) & (ngrams != PADDING)
+        share = read / read.sum(dim=1, keepdim=True).clamp_min(1).sqrt()
         bag = self.ngrams(ngrams, per_sample_weights=share.to(self.ngrams.weight.dtype))
         return torch.cat([torch.tanh(self.STEEPNESS * self.mix(bag)), weighted_sum(weights, values)], dim=1)
 
@@ -142,11 +142,11 @@ class SubwordNetwork(nn.Module):
 
     def visible(self, words: Tensor) -> Tensor:
         """Which words are read: all except padding; in training, a random part of them."""
-        there = words != PADDING
+        present = words != PADDING
         if not self.training or self.hidden == 0:
-            return there
-        visible = there & (torch.rand(words.shape, device=words.device) >= self.hidden)
-        return visible | (there & ~visible.any(dim=1, keepdim=True))  # a text is never hidden entirely
+            return present
+        visible = present & (torch.rand(words.shape, device=words.device) >= self.hidden)
+        return visible | (present & ~visible.any(dim=1, keepdim=True))  # a text is never hidden entirely
 
 
 def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
@@ -154,7 +154,7 @@ def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
     return torch.bmm(weights.to(values.dtype)[:, None], values).squeeze(1)
 
 
-def trimmed(first: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+def trim_padding(first: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
     """Drop the last columns of (n, m) that are padding in every row of the first tensor; at least one column stays.
 
     Only on the CPU, where it saves half the work: reading the longest length back from a GPU would stall it.
@@ -171,7 +171,7 @@ def read_vectors(path: str | Path, words: Collection[str], further: int = 0) -> 
     Each line of the file has a word and its numbers; an error names a bad line. A first line of two whole numbers, as
     fastText writes it, is skipped.
     """
-    found: dict[str, Vector] = {}
+    vectors: dict[str, Vector] = {}
     size = 0
     try:
         with open(path, "rb") as file:
@@ -185,7 +185,7 @@ def read_vectors(path: str | Path, words: Collection[str], further: int = 0) -> 
                 word = line.partition(b" ")[0].decode("utf-8", "replace")
                 if fields == size > 0 and word not in words and number > further:  # most lines: skipped without parsing
                     continue
-                values = _numbers(line, size)
+                values = _parse_numbers(line, size)
                 if values is None:
                     raise InputError(
                         f"{path}, line {number} must be a word and {size or 'some'} numbers, separated by spaces; "
@@ -194,15 +194,15 @@ def read_vectors(path: str | Path, words: Collection[str], further: int = 0) -> 
                 if not np.isfinite(values).all():
                     raise NonFiniteError(f"{path}, line {number}: the numbers of {word!r} must be finite")
                 if fields == size:
-                    found[word] = values
+                    vectors[word] = values
     except OSError as error:
         raise InputError(f"vectors must be a readable file; {path}: {error.strerror}") from None
-    if not any(word in words for word in found):
+    if not any(word in words for word in vectors):
         raise InputError(f"{path} has vectors for none of the {len(words)} training words; is it for their language?")
-    return found
+    return vectors
 
 
-def _numbers(line: bytes, size: int) -> Vector | None:
+def _parse_numbers(line: bytes, size: int) -> Vector | None:
     """The last `size` fields of a line; None if it is not a word and that many numbers.
 
     A few words of GloVe 840B contain spaces, but a number before the last `size` fields is one too many.

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from dwac.encoders import Encoder
-from dwac.encoders.module import gathered
+from dwac.encoders.module import read_dataset
 from dwac.estimator.containers import batches_of, gathered_batches, native, require_order
 from dwac.estimator.fitted import Fitted
 from dwac.estimator.preparation import rows_of, take
@@ -170,7 +170,7 @@ def rows_for(X: Any, encoder: Encoder) -> Any:
         require_order(X, "rows are answered in the order of the dataset")
         X = gathered_batches(batches_of(X)[0])[0]
     elif isinstance(X, Dataset):
-        X = gathered(X)[0]
+        X = read_dataset(X)[0]
     return rows_of(list(X) if isinstance(X, tuple) and encoder.kind != "module" else native(X))
 
 

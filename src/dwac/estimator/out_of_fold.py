@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 
 from dwac import _checks as checks
 from dwac.encoders import choose
-from dwac.encoders.module import gathered
+from dwac.encoders.module import read_dataset
 from dwac.errors import InputError
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.preparation import count, rows_of, take
@@ -89,7 +89,7 @@ def fold_classifiers(
 def rows_and_labels(clf: DWACClassifier, X: Any, y: Any) -> tuple[Any, Any]:
     """X and y as `fit` reads them: X with rows that can be taken, y from the Dataset if that has labels."""
     if isinstance(X, Dataset):
-        X, labels = gathered(X)
+        X, labels = read_dataset(X)
         y = labels if y is None else y
     return rows_of(list(X) if isinstance(X, tuple) and choose(clf.encoder, X).kind != "module" else X), y
 

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from dwac import _checks as checks
 from dwac.encoders import Encoder, TabularEncoder, choose
-from dwac.encoders.module import gathered
+from dwac.encoders.module import read_dataset
 from dwac.errors import InputError
 from dwac.estimator.condensing import wanted
 from dwac.estimator.editing import condense, keep
@@ -61,7 +61,7 @@ def fit_rows(
 ) -> Fitted:
     """Train on X and y, and calibrate."""
     if isinstance(X, Dataset):
-        X, labels = gathered(X)
+        X, labels = read_dataset(X)
         y = labels if y is None else y
     encoder = choose(settings.encoder, X)
     X = rows_for(X, encoder)

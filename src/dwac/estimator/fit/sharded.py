@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from dwac._checks import warn
 from dwac.encoders import Encoder, choose
-from dwac.encoders.sharded import PLAIN, fresh, joined, plain_rows
+from dwac.encoders.sharded import PLAIN, join_encoders, plain_rows, unfitted_copy
 from dwac.errors import IdError, InputError
 from dwac.estimator.certificate import Certificate, Retrained, fingerprint, hashed, weights_sha256
 from dwac.estimator.editing import forgettable_ids, keep
@@ -136,7 +136,7 @@ def _train_member(
     rows, seed = cast(Rows, shards.rows).of(shard), shards.seed_of(shard)
     parts = rows.parts
     own, codes = _own_target(target, rows)
-    part = fresh(encoder).fit(take(rows.X, parts.training), codes[parts.training])
+    part = unfitted_copy(encoder).fit(take(rows.X, parts.training), codes[parts.training])
     weights = np.ones(len(rows))
     weights[parts.training] = row_weights(rows.weights[parts.training], len(parts.training))
     by_class = class_weights_of(settings, own, codes[parts.training])
@@ -159,7 +159,7 @@ def _join_members(
     """Everything that the shards share: scale, voters, calibration, novelty. It depends on the present rows alone."""
     members, parts = [each.member for each in trained], rows.parts
     codes = rows.codes if target.has_codes else target.codes(rows.exact)
-    whole = joined(
+    whole = join_encoders(
         encoder, take(rows.X, parts.training), codes[parts.training], [each.encoder for each in trained], members
     )
     by_class = class_weights_of(settings, target, codes[parts.training])
@@ -241,7 +241,7 @@ def forget_exactly(fitted: Fitted, ids: Iterable[Hashable], device: str, verbose
     within = None if fitted.within is None else fitted.within[fitted.within.index.isin(left.ids)]
     kept = {shard: each for shard, each in enumerate(known) if shard not in stale}
     settings = replace(fitted.settings, verbose=verbose)
-    other = _from_shards(settings, replace(shards, rows=left), fresh(fitted.encoder), target, kept)
+    other = _from_shards(settings, replace(shards, rows=left), unfitted_copy(fitted.encoder), target, kept)
     made = _learned_members(other)
     retrained = tuple(
         Retrained(

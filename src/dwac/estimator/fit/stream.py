@@ -154,7 +154,7 @@ def _learn(encoder: Encoder, found: Survey, codes: Ints) -> list[str]:
         assert found.table is not None
         with located(found.sample.rows):
             found.table.fit(encoder, X)
-        return found.table.said(n)
+        return found.table.notes(n)
     encoder.fit(X.iloc[:, 0].tolist(), codes)
     return [f"words and lengths of texts are of {n:,} of {found.rows:,} training rows"]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac.encoders import ImageEncoder
-from dwac.encoders.image import opened
+from dwac.encoders.image import open_picture
 from dwac.errors import InputError
 
 
@@ -25,7 +25,7 @@ def changed_image(encoder: ImageEncoder, X: Any, right: int, down: int, brightne
         ]
     from PIL import Image
 
-    with opened(0, image) as picture:
+    with open_picture(0, image) as picture:
         plain = picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
         return [Image.fromarray(_changed(np.asarray(plain), right, down, brightness, (0, 255), (0, 1)))]
 
@@ -35,7 +35,7 @@ def image_of_record(encoder: ImageEncoder, png: bytes) -> Any:
     seen = encoder.seen
     if seen.numbers == "uint8" and seen.high >= 128:
         return [png]
-    with opened(0, png) as picture:
+    with open_picture(0, png) as picture:
         shades = np.atleast_3d(np.asarray(picture, dtype=np.float64))
     values = seen.low + shades * (seen.high - seen.low) / 255
     values = values if seen.numbers == "float" else np.round(values).astype(np.int64)
@@ -53,7 +53,7 @@ def uploaded_image(encoder: ImageEncoder, data: bytes) -> Any:
     channels, height, width = seen.shape
     if channels not in (1, 3):
         raise InputError(f"only images with 1 or 3 channels can be uploaded; this model reads {channels}")
-    with opened(0, data) as picture:
+    with open_picture(0, data) as picture:
         resized = picture.convert("L" if channels == 1 else "RGB").resize((width, height), Image.Resampling.BOX)
     file = io.BytesIO()
     resized.save(file, "PNG")
