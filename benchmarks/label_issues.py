@@ -41,7 +41,7 @@ import dwac
 from benchmarks import record
 from dwac.estimator.out_of_fold import out_of_fold_votes
 from dwac.estimator.preparation import take
-from dwac.report.label_noise import label_noise
+from dwac.report.wrong_labels import label_noise
 from reproduction import datasets
 
 NAMES = ("adult", "covertype", "digits", "fashion_mnist", "stackoverflow", "subjectivity")

@@ -54,8 +54,7 @@ from benchmarks.label_issues import FOLDS, NAMES, SETTINGS, flipped, load, plain
 from dwac import ReferenceSet, worth
 from dwac.estimator.out_of_fold import fold_classifiers
 from dwac.estimator.preparation import take
-from dwac.report.label_issues import leave_one_out
-from dwac.report.label_noise import label_noise
+from dwac.report.wrong_labels import label_noise, leave_one_out
 
 RATE, MOST, TOLERANCE = 0.1, 5000, 1e-3
 DEVELOPMENT = {"cifar10": {"encoder": "image:paper", "epochs": 10}}

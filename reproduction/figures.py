@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dwac.drawing.colours import COLOURS
+from dwac.drawing import COLOURS
 from dwac.drawing.style import legend, medians, new, share_limits, tidy
 from dwac.drawing.style import line as style
 from dwac.drawing.style import scatter as draw_scatter

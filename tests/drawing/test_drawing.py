@@ -16,9 +16,8 @@ import pytest
 from PIL import Image
 
 from dwac import ReferenceSet, report
-from dwac.drawing import sheet, style
-from dwac.drawing.colours import MARKERS
-from dwac.drawing.records import compared, kind_of, written
+from dwac.drawing import MARKERS, neighbors, style
+from dwac.drawing.records import compare, kind_of, shorten
 from dwac.errors import DwacError
 from dwac.explain import Explanation, Neighbor, explain_numbers
 from dwac.metrics import set_curve
@@ -260,11 +259,11 @@ def test_a_long_text_is_cut_where_the_width_ends_after_few_measurements(monkeypa
         measured.append(text)
         return 5.0 * len(text)
 
-    monkeypatch.setattr(sheet, "wide", wide)
-    assert sheet.fitted("x" * 400, 52) == "x" * 9 + "…"
+    monkeypatch.setattr(neighbors, "text_width", wide)
+    assert neighbors.cut("x" * 400, 52) == "x" * 9 + "…"
     assert len(measured) < 15
-    assert sheet.fitted("xxxx", 1) == "…"
-    assert sheet.fitted("xxxx", 20) == "xxxx"
+    assert neighbors.cut("xxxx", 1) == "…"
+    assert neighbors.cut("xxxx", 20) == "xxxx"
 
 
 def test_a_class_whose_name_begins_with_an_underscore_is_in_the_legend() -> None:
@@ -310,9 +309,9 @@ def test_the_kind_of_a_record_follows_from_its_content() -> None:
 
 
 def test_columns_differ_where_they_look_different() -> None:
-    found = compared({"a": 1.00001, "b": None}, [{"a": 1.00002, "b": 2}, {"a": 3}])
+    found = compare({"a": 1.00001, "b": None}, [{"a": 1.00002, "b": 2}, {"a": 3}])
     assert [column.differs for column in found] == [(False, True), (True, False)]
-    assert [written(value) for value in (1234567.0, pd.NA, np.float64("nan"), png(0))] == [
+    assert [shorten(value) for value in (1234567.0, pd.NA, np.float64("nan"), png(0))] == [
         "1234567.0",
         "–",
         "–",

@@ -15,7 +15,7 @@ from dwac import ReferenceSet
 from dwac.errors import InputError, ShapeError
 from dwac.explain import NumberExplanation, explain_numbers, privacy
 from dwac.explain.numbers import in_groups
-from dwac.explain.numerals import Numerals, edges_of, step_of
+from dwac.explain.rendering import Numerals, edges_of, step_of
 from dwac.explain.voters import Neighbor
 from dwac.kernels import KERNELS
 from dwac.metrics import Agreement
@@ -352,7 +352,7 @@ def test_a_dict_survives_json_and_html_is_escaped() -> None:
 
 
 def test_every_field_of_a_private_explanation_is_chosen() -> None:
-    """A new field of an explanation must be thought of here, and in `dwac.explain.numbers._hidden`."""
+    """A new field of an explanation must be thought of here, and in `_make_private` of `dwac.explain.numbers`."""
     assert set(NumberExplanation.__dataclass_fields__) == {
         "prediction", "interval", "epsilon", "guarantee", "names", "average", "neighbors", "n_references", "n_examples",
         "typicality", "private", "record", "attention", "unreadable", "unknown", "agreement", "_votes", "_source",

@@ -271,7 +271,7 @@ def test_a_private_explanation_holds_no_more_than_it_tells(clf: DWACClassifier) 
 
 
 def test_every_field_of_a_private_explanation_is_chosen(clf: DWACClassifier) -> None:
-    """A new field of an explanation must be thought of here, and in `dwac.explain.explainer._hidden`."""
+    """A new field of an explanation must be thought of here, and in `_make_private` of `dwac.explain.classes`."""
     assert set(Explanation.__dataclass_fields__) == {
         "label", "probability", "probabilities", "neighbors", "n_references", "n_examples", "confidence", "credibility",
         "typicality", "p_values", "private", "record", "attention", "unreadable", "unknown", "agreement", "_votes",

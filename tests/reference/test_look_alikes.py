@@ -16,7 +16,7 @@ from dwac.errors import InputError
 from dwac.explain import explain
 from dwac.nn import WeightedAverage
 from dwac.reference import without_look_alikes
-from dwac.report.label_issues import leave_one_out
+from dwac.report.wrong_labels import leave_one_out
 from tests.named import refuses
 
 RNG = np.random.default_rng(0)

@@ -18,7 +18,7 @@ import pytest
 from sklearn import metrics as sk
 
 from dwac import DWACClassifier, DWACRegressor, metrics, report
-from dwac.report import classes, summary
+from dwac.report import classes, measures, summary
 from dwac.report.findings import ClassFindings, LabelFindings, NumberFindings
 from dwac.report.grouped import every_group, strangest
 from dwac.report.measures import likely_share, percent, scores
@@ -138,11 +138,11 @@ def test_the_first_page_on_classes_says_what_is_measured(models: dict[str, Any],
     assert named(told[1], "160 tests", *shares)
     assert named(told[0], f"{len(clf.references_)} examples")
     sure = clf.predict_proba(X).max(axis=1) >= 0.9
-    assert named(told[2], f"{summary.counted(sure)} cases", f"{summary.counted(right[sure])} times")
+    assert named(told[2], f"{summary.frequency(sure)} cases", f"{summary.frequency(right[sure])} times")
     sets = clf.predict_set(X, epsilon=0.1)
     codes = np.searchsorted(clf.classes_, y)
-    alone = summary.of_100(float((sets.sum(axis=1) == 1).mean()))
-    assert named(told[3], alone, "several", "none", summary.of_100(metrics.coverage(codes, sets)))
+    alone = measures.of_100(float((sets.sum(axis=1) == 1).mean()))
+    assert named(told[3], alone, "several", "none", measures.of_100(metrics.coverage(codes, sets)))
     clear = ClassFindings.of(clf, *(part[sets.sum(axis=1) == 1] for part in (X, y)), epsilon=0.1)
     assert named(class_summary(clear).sentences[3], "every case")
     assert not named(class_summary(clear).sentences[3], "several")
@@ -173,7 +173,7 @@ def test_unfamiliar_cases_are_named_where_there_are_some(models: dict[str, Any])
     odd = ClassFindings.of(models["table"], X, y)
     assert odd.strange[:40].all()
     told = class_summary(odd).sentences[4]
-    known = f"{summary.counted(odd.right[odd.strange])} of these right"
+    known = f"{summary.frequency(odd.right[odd.strange])} of these right"
     assert named(told, f"{100 * odd.strange.mean():.0f} of 100 cases", "unlike", known)
 
 
@@ -183,7 +183,7 @@ def test_the_first_page_on_numbers_says_what_is_measured(models: dict[str, Any])
     off = np.abs(models["number"].predict(X) - y)
     assert named(told[1], f"{np.median(off):.4g}", "9 of 10", f"{np.quantile(off, 0.9):.4g}")
     ends = models["number"].predict_interval(X, 0.1)
-    assert named(told[2], "90 of 100", summary.of_100(metrics.interval_coverage(y, ends)))
+    assert named(told[2], "90 of 100", measures.of_100(metrics.interval_coverage(y, ends)))
     assert named(told[3], f"{np.median(ends[:, 1] - ends[:, 0]):.4g} wide")
 
 
@@ -194,7 +194,7 @@ def test_the_first_page_on_labels_says_what_is_measured(models: dict[str, Any]) 
     right = models["labels"].predict(X) == Y.to_numpy()
     assert named(told[1], f"{100 * right.all(axis=1).mean():.0f}", f"{100 * right.mean():.0f}", "single labels")
     assert of.result.undecided is not None
-    assert named(told[3], f"{summary.of_100(1 - of.result.undecided)} labels")
+    assert named(told[3], f"{measures.of_100(1 - of.result.undecided)} labels")
 
 
 def test_several_numbers_have_a_first_page_too() -> None:

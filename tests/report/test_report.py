@@ -28,10 +28,10 @@ from dwac.errors import InputError, LabelError, StorageError
 from dwac.estimator.out_of_fold import fold_classifiers
 from dwac.explain import privacy
 from dwac.kernels import KERNELS, get_kernel
-from dwac.report import card, classes, parts, words
+from dwac.report import card, classes, parts, wrong_labels
 from dwac.report.findings import ClassFindings
-from dwac.report.label_issues import votes_of_all
-from dwac.report.measures import percent, valid_coverage
+from dwac.report.measures import percent
+from dwac.report.wrong_labels import votes_of_all
 from tests.chance import usual
 from tests.named import named, refuses
 from tests.report.helpers import CSS, EVIL, Reader, check_safe, table
@@ -194,18 +194,18 @@ def test_a_condensed_model_says_how_many_represent_how_many_and_how_well(
     interval = f"between {percent(known.low)} and {percent(known.high)}".replace("\u00a0", " ")
     assert text.count(f"Agreement {percent(known.share)}".replace("\u00a0", " ")) == 2
     assert text.count(interval) >= 2
-    assert words.GROUPS in text
+    assert card.GROUPS in text
     assert named(report.embedding_map(few).axes[0].get_title(), f"{total} training examples", 12)
     private = check_safe(report.write(few, X, y, tmp_path / "b.html", private=True).read_text()).words
     assert f"Representatives {privacy.count(12)} for {privacy.count(total):,} examples" in private
     assert f"Agreement {percent(privacy.agreement(known).share)}".replace("\u00a0", " ") in private
-    assert words.GROUPS not in private
+    assert card.GROUPS not in private
 
 
 def test_rows_that_a_condensed_model_represents_are_known_again() -> None:
     X, y = table(300)
     few = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(X[:200], y[:200]).condense(8)
-    assert report.seen(few, X.index, few.embed(X)).tolist() == [True] * 200 + [False] * 100
+    assert report.used_in_training(few, X.index, few.embed(X)).tolist() == [True] * 200 + [False] * 100
 
 
 # Whatever the data hold
@@ -364,10 +364,10 @@ def test_rows_of_training_are_known_again_and_others_with_their_numbers_are_not(
     X, y = table(300)
     X.index = pd.RangeIndex(300)
     clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(X[:200], y[:200])
-    met = report.seen(clf, X.index, clf.embed(X))
+    met = report.used_in_training(clf, X.index, clf.embed(X))
     assert met.tolist() == [True] * 200 + [False] * 100
     others = table(200, seed=5)[0].set_axis(pd.RangeIndex(200))
-    assert not report.seen(clf, others.index, clf.embed(others)).any()
+    assert not report.used_in_training(clf, others.index, clf.embed(others)).any()
 
 
 @pytest.mark.slow
@@ -449,8 +449,8 @@ def test_without_suspects_there_are_columns_and_a_sentence() -> None:
     issues = report.label_issues(model)
     assert issues.empty
     assert list(issues.columns)[:3] == ["id", "label", "suggested"]
-    sentence = words.issues(SimpleNamespace(issues=issues, clf=model, count=int))  # type: ignore[arg-type]
-    assert named(sentence, "4 training examples", words.LEARNED)
+    sentence = classes.issues(SimpleNamespace(issues=issues, clf=model, count=int))  # type: ignore[arg-type]
+    assert named(sentence, "4 training examples", wrong_labels.LEARNED)
 
 
 def mislabelled() -> tuple[pd.DataFrame, Any, Any]:
@@ -544,9 +544,9 @@ def test_the_report_says_who_judged_the_labels(of_answers: DWACClassifier, page:
     issues.attrs.update(judged="out of fold", checked=700, folds=5)
     text = Reader(report.write(of_answers, X, y, tmp_path / "r.html", issues=issues).read_text()).words
     assert "1 of 700 training examples" in text
-    assert words.UNSEEN in text
-    assert words.LEARNED not in text
-    assert words.UNSEEN not in Reader(page).words
+    assert wrong_labels.UNSEEN in text
+    assert wrong_labels.LEARNED not in text
+    assert wrong_labels.UNSEEN not in Reader(page).words
 
 
 @pytest.mark.slow
@@ -563,7 +563,7 @@ def test_the_command_checks_labels_out_of_fold(tmp_path: Path) -> None:
     made = CliRunner().invoke(app, [*asked, "-o", str(page), "--device", "cpu", "--epsilon", "0.2"])
     assert made.exit_code == 0, made.output
     text = Reader(page.read_text()).words
-    assert words.UNSEEN in text
+    assert wrong_labels.UNSEEN in text
     assert re.search(r"\d+ of 480 training examples", text)
     assert str(X.index[wrong][0]) in text
 
@@ -577,9 +577,9 @@ def coverage_sentence(coverage: float, advice: str | None = None) -> str:
         result=SimpleNamespace(coverage=coverage, epsilon=0.1, advice=advice),
         clf=model,
         count=int,
-        chance=lambda e: valid_coverage(e, 1000, 5000),
+        chance=lambda e: metrics.coverage_interval(e, 1000, 5000, 0.99),
     )
-    return words.coverage(found)
+    return classes.coverage(found)
 
 
 @pytest.mark.parametrize(
@@ -598,19 +598,19 @@ def test_a_class_that_falls_short_is_named_though_the_target_is_met(coverage: fl
 
 def test_coverage_of_valid_sets_is_in_the_interval_in_99_of_100_draws() -> None:
     rng = np.random.default_rng(0)
-    low, high = valid_coverage(0.1, 99, 300) or (0, 0)
+    low, high = metrics.coverage_interval(0.1, 99, 300, 0.99) or (0, 0)
     n = 4000
     limits = np.sort(rng.random((n, 99)), axis=1)[:, 89]  # the 90th of 99 calibration scores
     covered = (rng.random((n, 300)) <= limits[:, None]).mean(axis=1)
     # 99.17 % are: either bound is reached once in 1e9 times.
     assert 0.98 < np.mean((covered >= low) & (covered <= high)) < 0.999
-    assert valid_coverage(0.001, 99, 300) is None
+    assert metrics.coverage_interval(0.001, 99, 300, 0.99) is None
 
 
 def calibration_sentence(y: Any, p: Any) -> str:
     right = p.argmax(axis=1) == y
     found: Any = SimpleNamespace(calibration=metrics.calibration_test(y, p), probability=p.max(axis=1), right=right)
-    return words.calibration(found)
+    return classes.calibration(found)
 
 
 def drawn(n: int, n_classes: int, power: float = 1.0) -> tuple[Any, Any]:
@@ -643,8 +643,8 @@ def test_constant_base_rates_are_reported_as_uninformative() -> None:
 
 
 def test_the_page_does_not_call_a_training_example_new(page: str) -> None:
-    assert words.UNSEEN not in Reader(page).words
-    assert words.LEARNED in Reader(page).words
+    assert wrong_labels.UNSEEN not in Reader(page).words
+    assert wrong_labels.LEARNED in Reader(page).words
 
 
 def luminance(colour: str) -> float:

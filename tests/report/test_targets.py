@@ -154,8 +154,8 @@ def test_a_report_on_several_labels_shows_each(of_moods: DWACClassifier, tmp_pat
 def test_wrong_cases_of_labels_are_the_most_wrong(of_moods: DWACClassifier) -> None:
     X, _ = table(150, 1)
     found = LabelFindings.of(of_moods, X, 1 - moods(X), epsilon=0.1)
-    assert all(found.wrong[row] == found.wrong.max() for row in found.cases(3)["wrong"])
-    assert all(found.wrong[row] == 0 for row in found.cases(3)["typical"])
+    assert all(found.errors[row] == found.errors.max() for row in found.cases(3)["wrong"])
+    assert all(found.errors[row] == 0 for row in found.cases(3)["typical"])
 
 
 @pytest.mark.slow

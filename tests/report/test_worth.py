@@ -13,7 +13,7 @@ from dwac import DWACClassifier, DWACRegressor, report
 from dwac.drawing.picture import Picture
 from dwac.errors import InputError
 from dwac.report.findings import ClassFindings, NumberFindings
-from dwac.report.worth import columns_of_people, drawn, judges_of, points, worth_for, worth_section
+from dwac.report.worth import columns_of_people, draw_judges, judges_of, points, worth_for, worth_section
 from tests.named import named, refuses
 from tests.report.helpers import Reader
 
@@ -132,11 +132,11 @@ def _error(reg: DWACRegressor, references: Any, y: Any) -> float:
 
 
 def test_few_of_many_rows_judge_always_the_same() -> None:
-    assert drawn(400, 1000).tolist() == list(range(400))
-    many = drawn(10_000, 1000)
+    assert draw_judges(400, 1000).tolist() == list(range(400))
+    many = draw_judges(10_000, 1000)
     assert len(np.unique(many)) == 500
-    np.testing.assert_array_equal(many, drawn(10_000, 1000))
-    assert [len(drawn(10_000, voters)) for voters in (20_000, 10**6)] == [250, 50]
+    np.testing.assert_array_equal(many, draw_judges(10_000, 1000))
+    assert [len(draw_judges(10_000, voters)) for voters in (20_000, 10**6)] == [250, 50]
 
 
 def test_values_of_a_column_have_equal_digits() -> None:

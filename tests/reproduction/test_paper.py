@@ -393,9 +393,9 @@ def test_the_stamp_covers_every_source_that_can_change_a_result(
         "reproduction/tuning.py",
         "reproduction/rows.py",
         "reproduction/sets.py",
-        "explain/explanation.py",
+        "explain/classes.py",
     }
-    tells = {"cli/app.py", "report/words.py", "server/app.py"}
+    tells = {"cli/app.py", "report/card.py", "server/app.py"}
     tells |= {f"reproduction/{name}.py" for name in ("commands/run", "report", "published")}
     tells |= {"reproduction/settings.py"}  # compared by value
     tells |= {"__init__.py", "worth/__init__.py", "monitoring/__init__.py", "drawing/style.py"}

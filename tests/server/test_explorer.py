@@ -24,7 +24,7 @@ from dwac.errors import InputError
 from dwac.explain import explain
 from dwac.kernels import get_kernel
 from dwac.report import label_issues, label_noise, leave_one_out
-from dwac.report.words import LEARNED
+from dwac.report.wrong_labels import LEARNED
 from dwac.server.explorer import Explorer
 from dwac.server.explorer.edits import edited, voters
 from dwac.server.explorer.points import NONE

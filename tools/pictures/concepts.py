@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits, load_wine
 from sklearn.utils import Bunch, shuffle
 
 import dwac
-from dwac.drawing.colours import COLOURS, INK
+from dwac.drawing import COLOURS, INK
 from dwac.drawing.style import new
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"

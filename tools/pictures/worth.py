@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from dwac.drawing.colours import INK
+from dwac.drawing import INK
 from dwac.drawing.style import legend, line, new, tidy
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -77,8 +77,8 @@ def _warn_of_voters(model: Model, rows: Rows, h: Any) -> None:
     import pandas as pd
 
     from dwac._checks import warn
-    from dwac.report.seen import seen
+    from dwac.report.measures import used_in_training
 
-    n = int(seen(model.clf, pd.Index(rows.ids, tupleize_cols=False), h).sum())
+    n = int(used_in_training(model.clf, pd.Index(rows.ids, tupleize_cols=False), h).sum())
     if n:
         warn(f"{n:,} of the {len(rows):,} rows were used in training; results on them are too optimistic")

@@ -228,12 +228,12 @@ def _groups(explanation: Explanation) -> Table:
 
 def _details(explanation: Explanation, voters: Sequence[Neighbor], most: int) -> list[str]:
     """What to compare, per voter: the columns that differ, at most `most`, or the example itself."""
-    from dwac.drawing.records import compared, kind_of
+    from dwac.drawing.records import compare, kind_of
 
     records = [voter.record for voter in voters]
     if kind_of(explanation.record) != "table":
         return [_brief(record) for record in records]
-    columns = compared(explanation.record, records, _LETTERS)
+    columns = compare(explanation.record, records, _LETTERS)
     cells = []
     for place, record in enumerate(records):
         apart = [f"{c.name} {c.value} → {c.others[place]}" for c in columns if c.differs[place]]
@@ -243,11 +243,11 @@ def _details(explanation: Explanation, voters: Sequence[Neighbor], most: int) ->
 
 
 def _brief(record: Any) -> str:
-    from dwac.drawing.records import written
+    from dwac.drawing.records import shorten
 
     if not isinstance(record, Mapping):
-        return "–" if record is None else written(record)
-    return written(record.get("path") or next(iter(record.values())))
+        return "–" if record is None else shorten(record)
+    return shorten(record.get("path") or next(iter(record.values())))
 
 
 def as_page(explanations: list[Any], rows: Rows, data: str) -> str:

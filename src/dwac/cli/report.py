@@ -160,7 +160,7 @@ def fresh(clf: Estimator, rows: Rows, observed: Observed, name: str, *, private:
     from dwac import report as reports
 
     names: pd.Index[Any] = pd.Index(rows.ids, tupleize_cols=False)
-    met = reports.seen(clf, names, observed.h.cpu().numpy())
+    met = reports.used_in_training(clf, names, observed.h.cpu().numpy())
     new = np.flatnonzero(~met)
     if private and not met.all():
         return new, f"rows of {name} that were used in training, if any, are left out"

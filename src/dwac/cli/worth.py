@@ -128,14 +128,14 @@ def _measure(clf: Estimator, rows: Rows, h: Any, method: str, utility: str, by: 
     import pandas as pd
 
     from dwac.estimator.worth import kept_column
-    from dwac.report.seen import seen
+    from dwac.report.measures import used_in_training
 
     given: dict[str, Any] = {} if clf.target_.kind == "numbers" else {"utility": utility}
     if clf.target_.kind in ("numbers", "labels") and utility != "probability":
         raise InputError(f"--utility is for classes; this model predicts {clf.target_.kind}; leave it out")
     given |= {} if by is None else {"groups": kept_column(clf, by, "--by")}
     # Training rows do not vote on themselves. Ids alone do not identify them: any file may number its rows from 0.
-    known = seen(clf, pd.Index(rows.ids, tupleize_cols=False), h).any()
+    known = used_in_training(clf, pd.Index(rows.ids, tupleize_cols=False), h).any()
     given |= {"ids": rows.ids} if known else {}
     table = clf.worth(rows.X, rows.y, method=method, **given)
     alone = table if method == "leave_one_out" else clf.worth(rows.X, rows.y, method="leave_one_out", **given)
@@ -148,7 +148,7 @@ def _measure(clf: Estimator, rows: Rows, h: Any, method: str, utility: str, by: 
 
 def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console: Console) -> None:
     """Print the most and the least helpful: examples are compared within their class."""
-    from dwac.report.worth import compared
+    from dwac.report.worth import ranking
 
     what = _OF.get(clf.target_.kind) or _UTILITIES[table.attrs["utility"]]
     many = f"{len(table):,} {'training examples' if by is None else 'groups'}"
@@ -158,7 +158,7 @@ def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console:
         f"{many}, judged by {judges:,} row{'s' * (judges != 1)}: {what}{together}.",
         f"{harming:,} of them harm more than they help." if harming else "None of them harms more than it helps.",
     ]
-    lines += [compared(clf.target_.kind)] if by is None else []
+    lines += [ranking(clf.target_.kind)] if by is None else []
     for line in lines:
         console.print(line, highlight=False, markup=False)
     parts = {"all, the most helpful first": table}
@@ -172,7 +172,7 @@ def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console:
 
 
 def _table(part: pd.DataFrame, clf: Estimator, title: str, by: str | None) -> Table:
-    from dwac.drawing.records import written
+    from dwac.drawing.records import shorten
 
     extra = [name for name in part.columns if name not in _FIGURES]
     shown = Table(title=title, title_justify="left")
@@ -188,26 +188,26 @@ def _table(part: pd.DataFrame, clf: Estimator, title: str, by: str | None) -> Ta
         numbers += [f"{row['relative']:+.1f}"] if by is None else []
         numbers.append(_points(row["if_removed"], digits[1]))
         about = [_example(clf, player)] if by is None else []
-        shown.add_row(*map(Text, [written(player), *(_cell(each, row[each]) for each in extra), *numbers, *about]))
+        shown.add_row(*map(Text, [shorten(player), *(_cell(each, row[each]) for each in extra), *numbers, *about]))
     return shown
 
 
 def _cell(name: str, value: Any) -> str:
     """A count, a label, several labels or a number."""
-    from dwac.drawing.records import written
+    from dwac.drawing.records import shorten
 
     if name in _COUNTS:
         return f"{value:,.0f}"
-    return (", ".join(map(written, value)) or "no label") if isinstance(value, tuple) else written(value)
+    return (", ".join(map(shorten, value)) or "no label") if isinstance(value, tuple) else shorten(value)
 
 
 def _example(clf: Estimator, name: Any) -> str:
-    from dwac.drawing.records import kind_of, written
+    from dwac.drawing.records import kind_of, shorten
 
     record = clf.examples_.get(name) or {}
     if kind_of(record) == "image":
-        return written(record.get("path", record["image"]))
-    cells = [f"{key} {written(value, 40)}" if len(record) > 1 else written(value) for key, value in record.items()]
+        return shorten(record.get("path", record["image"]))
+    cells = [f"{key} {shorten(value, 40)}" if len(record) > 1 else shorten(value) for key, value in record.items()]
     more = [f"… ({len(cells) - _COLUMNS} more)"] if len(cells) > _COLUMNS else []
     return ", ".join(cells[:_COLUMNS] + more) or "–"
 

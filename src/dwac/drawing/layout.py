@@ -1,8 +1,8 @@
 """A map of many embeddings: groups as discs, arranged by t-SNE, and every example inside the disc of its group.
 
-found = layout(embeddings, labels, leaves)
-found.place(embeddings, leaves)         # (m, 2): the references, each in its own group
-found.place(queries, labels=predicted)  # (n, 2): new ones, each in the nearest group of its predicted label
+drawn = layout(embeddings, labels, leaves)
+drawn.place(embeddings, leaves)         # (m, 2): the references, each in its own group
+drawn.place(queries, labels=predicted)  # (n, 2): new ones, each in the nearest group of its predicted label
 
 The first two principal components of a trained network's embeddings show next to nothing: each class is a small cloud,
 and the clouds lie on a line. Here similar groups are neighbours on the map, the area of a disc is its group's share of
@@ -11,11 +11,11 @@ the whole, and no two discs overlap. The map is only for display: no vote depend
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from sklearn.manifold import TSNE
@@ -62,23 +62,24 @@ class Layout:
         """(n,): the group whose mean is nearest to each embedding, among those with its label (n,) if there are any."""
         middle = self.means.mean(axis=0)
         rows, means = np.asarray(h, dtype=np.float64) - middle, self.means - middle
-        found = np.zeros(len(rows), dtype=np.int64)
-        for label, some in _by_leaf(np.zeros(len(rows), dtype=np.int64) if labels is None else np.asarray(labels)):
-            groups = np.flatnonzero(self.labels == label) if labels is not None else np.zeros(0, dtype=np.int64)
+        nearest = np.zeros(len(rows), dtype=np.int64)
+        wanted = np.zeros(len(rows), dtype=np.int64) if labels is None else np.asarray(labels)
+        for label, some in _rows_by(wanted).items():
+            groups = np.arange(len(means)) if labels is None else np.flatnonzero(self.labels == label)
             groups = groups if len(groups) else np.arange(len(means))
-            found[some] = groups[pairwise_distances_argmin(rows[some], means[groups])]
-        return found
+            nearest[some] = groups[pairwise_distances_argmin(rows[some], means[groups])]
+        return nearest
 
     def place(self, h: Any, leaves: Any = None, *, labels: Any = None) -> Floats:
         """(n, 2): positions of embeddings (n, d), in their groups `leaves` (n,), by default in the `nearest` ones."""
         h = np.asarray(h)
         if self.unchanged:
-            return _flat(h)
+            return _in_two_dimensions(h)
         leaves = self.nearest(h, labels) if leaves is None else np.asarray(leaves)
         u = np.empty((len(h), 2))
-        for leaf, rows in _by_leaf(leaves):
+        for leaf, rows in _rows_by(leaves).items():
             u[rows] = (h[rows] - self.means[leaf]) @ self.axes[leaf].T
-        return np.asarray(self.centres[leaves] + self.radii[leaves, None] * _INSIDE * _evened(u))
+        return np.asarray(self.centres[leaves] + self.radii[leaves, None] * _INSIDE * _spread_normal(u))
 
 
 def layout(embeddings: Any, labels: Any, leaves: Any, *, sizes: Any = None) -> Layout:
@@ -90,39 +91,39 @@ def layout(embeddings: Any, labels: Any, leaves: Any, *, sizes: Any = None) -> L
         sizes: (L,) positive numbers, to which areas of discs are proportional; by default the numbers of members.
     """
     h, leaves = np.asarray(embeddings), np.asarray(leaves)
-    sizes = _sizes(h, leaves, sizes)
+    sizes = _check_sizes(h, leaves, sizes)
     classes = np.asarray(labels)[np.unique(leaves, return_index=True)[1]]
     # Sums over several threads are rounded differently every time, and t-SNE amplifies the differences.
     with threadpool_limits(1):
         means, axes, spread = _axes_of(h, leaves, len(sizes))
         if h.shape[1] <= 2:
-            return Layout(_flat(means), np.hypot(*spread.T), classes, means, axes, True)
-        centres, radii = _apart(_arranged(means), np.sqrt(sizes))
+            return Layout(_in_two_dimensions(means), np.hypot(*spread.T), classes, means, axes, True)
+        centres, radii = _push_apart(_arrange(means), np.sqrt(sizes))
         axes = _turns(axes, means, centres) @ (axes / spread[:, :, None])
     return Layout(centres, radii, classes, means, axes, False)
 
 
-def spread(found: Layout, wide: float = 1.7) -> Layout:
+def spread(drawn: Layout, wide: float = 1.7) -> Layout:
     """The same groups on a map that fills a page `wide` times as wide as high: large discs, little empty space.
 
     The map is rotated to be widest from left to right, gaps between distant groups are mostly closed (their lengths
     mean little), and the discs push each other apart again. Neighbours mostly stay neighbours.
     """
-    if found.unchanged or len(found.centres) < 2:
-        return found
-    weights = found.radii**2 / (found.radii**2).sum()
-    middle = weights @ found.centres
-    _, vectors = np.linalg.eigh((found.centres - middle).T * weights @ (found.centres - middle))
+    if drawn.unchanged or len(drawn.centres) < 2:
+        return drawn
+    weights = drawn.radii**2 / (drawn.radii**2).sum()
+    middle = weights @ drawn.centres
+    _, vectors = np.linalg.eigh((drawn.centres - middle).T * weights @ (drawn.centres - middle))
     turn = vectors[:, ::-1].T  # (2, 2), widest first; positions of embeddings are rotated in the same way
     turn *= np.sign(turn[np.arange(2), np.abs(turn).argmax(axis=1)])[:, None]
-    places = (found.centres - middle) @ turn.T
-    places = np.stack([_evenly(axis, weights) for axis in places.T], axis=1) * [wide, 1.0]
-    centres, radii = _apart(places, found.radii, covered=_FULL * 4 * wide)
-    return replace(found, centres=centres, radii=radii, axes=turn @ found.axes)
+    places = (drawn.centres - middle) @ turn.T
+    places = np.stack([_close_gaps(axis, weights) for axis in places.T], axis=1) * [wide, 1.0]
+    centres, radii = _push_apart(places, drawn.radii, covered=_FULL * 4 * wide)
+    return replace(drawn, centres=centres, radii=radii, axes=turn @ drawn.axes)
 
 
-def _evenly(values: Floats, weights: Floats) -> Floats:
-    """Coordinates within ±1, moved most of the way to where equal weights take equal lengths."""
+def _close_gaps(values: Floats, weights: Floats) -> Floats:
+    """Move coordinates within ±1 most of the way to where equal weights take equal lengths."""
     order = np.argsort(values, kind="stable")
     even = np.empty(len(values))
     even[order] = 2 * (np.cumsum(weights[order]) - weights[order] / 2) - 1
@@ -131,8 +132,8 @@ def _evenly(values: Floats, weights: Floats) -> Floats:
     return np.asarray(_EVEN * even + (1 - _EVEN) * plain)
 
 
-def _sizes(h: NDArray[Any], leaves: Whole, sizes: Any) -> Floats:
-    """(L,): the sizes of the groups, checked."""
+def _check_sizes(h: NDArray[Any], leaves: Whole, sizes: Any) -> Floats:
+    """(L,): the sizes of the groups; raise an error if they do not fit."""
     if h.ndim != 2 or not len(h) or leaves.shape != h.shape[:1]:
         raise ShapeError(
             f"a map needs embeddings (m, d) and the group of each, (m,); got shapes {h.shape} and {leaves.shape}"
@@ -148,22 +149,19 @@ def _sizes(h: NDArray[Any], leaves: Whole, sizes: Any) -> Floats:
     return np.asarray(sizes, dtype=np.float64)
 
 
-def _flat(h: NDArray[Any]) -> Floats:
+def _in_two_dimensions(h: NDArray[Any]) -> Floats:
     """(n, 2): embeddings of one or two dimensions as they are; one dimension is a line."""
     return np.asarray(h.astype(np.float64) @ np.eye(h.shape[1], 2))
 
 
-def _by_leaf(leaves: Whole) -> Iterator[tuple[int, Whole]]:
-    """Each group or label that occurs, with its rows."""
-    order = np.argsort(leaves, kind="stable")
-    found, starts = np.unique(leaves[order], return_index=True)
-    ends = [*starts[1:].tolist(), len(leaves)]
-    for leaf, start, end in zip(found.tolist(), starts.tolist(), ends, strict=False):
-        yield leaf, order[start:end]
+def _rows_by(codes: Whole) -> dict[int, Whole]:
+    """The rows of each group or label that occurs."""
+    indices: Any = pd.Series(codes).groupby(codes).indices
+    return dict(indices)
 
 
-def _evened(u: Floats) -> Floats:
-    """s(u) of `Layout`, without its factor: a normal distribution, (n, 2), spread evenly over the unit disc."""
+def _spread_normal(u: Floats) -> Floats:
+    """s(u) of `Layout`, without its factor: spread a normal distribution, (n, 2), evenly over the unit disc."""
     squared = (u**2).sum(axis=1, keepdims=True)
     return np.asarray(u * np.sqrt(-np.expm1(-squared / 2) / np.maximum(squared, np.finfo(np.float64).tiny)))
 
@@ -178,7 +176,7 @@ def _axes_of(h: NDArray[Any], leaves: Whole, n_leaves: int) -> tuple[Floats, Flo
     means, n_wide = np.zeros((n_leaves, h.shape[1])), len(basis)
     axes, spread = np.zeros((n_leaves, 2, n_wide)), np.zeros((n_leaves, 2))
     scatter = np.zeros((n_wide, n_wide))
-    for leaf, rows in _by_leaf(leaves):
+    for leaf, rows in _rows_by(leaves).items():
         members = h[rows].astype(np.float64)
         means[leaf] = members.mean(axis=0)
         members = (members - means[leaf]) @ basis.T
@@ -217,8 +215,8 @@ def _principal(covariance: Floats) -> tuple[Floats, Floats]:
     return axes, spread
 
 
-def _arranged(h: Floats) -> Floats:
-    """(L, 2): embeddings (L, d) arranged by t-SNE, equal ones at one place; a few by principal components.
+def _arrange(h: Floats) -> Floats:
+    """(L, 2): arrange embeddings (L, d) by t-SNE, equal ones at one place; a few by principal components.
 
     Early exaggeration, and scikit-learn's learning rate of at least 50, make the result chaotic: a change in the last
     digit of the embeddings gives another map. Without them maps change little and are as good: see decision 10.
@@ -238,8 +236,8 @@ def _arranged(h: Floats) -> Floats:
     return np.asarray(placed[where.reshape(-1)], dtype=np.float64)
 
 
-def _apart(places: Floats, radii: Floats, *, covered: float | None = None) -> tuple[Floats, Floats]:
-    """Discs that grow and push each other apart until they hardly overlap, then shrink until none does.
+def _push_apart(places: Floats, radii: Floats, *, covered: float | None = None) -> tuple[Floats, Floats]:
+    """Let discs grow and push each other apart until they hardly overlap, then shrink until none does.
 
     Of two discs the smaller one is pushed more. Half the width or height of the map is 1, whichever is larger.
     covered: the area of all discs before they are pushed apart; by default a share of that of their places.
@@ -288,8 +286,8 @@ def _turns(axes: Floats, means: Floats, centres: Floats) -> Floats:
         return np.eye(2)[None]
     _, around = cKDTree(centres).query(centres, k=range(2, min(_AROUND + 1, len(centres)) + 1))
     on_map = _unit(centres[around] - centres[:, None])
-    there = np.einsum("gad,gjd->gja", axes, _unit(means[around] - means[:, None]))
-    left, _, right = np.linalg.svd(np.einsum("gja,gjb->gab", on_map, there))
+    in_group = np.einsum("gad,gjd->gja", axes, _unit(means[around] - means[:, None]))
+    left, _, right = np.linalg.svd(np.einsum("gja,gjb->gab", on_map, in_group))
     return np.asarray(left @ right)
 
 

@@ -4,87 +4,57 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+import warnings
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 from dwac._checks import percent
-from dwac.drawing.colours import COLOURS, INK, PAPER
-from dwac.drawing.records import compared, image_of, kind_of
-from dwac.drawing.sheet import Sheet, placed
-from dwac.drawing.style import new, plain, tidy
+from dwac.drawing import COLOURS, INK, PAPER
+from dwac.drawing.records import compare, image_of, kind_of
+from dwac.drawing.style import blank, new, plain, tidy
 
 _ROWS, _BESIDE, _WORDS = 24, 5, 120  # limits: columns and neighbours of a table, and words of a text
+_LEADING, _MARGIN, _WIDTH = 16, 14, 560  # line spacing, margin and total width of a sheet of text, in points
+_MARK = "#F2C14E"  # the highlight
+_SIZE = 8.5
 
 
-class Voter(Protocol):
-    """The part of a `dwac.explain.Neighbor` that is drawn."""
-
-    @property
-    def label(self) -> Any: ...  # noqa: D102
-    @property
-    def share(self) -> float: ...  # noqa: D102
-    @property
-    def id(self) -> Any: ...  # noqa: D102
-    @property
-    def record(self) -> Any: ...  # noqa: D102
-    @property
-    def size(self) -> int: ...  # noqa: D102
-
-
-class Explained(Protocol):
-    """The part of a `dwac.explain.Explanation` that is drawn."""
-
-    @property
-    def label(self) -> Any: ...  # noqa: D102
-    @property
-    def probability(self) -> float: ...  # noqa: D102
-    @property
-    def typicality(self) -> float | None: ...  # noqa: D102
-    @property
-    def shown(self) -> Sequence[Voter]: ...  # noqa: D102
-    @property
-    def record(self) -> Any: ...  # noqa: D102
-    @property
-    def attention(self) -> Sequence[tuple[str, float]] | None: ...  # noqa: D102
-    @property
-    def private(self) -> bool: ...  # noqa: D102
-
-
-def draw_explanation(explained: Explained) -> Any:
+def draw_explanation(explanation: Any) -> Any:
     """Draw images side by side, a text with words shaded by attention, or a table row with differences marked.
 
     Without a record, draw only the votes; if the explanation is private, one bar per label.
     """
-    kind = "" if explained.private else kind_of(explained.record)
+    kind = "" if explanation.private else kind_of(explanation.record)
     draw = {"image": _images, "text": _text, "table": _table, "": _votes}[kind]
-    return draw(explained)
+    return draw(explanation)
 
 
-def _title(explained: Explained) -> str:
-    title = f"{explained.label!s:.24}: probability {explained.probability:.3f}"
-    return title if explained.typicality is None else f"{title}, typicality {explained.typicality:.3f}"
+def _title(explanation: Any) -> str:
+    title = f"{explanation.label!s:.24}: probability {explanation.probability:.3f}"
+    return title if explanation.typicality is None else f"{title}, typicality {explanation.typicality:.3f}"
 
 
-def _name(voter: Voter) -> str:
+def _name(voter: Any) -> str:
     """Its label and share, and how many examples it represents; its id unless private."""
     vote = f"{plain(voter.label)}  {percent(voter.share)}" + (f", for {voter.size:,}" if voter.size > 1 else "")
     return vote if voter.id is None else f"{vote}\n{plain(voter.id, 16)}"
 
 
-def _images(explained: Explained) -> Any:
+def _images(explanation: Any) -> Any:
     from matplotlib.image import imread
 
-    figure, axes = new(1, len(explained.shown) + 1, width=1.35, height=1.75)
-    figure.suptitle(plain(_title(explained), 80), fontsize=9, color=INK)
-    shown = [(explained.record, "this example\n"), *((voter.record, _name(voter)) for voter in explained.shown)]
+    figure, axes = new(1, len(explanation.shown) + 1, width=1.35, height=1.75)
+    figure.suptitle(plain(_title(explanation), 80), fontsize=9, color=INK)
+    shown = [(explanation.record, "this example\n"), *((voter.record, _name(voter)) for voter in explanation.shown)]
     for place, (panel, (record, title)) in enumerate(zip(axes[0], shown, strict=True)):
         png = image_of(record)
         if png is not None:
             panel.imshow(imread(io.BytesIO(png), format="png"), cmap="gray", interpolation="nearest")
         panel.set(xticks=[], yticks=[])
         panel.set_title(title, fontsize=7, color=INK)
-        other = place > 0 and explained.shown[place - 1].label != explained.label
+        other = place > 0 and explanation.shown[place - 1].label != explanation.label
         # A vote for another label also has a dashed frame.
         look = (COLOURS[1], 2.0, (0, (3, 2))) if other else (INK, 1.5 if place == 0 else 0.4, "-")
         for spine in panel.spines.values():
@@ -92,32 +62,32 @@ def _images(explained: Explained) -> Any:
     return figure
 
 
-def _votes(explained: Explained) -> Any:
-    voters = explained.shown
+def _votes(explanation: Any) -> Any:
+    voters = explanation.shown
     figure, axes = new(1, 1, width=4.6, height=0.7 + 0.26 * len(voters))
     panel = axes[0, 0]
     names = [f"{plain(v.label)}" if v.id is None else f"{plain(v.id, 16)}: {plain(v.label)}" for v in voters]
     for place, voter in enumerate(voters):
-        mine = voter.label == explained.label
+        mine = voter.label == explanation.label
         look = {"color": COLOURS[0]} if mine else {"facecolor": "none", "edgecolor": COLOURS[1], "hatch": "////"}
         panel.barh(place, voter.share, height=0.7, **look)
-        share = f"{percent(voter.share, 0)}" if explained.private else f"{percent(voter.share)}"
+        share = f"{percent(voter.share, 0)}" if explanation.private else f"{percent(voter.share)}"
         panel.text(voter.share, place, f" {share}", fontsize=7, color=INK, va="center")
     panel.set_yticks(range(len(voters)), names)
     panel.invert_yaxis()
     panel.set_xlim(0, max((voter.share for voter in voters), default=0) * 1.18 or 1)
-    tidy(panel, title=plain(_title(explained), 80), x="share of the vote")
+    tidy(panel, title=plain(_title(explanation), 80), x="share of the vote")
     return figure
 
 
-def _text(explained: Explained) -> Any:
-    words = list(explained.attention or ((word, 0.0) for word in explained.record["text"].split()))
+def _text(explanation: Any) -> Any:
+    words = list(explanation.attention or ((word, 0.0) for word in explanation.record["text"].split()))
     most = max((weight for _, weight in words), default=0.0) or 1.0
     words = words[:_WORDS] + [("…", 0.0)] * (len(words) > _WORDS)
-    places = list(placed([word for word, _ in words]))
+    places = list(place_words([word for word, _ in words]))
     n_lines = places[-1][0] + 1 if places else 1
-    sheet = Sheet(n_lines + len(explained.shown) + 1.5)
-    sheet.write(_title(explained), bold=True)
+    sheet = Sheet(n_lines + len(explanation.shown) + 1.5)
+    sheet.write(_title(explanation), bold=True)
     here = -1
     for (word, weight), (line, x, width) in zip(words, places, strict=True):
         sheet.down(line - here)
@@ -125,31 +95,31 @@ def _text(explained: Explained) -> Any:
         sheet.mark(x, width + 4, weight / most)
         sheet.write(word, x)
     sheet.down(0.5)
-    for voter in explained.shown:
+    for voter in explanation.shown:
         sheet.down()
-        _vote(sheet, voter, explained)
+        _vote(sheet, voter, explanation)
     return sheet.figure
 
 
-def _vote(sheet: Sheet, voter: Voter, explained: Explained) -> None:
+def _vote(sheet: Sheet, voter: Any, explanation: Any) -> None:
     """Draw a line for one neighbour: a bar for its share, its label, and the beginning of its text."""
-    other = voter.label != explained.label
+    other = voter.label != explanation.label
     look = {"facecolor": "none", "hatch": "/////"} if other else {"facecolor": COLOURS[0]}
-    longest = max(v.share for v in explained.shown) or 1
+    longest = max(v.share for v in explanation.shown) or 1
     sheet.box(0, 56 * voter.share / longest, 8, edgecolor=COLOURS[other], **look)
     sheet.write(f"{percent(voter.share)}", 62)
     sheet.write(voter.label, 100, width=76, bold=True)
     sheet.write(voter.record["text"] if kind_of(voter.record) == "text" else voter.id, 180)
 
 
-def _table(explained: Explained) -> Any:
-    voters = explained.shown[:_BESIDE]
-    every = compared(explained.record, [voter.record for voter in voters])
+def _table(explanation: Any) -> Any:
+    voters = explanation.shown[:_BESIDE]
+    every = compare(explanation.record, [voter.record for voter in voters])
     columns = sorted(every, key=lambda column: not any(column.differs))[:_ROWS]
     sheet = Sheet(len(columns) + 3 + (len(every) > len(columns)))
     first = 116
     wide = (sheet.width - first) / (len(voters) + 1)
-    sheet.write(_title(explained), bold=True)
+    sheet.write(_title(explanation), bold=True)
     sheet.down(0.5)
     heads = ["this example", *(f"{percent(v.share, 0)} {v.label}" for v in voters)]
     for row in (heads, ["", *(v.id for v in voters)]):
@@ -174,40 +144,21 @@ def _table(explained: Explained) -> Any:
 # Numbers
 
 
-class ExplainedNumber(Protocol):
-    """The part of a `dwac.explain.NumberExplanation` that is drawn; tuples if several numbers are predicted."""
-
-    @property
-    def prediction(self) -> Any: ...  # noqa: D102
-    @property
-    def interval(self) -> Any: ...  # noqa: D102
-    @property
-    def epsilon(self) -> float | None: ...  # noqa: D102
-    @property
-    def histogram(self) -> Any: ...  # noqa: D102
-    @property
-    def names(self) -> Sequence[Any]: ...  # noqa: D102
-    @property
-    def neighbors(self) -> Sequence[Voter]: ...  # noqa: D102
-    @property
-    def headlines(self) -> Sequence[str]: ...  # noqa: D102
-
-
-def draw_numbers(explained: ExplainedNumber) -> Any:
+def draw_numbers(explanation: Any) -> Any:
     """Draw a histogram of the votes for each number, with the prediction, the interval, and the voters above it."""
-    several = isinstance(explained.prediction, tuple)
-    figure, axes = new(len(explained.names), 1, width=5.2, height=2.5)
+    several = isinstance(explanation.prediction, tuple)
+    figure, axes = new(len(explanation.names), 1, width=5.2, height=2.5)
     for t, panel in enumerate(axes[:, 0]):
 
         def own(values: Any, t: int = t) -> Any:
             return values[t] if several and values is not None else values
 
-        name = explained.names[t]
+        name = explanation.names[t]
         title = plain(name) if several or name is not None else "number"
-        voters = [(float(own(voter.label)), voter.share) for voter in explained.neighbors]
-        _histogram(panel, own(explained.histogram), voters)
-        _interval(panel, own(explained.prediction), own(explained.interval), explained.epsilon)
-        tidy(panel, title=plain(explained.headlines[t], 90), x=title, y="share of the vote")
+        voters = [(float(own(voter.label)), voter.share) for voter in explanation.neighbors]
+        _histogram(panel, own(explanation.histogram), voters)
+        _interval(panel, own(explanation.prediction), own(explanation.interval), explanation.epsilon)
+        tidy(panel, title=plain(explanation.headlines[t], 90), x=title, y="share of the vote")
         panel.ticklabel_format(axis="x", style="plain", useOffset=False)
         panel.xaxis.set_major_formatter(_thousands)
         panel.legend(fontsize=7, frameon=False, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.0, 1.0))
@@ -244,3 +195,69 @@ def _interval(panel: Any, prediction: float, interval: Any, epsilon: float | Non
     low, high = interval
     look = {"color": COLOURS[0], "linewidth": 1.6, "marker": "|", "markersize": 8}
     panel.plot([low, high], [place, place], label=f"{100 * (1 - epsilon):g} % interval", **look)
+
+
+# A sheet of text, drawn line by line
+
+
+class Sheet:
+    """A figure with a given number of lines. `y` is the middle of the current line; `x` starts at the margin."""
+
+    def __init__(self, lines: float) -> None:
+        height = 2 * _MARGIN + lines * _LEADING
+        self.figure = blank(_WIDTH / 72, height / 72)
+        self.axes = self.figure.add_axes((0, 0, 1, 1))
+        self.axes.set(xlim=(-_MARGIN, _WIDTH - _MARGIN), ylim=(height - _MARGIN, -_MARGIN))
+        self.axes.set_axis_off()
+        self.y = _LEADING / 2
+        self.width = _WIDTH - 2 * _MARGIN
+
+    def down(self, lines: float = 1) -> None:
+        """Move to the next line."""
+        self.y += lines * _LEADING
+
+    def write(self, text: Any, x: float = 0, *, width: float | None = None, bold: bool = False) -> None:
+        """Write a text, cut to `width`."""
+        drawn = cut(plain(text, 400), self.width - x if width is None else width, bold)
+        look = {"fontsize": _SIZE, "color": INK, "va": "center", "weight": "bold" if bold else "normal"}
+        self.axes.text(x, self.y, drawn, **look)
+
+    def mark(self, x: float, width: float, alpha: float = 0.6) -> None:
+        """Highlight a part of the line."""
+        self.box(x - 2, width, _LEADING - 2, facecolor=_MARK, linewidth=0, alpha=alpha)
+
+    def box(self, x: float, width: float, height: float, **look: Any) -> None:
+        """Draw a box in the middle of the line."""
+        from matplotlib.patches import Rectangle
+
+        self.axes.add_patch(Rectangle((x, self.y - height / 2), width, height, **look))
+
+
+def cut(text: str, width: float, bold: bool = False) -> str:
+    """A text, cut to a width in points."""
+    if text_width(text, bold) <= width:
+        return text
+    n = bisect_right(range(len(text)), width, key=lambda n: text_width(f"{text[:n]}…", bold)) - 1
+    return text[: max(n, 0)].removesuffix("\\") + "…"
+
+
+def text_width(text: str, bold: bool = False) -> float:
+    """The width of a drawn text, in points."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    font = FontProperties(family="DejaVu Sans", size=_SIZE, weight="bold" if bold else "normal")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # a character missing in the font has the width of a box
+        return float(text_to_path.get_text_width_height_descent(text.replace(r"\$", "$"), font, ismath=False)[0])
+
+
+def place_words(words: list[str]) -> Iterator[tuple[int, float, float]]:
+    """The line, x and width of each word of a text."""
+    line, x = 0, 0.0
+    for word in words:
+        width = text_width(plain(word, 400))
+        if x and x + width > _WIDTH - 2 * _MARGIN:
+            line, x = line + 1, 0.0
+        yield line, x, width
+        x += width + 5

@@ -12,7 +12,7 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dwac.drawing.colours import INK, PAPER
+from dwac.drawing import INK, PAPER
 
 _SETTINGS: Any = {"svg.fonttype": "none", "svg.hashsalt": "dwac", "font.family": "DejaVu Sans"}
 _lock = threading.Lock()  # matplotlib's settings are global to the process
@@ -32,15 +32,15 @@ class Picture(Figure):
 
     def png(self, dpi: float = 110) -> bytes:
         """PNG bytes; the same for the same picture."""
-        return self._written("png", dpi=dpi, metadata={"Software": None})
+        return self._save("png", dpi=dpi, metadata={"Software": None})
 
     def svg(self) -> str:
         """SVG for a page: transparent, with light text if the reader's screen is dark."""
-        drawn = self._written("svg", dpi=160, metadata={"Date": None, "Creator": None}, transparent=True).decode()
+        drawn = self._save("svg", dpi=160, metadata={"Date": None, "Creator": None}, transparent=True).decode()
         drawn = drawn[drawn.index("<svg") :].replace(INK, "var(--ink)").replace(PAPER, "var(--paper)")
         return re.sub(r"(<svg[^>]*>)", lambda tag: tag[0] + _THEME, drawn, count=1)
 
-    def _written(self, form: str, **options: Any) -> bytes:
+    def _save(self, form: str, **options: Any) -> bytes:
         file = io.BytesIO()
         with _lock, rc_context(_SETTINGS), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph")  # a character missing in the font is drawn as a box

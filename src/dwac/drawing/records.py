@@ -43,12 +43,12 @@ def image_of(record: Any) -> bytes | None:
     return next((value for value in values if is_png(value)), None)
 
 
-def written(value: Any, most: int = 60) -> str:
+def shorten(value: Any, most: int = 60) -> str:
     """A value in short form.
 
-    >>> written(0.123456), written(None), written("a" * 99, most=5)
+    >>> shorten(0.123456), shorten(None), shorten("a" * 99, most=5)
     ('0.1235', '–', 'aaaa…')
-    >>> written(datetime(2024, 5, 1)), written(datetime(2024, 5, 1, 9, 30))
+    >>> shorten(datetime(2024, 5, 1)), shorten(datetime(2024, 5, 1, 9, 30))
     ('2024-05-01', '2024-05-01 09:30:00')
     """
     if is_png(value):
@@ -62,16 +62,16 @@ def written(value: Any, most: int = 60) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def titled(name: Any) -> str:
+def title_of(name: Any) -> str:
     """The name of a column in a sentence: a number alone would look like a value.
 
-    >>> titled("age"), titled(21)
+    >>> title_of("age"), title_of(21)
     ('age', 'column 21')
     """
     return name if isinstance(name, str) else f"column {name}"
 
 
-class Column(NamedTuple):
+class ComparedColumn(NamedTuple):
     """A column of a table: the value of the explained row, those of its neighbours, and which of these differ."""
 
     name: str
@@ -80,18 +80,18 @@ class Column(NamedTuple):
     differs: tuple[bool, ...]
 
 
-def compared(record: Mapping[Any, Any], others: Sequence[Any], most: int = 60) -> list[Column]:
+def compare(record: Mapping[Any, Any], others: Sequence[Any], most: int = 60) -> list[ComparedColumn]:
     """The values of a row next to those of its neighbours, by column, in short form; a neighbour may have no record.
 
-    >>> compared({"age": 30}, [{"age": 30}, {"age": 41}, None])
-    [Column(name='age', value='30', others=('30', '41', ''), differs=(False, True, False))]
+    >>> compare({"age": 30}, [{"age": 30}, {"age": 41}, None])
+    [ComparedColumn(name='age', value='30', others=('30', '41', ''), differs=(False, True, False))]
     """
     columns = []
     for name, value in record.items():
-        here = written(value, most)
-        there = tuple(written(other[name], most) if _has(other, name) else "" for other in others)
-        differs = tuple(_has(other, name) and text != here for other, text in zip(others, there, strict=True))
-        columns.append(Column(written(name, most), here, there, differs))
+        here = shorten(value, most)
+        texts = tuple(shorten(other[name], most) if _has(other, name) else "" for other in others)
+        differs = tuple(_has(other, name) and text != here for other, text in zip(others, texts, strict=True))
+        columns.append(ComparedColumn(shorten(name, most), here, texts, differs))
     return columns
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dwac.drawing.colours import COLOURS, DASHES, INK, MARKERS, PAPER
+from dwac.drawing import COLOURS, DASHES, INK, MARKERS, PAPER
 from dwac.errors import DwacError
 
 _LONGEST = 24  # characters of a name in a picture

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from dwac.explain.words import words
+from dwac.explain.descriptions import words
 from dwac.nn.batches import Inputs
 
 Floats = NDArray[np.float64]

@@ -39,7 +39,7 @@ from dwac.estimator.settings import Training, takes_training
 from dwac.estimator.several import Calibrations, calibrate
 from dwac.estimator.worth import Options, worth_of
 from dwac.explain import Explanation, Explanations, LabelExplanations, explain, explain_labels, privacy
-from dwac.explain.explainer import unreadable
+from dwac.explain.classes import unreadable
 from dwac.explain.labels import unreadable_labels
 from dwac.explain.many import ids_of
 from dwac.reference import ReferenceSet

@@ -280,7 +280,7 @@ class Fitted:
         kinds: Any = "text"
         if isinstance(self.encoder, TabularEncoder):
             kinds = {column.name: column.kind for column in self.encoder.columns}
-        return describe(records, everybody.groups.of, len(everybody.groups), kinds=kinds, sizes=False)
+        return describe(records, everybody.groups.of, len(everybody.groups), kinds)
 
 
 def with_references(model: WeightedAverage, references: ReferenceSet) -> WeightedAverage:

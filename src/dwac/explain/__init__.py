@@ -4,8 +4,7 @@ explanation = explain(model.references, h, k=5)[0]
 print(explanation)
 """
 
-from dwac.explain.explainer import explain
-from dwac.explain.explanation import Explanation
+from dwac.explain.classes import Explanation, explain
 from dwac.explain.labels import LabelExplanations, explain_labels
 from dwac.explain.many import Explanations
 from dwac.explain.numbers import NumberExplanation, explain_numbers

@@ -12,15 +12,14 @@ from typing import Any
 import pandas as pd
 
 from dwac.drawing.pages import render
-from dwac.drawing.records import kind_of, plain, titled
-from dwac.drawing.records import written as short
+from dwac.drawing.records import kind_of, plain, shorten, title_of
 from dwac.explain import privacy
-from dwac.explain.numerals import coverage
 from dwac.explain.rendering import (
     Row,
     VoterTable,
     about,
     cell_of,
+    coverage,
     distance,
     example_values,
     line_width,
@@ -28,7 +27,7 @@ from dwac.explain.rendering import (
     percent,
     rows_of,
     table_lines,
-    wrapped,
+    wrap,
 )
 from dwac.explain.voters import Group, Neighbor, Source, groups_of, record_items, voter_dict
 from dwac.explain.votes import Votes
@@ -119,14 +118,16 @@ class VoteExplanation:
             faces.insert(4, "group", [group.words or "" for group in self.shown_groups])
         return faces
 
-    def _telling(self, columns: Sequence[Any]) -> list[Any]:
+    def _order_columns(self, columns: Sequence[Any]) -> list[Any]:
         """The columns of records; those that set the shown groups apart come first."""
         places: dict[Any, int] = {}
         for part in ", ".join(group.words or "" for group in self.shown_groups).split(", "):
-            named = max(
-                (name for name in columns if part.startswith(f"{titled(name)} ")), key=lambda n: len(str(n)), default=""
+            column = max(
+                (name for name in columns if part.startswith(f"{title_of(name)} ")),
+                key=lambda n: len(str(n)),
+                default="",
             )
-            places.setdefault(named, len(places))
+            places.setdefault(column, len(places))
         return sorted(columns, key=lambda name: places.get(name, len(places)))
 
     def _frame(self, voters: Sequence[Neighbor], names: Sequence[str]) -> pd.DataFrame:
@@ -176,14 +177,23 @@ class VoteExplanation:
         """The prediction, and what would change it, for `to_dict`."""
         raise NotImplementedError
 
+    def _private_values(self) -> dict[str, Any]:
+        """The fields that every private explanation rounds or drops."""
+        return {
+            "n_references": privacy.count(self.n_references),
+            "n_examples": privacy.count(self.n_examples),
+            "attention": self.attention and tuple((word, privacy.share(weight)) for word, weight in self.attention),
+            "agreement": self.agreement and privacy.agreement(self.agreement),
+            "private": True,
+            "_votes": None,
+            "_source": None,
+        }
+
     # Words
 
     def sentences(self) -> list[str]:
         """The explanation in plain words, one entry per fact."""
         raise NotImplementedError
-
-    def _typicality_sentences(self) -> list[str]:
-        return typicality_sentences(self.typicality, private=self.private)
 
     @property
     def _voter(self) -> str:
@@ -197,22 +207,22 @@ class VoteExplanation:
         """ "n training examples", or "n representatives" where these vote for all."""
         return self._voter if n == 1 else f"{n:,} {self._voter}s"
 
-    def _held_by_neighbors(self) -> str:
+    def _neighbor_share(self) -> str:
         """The neighbours' share of the vote, in words."""
-        held, k = percent(sum(n.share for n in self.neighbors)), len(self.neighbors)
-        return f"the {self._order} one holds {held}" if k == 1 else f"the {k:,} {self._order} hold {held}"
+        share, k = percent(sum(n.share for n in self.neighbors)), len(self.neighbors)
+        return f"the {self._order} one holds {share}" if k == 1 else f"the {k:,} {self._order} hold {share}"
 
     def _agreement_sentences(self, same: str) -> list[str]:
         """How many representatives vote for all, and how often they predict the same as all, in words."""
         if not self._represents:
             return []
-        known = self.agreement and f" They {same} on {self._agreed(self.agreement)}."
+        known = self.agreement and f" They {same} on {self._agreement_words(self.agreement)}."
         if self.private:
             few, all_ = about(self.n_references), about(self.n_examples)
             return [f"Representatives ({few}) vote for all training examples ({all_}).{known or ''}"]
         return [f"{self.n_references:,} representatives vote for {self.n_examples:,} training examples.{known or ''}"]
 
-    def _agreed(self, known: Agreement) -> str:
+    def _agreement_words(self, known: Agreement) -> str:
         return f"{privacy.percent(known.share)} of calibration rows" if self.private else str(known)
 
     # Pages
@@ -254,16 +264,17 @@ class VoteExplanation:
         hold for all labels of the example.
         """
         width = line_width() if width is None else width
-        facts = [line for sentence in self._printed(again=again) for line in wrapped(sentence, width)]
+        facts = [line for sentence in self._printed_sentences(again=again) for line in wrap(sentence, width)]
         if self.unreadable:
             return "\n".join(facts)
         frame = self._shown_frame()
-        columns, own = self._arranged(frame)
-        written = privacy.percent if self.private else percent
+        columns, own = self._arrange(frame)
         rows = frame[columns].astype(object)
         if "distance" in rows:
             rows["distance"] = [distance(value) for value in frame["distance"]]
-        rows["share"] = [share if isinstance(share, str) else written(share) for share in frame["share"]]
+        rows["share"] = [
+            share if isinstance(share, str) else percent(share, private=self.private) for share in frame["share"]
+        ]
         filling = "group" if "group" in columns else "text" if columns[own:] == ["text"] else None
         if filling == "group":
             rows = rows[columns[:own]]
@@ -286,28 +297,29 @@ class VoteExplanation:
         start = f"{EXAMPLE.capitalize()}: "
         if kind == "text":
             return [textwrap.shorten(start + self.record["text"], width, placeholder=" …")], []
-        values = {name: f"{titled(name)} {short(self.record[name])}" for name in columns if name in self.record}
+        values = {name: f"{title_of(name)} {shorten(self.record[name])}" for name in columns if name in self.record}
         ends = accumulate(len(f"{value}, ") for value in values.values())
         shown = max(sum(end <= width - len(start) for end in ends), 1)
         line = start + ", ".join(list(values.values())[:shown])
         return [textwrap.shorten(line, width, placeholder=" …")], list(values)[shown:]
 
-    def _printed(self, *, again: bool) -> list[str]:
+    def _printed_sentences(self, *, again: bool) -> list[str]:
         """The sentences that a table of the voters does not already say."""
-        of_all = [] if again else [*self._typicality_sentences(), *unknown_sentences(self.unknown)]
-        told = {*self._told_below(), *of_all}
-        return [sentence for sentence in self.sentences() if sentence not in told]
+        repeated = self._repeated_sentences()
+        if not again:
+            repeated += typicality_sentences(self.typicality, private=self.private) + unknown_sentences(self.unknown)
+        return [sentence for sentence in self.sentences() if sentence not in repeated]
 
-    def _told_below(self) -> list[str]:
+    def _repeated_sentences(self) -> list[str]:
         """The sentences that repeat what a printed table says."""
         return []
 
-    def _arranged(self, frame: pd.DataFrame) -> tuple[list[Any], int]:
+    def _arrange(self, frame: pd.DataFrame) -> tuple[list[Any], int]:
         """(columns of `_shown_frame` in the order shown, how many of them do not come from records)."""
         keys = {key for voter in self.shown if voter.record is not None for key in record_items(voter.record)}
         titles = {self._title(key) for key in keys}
         own = [name for name in frame.columns if self.private or name not in titles]
-        return [*own, *self._telling([name for name in frame.columns if name not in own])], len(own)
+        return [*own, *self._order_columns([name for name in frame.columns if name not in own])], len(own)
 
     def _example_row(self, own: Sequence[Any], columns: Sequence[Any]) -> pd.DataFrame:
         """The explained example as a row of the table of voters; no row if it has no such columns."""
@@ -325,7 +337,7 @@ class VoteExplanation:
         for all labels of the example.
         """
         frame = self._shown_frame()
-        columns, own = self._arranged(frame)
+        columns, own = self._arrange(frame)
         mine = self._example_row(columns[:own], columns[own:]) if example and own < len(columns) else frame.iloc[:0]
         beside = len(mine) > 0 and kind_of(self.record) == "table"
         apart = columns[own:] if len(columns) - own > _BESIDE else []
@@ -336,7 +348,7 @@ class VoteExplanation:
             tables.append(self._records(frame.iloc[start : start + _ABREAST], mine if beside else mine[:0], apart))
         return render(
             "explain/templates/explanation.html",
-            sentences=self._printed(again=example),
+            sentences=self._printed_sentences(again=example),
             tables=[] if self.unreadable else tables,
             **example_values(*((self.record, self.attention) if example and not beside else (None, None))),
         )
@@ -358,8 +370,8 @@ def set_sentences(labels: Sequence[Any] | None, epsilon: float) -> list[str]:
     """The prediction set and its coverage, in words."""
     if labels is None:
         return []
-    named = ", ".join(map(str, labels)) if labels else "empty, as no label fits"
-    return [f"{coverage(1 - epsilon)} prediction set: {named}."]
+    names = ", ".join(map(str, labels)) if labels else "empty, as no label fits"
+    return [f"{coverage(1 - epsilon)} prediction set: {names}."]
 
 
 def unread_sentences(why: str) -> list[str]:
@@ -376,7 +388,11 @@ def unread_counts(references: ReferenceSet, *, private: bool) -> dict[str, Any]:
 
 def unknown_sentences(unknown: str | None) -> list[str]:
     """The values that the training data never had, in words; empty if it had all."""
-    return [] if unknown is None else [f"Unknown values: {unknown}. Training had none of them; they count as missing."]
+    return (
+        []
+        if unknown is None
+        else [f"Unknown values: {unknown}. They do not occur in the training data and count as missing."]
+    )
 
 
 def typicality_sentences(typicality: float | None, *, private: bool) -> list[str]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dwac.drawing.records import titled
+from dwac.drawing.records import title_of
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -38,28 +38,20 @@ class Claim(NamedTuple):
     holds: Bools
 
 
-class Column(Protocol):
-    """A column of n rows that can be described."""
-
-    def claims(self, rows: slice, *, complete: bool = True) -> Iterator[Claim]:
-        """Claims that are true of most of these rows: all rows of a group if `complete`, else a sample."""
-        ...
-
-
-def column(series: pd.Series[Any], name: Any, kind: str | None = None) -> Column | None:
+def column(series: pd.Series[Any], name: Any, kind: str | None = None) -> Ranges | Categories | None:
     """A column that can be described; None if it is constant, empty, free text, ids or images.
 
     kind: numeric, boolean, datetime or categorical, as an encoder inferred it; by default it is inferred here.
     """
-    title = titled(name)
-    held = pd.api.types.infer_dtype(series, skipna=True)
+    title = title_of(name)
+    dtype = pd.api.types.infer_dtype(series, skipna=True)
     if kind is None:
-        kind = "numeric" if held in _NUMERIC else "datetime" if held in _DATES else "categorical"
+        kind = "numeric" if dtype in _NUMERIC else "datetime" if dtype in _DATES else "categorical"
     if kind == "datetime":
-        return _dates(series, title)
+        return _date_column(series, title)
     if kind == "numeric":
-        return _numbers(series, title, held)
-    return None if kind == "empty" or held == "bytes" else _values(series, title)
+        return _number_column(series, title, dtype)
+    return None if kind == "empty" or dtype == "bytes" else _category_column(series, title)
 
 
 # Numbers and dates
@@ -72,7 +64,7 @@ class Ranges:
     seconds; a date in a claim, such as 2024-05, means the whole month.
     """
 
-    def __init__(self, title: str, x: Floats, scale: Scale) -> None:
+    def __init__(self, title: str, x: Floats, scale: NumberScale | DateScale) -> None:
         self.title, self.x, self.scale = title, x, scale
 
     def claims(self, rows: slice, *, complete: bool = True) -> Iterator[Claim]:
@@ -80,14 +72,14 @@ class Ranges:
         gaps = np.isnan(self.x)
         inside = self.x[rows][~gaps[rows]]
         if (share := float(gaps[rows].mean())) >= MOST:
-            yield Claim(f"{self.title} {often(share, rows, complete)}missing", gaps)
+            yield Claim(f"{self.title} {adverb(share, rows, complete)}missing", gaps)
             return
         low, high = np.quantile(inside, _INNER, method="nearest")
         if low == high:
             holds = self.x == low
             share = float(holds[rows].mean())
             if share >= MOST:
-                yield Claim(f"{self.title} {often(share, rows, complete)}{self.scale.exact(float(low))}", holds)
+                yield Claim(f"{self.title} {adverb(share, rows, complete)}{self.scale.exact(float(low))}", holds)
             return
         first, last = self.scale.start(float(low)), self.scale.start(float(high))
         after, before = self.x >= first, self.x < self.scale.end(last)
@@ -97,29 +89,6 @@ class Ranges:
         for claim in (*(Claim(f"{self.title} {words}", holds) for words, holds in ranges), both):
             if claim.holds[rows].mean() >= WIDE:
                 yield claim
-
-
-class Scale(Protocol):
-    """How numbers are rounded and written."""
-
-    below: str
-    above: str
-
-    def start(self, value: float) -> float:
-        """The rounded number, or the beginning of the period that holds the value."""
-        ...
-
-    def end(self, value: float) -> float:
-        """The first number that is above this rounded one: outside "at most value"."""
-        ...
-
-    def text(self, value: float) -> str:
-        """A rounded number in words."""
-        ...
-
-    def exact(self, value: float) -> str:
-        """A number that is not rounded, in words."""
-        ...
 
 
 class NumberScale:
@@ -196,12 +165,12 @@ class DateScale:
         return str(np.datetime64(math.floor(value), "s").astype(f"datetime64[{unit}]")).replace("T", " ")
 
 
-def _numbers(series: pd.Series[Any], title: str, held: str) -> Column | None:
+def _number_column(series: pd.Series[Any], title: str, dtype: str) -> Ranges | Categories | None:
     unit = ""
-    if held.startswith("timedelta"):
+    if dtype.startswith("timedelta"):
         series = pd.to_timedelta(series).dt.total_seconds()
         middle = float(series.abs().median())
-        unit, size = next((found for found in _UNITS if middle >= found[1]), _UNITS[-1])
+        unit, size = next((each for each in _UNITS if middle >= each[1]), _UNITS[-1])
         series = series / size
     elif not pd.api.types.is_numeric_dtype(series.dtype):
         series = pd.to_numeric(series.astype(object), errors="coerce")
@@ -211,11 +180,11 @@ def _numbers(series: pd.Series[Any], title: str, held: str) -> Column | None:
     if len(known) == 0 or (known.min() == known.max() and len(known) == len(x)):
         return None
     if len(pd.unique(known)) <= 2 and not unit:  # such as 0 and 1: claims name one of them, or that it is missing
-        return _values(pd.Series(x), title)
+        return _category_column(pd.Series(x), title)
     return Ranges(title, x, NumberScale(known, unit=unit))
 
 
-def _dates(series: pd.Series[Any], title: str) -> Column | None:
+def _date_column(series: pd.Series[Any], title: str) -> Ranges | None:
     if isinstance(series.dtype, pd.PeriodDtype):
         series = series.dt.to_timestamp()
     if not pd.api.types.is_datetime64_any_dtype(series.dtype):
@@ -232,7 +201,7 @@ def _dates(series: pd.Series[Any], title: str) -> Column | None:
 # Categories
 
 
-class Values:
+class Categories:
     """Codes (n,) into named values, the last of which means missing: claims name the values that prevail."""
 
     def __init__(self, title: str, codes: Ints, names: list[str]) -> None:
@@ -250,27 +219,27 @@ class Values:
                 continue
             named = [self.names[code] for code in order[:k]]
             yield Claim(
-                f"{self.title} {often(share, rows, complete)}{' or '.join(named)}", np.isin(self.codes, order[:k])
+                f"{self.title} {adverb(share, rows, complete)}{' or '.join(named)}", np.isin(self.codes, order[:k])
             )
 
 
-def _values(series: pd.Series[Any], title: str) -> Column | None:
+def _category_column(series: pd.Series[Any], title: str) -> Categories | None:
     """A column of categories; None if it has only one value, if values hardly recur (ids, names) or are long texts."""
     try:
-        codes, found = pd.factorize(series)
+        codes, values = pd.factorize(series)
     except TypeError:  # lists and the like
         return None
     gaps = bool((codes < 0).any())
-    if len(found) + gaps < 2 or len(found) > max(20, len(codes) // 10):
+    if len(values) + gaps < 2 or len(values) > max(20, len(codes) // 10):
         return None
-    names = [_named(value) for value in found]
+    names = [_value_name(value) for value in values]
     if float(np.median([len(name) for name in names])) > _LONG:
         return None
     cut = [name if len(name) <= _SHOWN else name[: _SHOWN - 1] + "…" for name in names]
-    return Values(title, np.where(codes < 0, len(found), codes).astype(np.int64), [*cut, "missing"])
+    return Categories(title, np.where(codes < 0, len(values), codes).astype(np.int64), [*cut, "missing"])
 
 
-def _named(value: Any) -> str:
+def _value_name(value: Any) -> str:
     if isinstance(value, bool | np.bool_):
         return "true" if value else "false"
     if isinstance(value, float | np.floating) and float(value).is_integer():
@@ -278,12 +247,12 @@ def _named(value: Any) -> str:
     return " ".join(str(value).split()) or "blank"
 
 
-def often(share: float, rows: slice, complete: bool) -> str:
+def adverb(share: float, rows: slice, complete: bool) -> str:
     """The adverb for the share of these rows for which a claim holds; "always" only if they are the whole group.
 
-    >>> often(1.0, slice(0, 9), complete=True), often(1.0, slice(0, 9), complete=False)
+    >>> adverb(1.0, slice(0, 9), complete=True), adverb(1.0, slice(0, 9), complete=False)
     ('always ', 'nearly always ')
-    >>> often(0.7, slice(0, 9), complete=True), often(1.0, slice(0, 1), complete=True)
+    >>> adverb(0.7, slice(0, 9), complete=True), adverb(1.0, slice(0, 1), complete=True)
     ('mostly ', '')
     """
     if rows.stop - rows.start == 1 and complete:

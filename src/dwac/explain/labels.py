@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import copy
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,62 +20,49 @@ from dwac.conformal import LabelPrediction
 from dwac.drawing.pages import render
 from dwac.drawing.records import plain
 from dwac.errors import EPSILON, ShapeError
-from dwac.explain import privacy
 from dwac.explain.base import set_sentences, typicality_sentences, unknown_sentences, unread_sentences
-from dwac.explain.explainer import check_records, explanation, neighbors, unreadable
-from dwac.explain.explanation import Explanation
-from dwac.explain.rendering import example_values, line_width, percent, wrapped
-from dwac.explain.voters import Source
+from dwac.explain.classes import Explanation, make_explanation, unreadable
+from dwac.explain.rendering import example_values, line_width, percent, wrap
+from dwac.explain.voters import Source, nearest_voters, read_query
 from dwac.explain.votes import LabelVotes, Votes
 from dwac.metrics import Agreement
 from dwac.reference import ReferenceSet, with_classes
 
 Floats = NDArray[np.float64]
-_NAMED = 12  # labels named in a sentence
+_MOST_LISTED = 12  # labels named in a sentence
 _COLUMNS = 6  # labels with a column of their own in a table of many explanations
 
 
+@dataclass(eq=False, repr=False)
 class LabelExplanations(Mapping[Any, Explanation]):
     """Why one example gets each of several labels, or does not: label → `Explanation` of a yes/no vote.
 
     The explanation of the label "sad" chooses between "sad" and "not sad". It is made on first access, unless it is
     private: then it is made at once, and the votes behind it are not kept.
 
-    Args:
-        probabilities: {label: P(label)}.
-        make: returns the explanation of the label at a position.
-        private, unreadable, typicality, record, attention, unknown: as in the explanation of every label.
-        label_set: the prediction set, as from `predict_set`; on average it misses at most a share `epsilon` of labels.
-
     `labels` are the predicted ones, with at least half of the votes; probabilities are NaN if unreadable.
     """
 
-    def __init__(
-        self,
-        probabilities: Mapping[Any, float],
-        make: Callable[[int], Explanation],
-        *,
-        private: bool = False,
-        unreadable: str | None = None,
-        typicality: float | None = None,
-        record: Any = None,
-        attention: tuple[tuple[str, float], ...] | None = None,
-        label_set: tuple[Any, ...] | None = None,
-        epsilon: float = EPSILON,
-        unknown: str | None = None,
-    ) -> None:
-        self.labels: tuple[Any, ...] = tuple(label for label, p in probabilities.items() if p >= 0.5)
-        self.probabilities: dict[Any, float] = dict(probabilities)
-        self.private, self.unreadable, self.typicality = private, unreadable, typicality
-        self.record, self.attention, self.unknown = record, attention, unknown
-        self.label_set, self.epsilon = label_set, epsilon
-        self._places = {label: place for place, label in enumerate(probabilities)}
+    probabilities: dict[Any, float]  # P(label) by label
+    _make: Callable[[int], Explanation] | None  # returns the explanation of the label at a position
+    # As in the explanation of every label:
+    private: bool = False
+    unreadable: str | None = None
+    typicality: float | None = None
+    record: Any = None
+    attention: tuple[tuple[str, float], ...] | None = None
+    unknown: str | None = None
+    label_set: tuple[Any, ...] | None = None  # of `predict_set`; misses a share `epsilon` of labels on average
+    epsilon: float = EPSILON
+
+    def __post_init__(self) -> None:
+        self.labels: tuple[Any, ...] = tuple(label for label, p in self.probabilities.items() if p >= 0.5)
+        self._places = {label: place for place, label in enumerate(self.probabilities)}
         self._made: dict[Any, Explanation] = {}
-        self._make: Callable[[int], Explanation] | None = make
-        if private:
+        if self.private:
             made = list(self.values())
             self._make, self.attention = None, made[0].attention
-            if not unreadable:
+            if not self.unreadable:
                 self.probabilities = {label: e.probabilities[has_it(label)] for label, e in self._made.items()}
 
     def __getitem__(self, label: Any) -> Explanation:
@@ -96,8 +83,8 @@ class LabelExplanations(Mapping[Any, Explanation]):
 
     def __repr__(self) -> str:
         """The labels that are predicted."""
-        said = "could not be read" if self.unreadable else self._named(self.labels) or "no label"
-        return f"<{type(self).__name__}: {said}, of {len(self):,} labels>"
+        prediction = "could not be read" if self.unreadable else self._list(self.labels) or "no label"
+        return f"<{type(self).__name__}: {prediction}, of {len(self):,} labels>"
 
     # Words
 
@@ -106,9 +93,9 @@ class LabelExplanations(Mapping[Any, Explanation]):
         if self.unreadable:
             return unread_sentences(self.unreadable)
         others = sorted((label for label in self if label not in self.labels), key=lambda n: -self.probabilities[n])
-        facts = [f"Predicted {self._named(self.labels)}." if self.labels else "Predicted no label."]
+        facts = [f"Predicted {self._list(self.labels)}." if self.labels else "Predicted no label."]
         if others:
-            facts.append(f"Not predicted: {self._named(others)}.")
+            facts.append(f"Not predicted: {self._list(others)}.")
         return [
             *facts,
             *unknown_sentences(self.unknown),
@@ -116,16 +103,15 @@ class LabelExplanations(Mapping[Any, Explanation]):
             *typicality_sentences(self.typicality, private=self.private),
         ]
 
-    def _named(self, labels: Sequence[Any]) -> str:
+    def _list(self, labels: Sequence[Any]) -> str:
         """Labels with their probabilities."""
-        said = [f"{label} ({self._probability(label)})" for label in labels[:_NAMED]]
-        if len(labels) > _NAMED:
-            said.append(f"{len(labels) - _NAMED} others")
-        return f"{', '.join(said[:-1])} and {said[-1]}" if len(said) > 1 else "".join(said)
+        parts = [f"{label} ({self._probability(label)})" for label in labels[:_MOST_LISTED]]
+        if len(labels) > _MOST_LISTED:
+            parts.append(f"{len(labels) - _MOST_LISTED} others")
+        return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else "".join(parts)
 
     def _probability(self, label: Any) -> str:
-        p = self.probabilities[label]
-        return privacy.percent(p) if self.private else percent(p)
+        return percent(self.probabilities[label], private=self.private)
 
     @property
     def _shown(self) -> tuple[Any, ...]:
@@ -142,16 +128,16 @@ class LabelExplanations(Mapping[Any, Explanation]):
         width: of lines, by default that of the terminal.
         """
         width = line_width() if width is None else width
-        facts = "\n".join(line for sentence in self.sentences() for line in wrapped(sentence, width))
+        facts = "\n".join(line for sentence in self.sentences() for line in wrap(sentence, width))
         if self.unreadable:
             return facts
         return "\n\n".join([facts, *(f"{label}\n{self[label].to_text(width, again=False)}" for label in self._shown)])
 
     def _summary(self) -> dict[str, Any]:
         """One line of a table of many explanations, for `Explanations`."""
-        found: dict[str, Any] = {"labels": ", ".join(map(str, self.labels)) or "–"}
-        found |= {f"P({label})": self.probabilities[label] for label in list(self)[:_COLUMNS]}
-        return found | ({} if self.typicality is None else {"typicality": self.typicality})
+        columns: dict[str, Any] = {"labels": ", ".join(map(str, self.labels)) or "–"}
+        columns |= {f"P({label})": self.probabilities[label] for label in list(self)[:_COLUMNS]}
+        return columns | ({} if self.typicality is None else {"typicality": self.typicality})
 
     # Plain values and pages
 
@@ -229,13 +215,11 @@ def explain_labels(
             the references with these groups.
 
     >>> refs = ReferenceSet([[0.1], [0.9], [3.0]], [0, 1, 1], ids=["ann", "bob", "eve"])
-    >>> found = explain_labels(refs, [[0.0]], [[1, 0], [1, 1]], names=["calm", "sad"], probabilities=[[1.0, 0.31]])[0]
-    >>> found.labels, found["sad"].label, found["sad"].flip_set()
+    >>> e = explain_labels(refs, [[0.0]], [[1, 0], [1, 1]], names=["calm", "sad"], probabilities=[[1.0, 0.31]])[0]
+    >>> e.labels, e["sad"].label, e["sad"].flip_set()
     (('calm',), 'not sad', ['ann'])
     """
-    references = copy(references)
-    k = min(checks.positive_int(k, "k"), len(references))
-    h = checks.float_tensor(queries, "queries").detach().to(references.embeddings.device)
+    references, h, k = read_query(references, queries, k, records)
     has = np.asarray(table) > 0
     p = checks.scores(probabilities, "probabilities", ndim=2)
     if has.shape != (references.n_classes, len(names)) or p.shape != (len(h), len(names)):
@@ -243,7 +227,6 @@ def explain_labels(
             f"table must be ({references.n_classes}, {len(names)}) and probabilities ({len(h)}, {len(names)}); "
             f"got {has.shape} and {p.shape}"
         )
-    check_records(records)
     near = references.nearest(h, k)
     described: dict[int, Sequence[str | None] | None] = {}
 
@@ -258,9 +241,9 @@ def explain_labels(
         own = LabelVotes(yes_no, h[row], 0 if p[row, label] >= 0.5 else 1, same=votes)
         more: dict[str, Any] = {} if prediction is None else _trust(prediction, row, label, words)
         sides = [words[0 if has[code, label] else 1] for code in near.labels[row]]
-        voters = neighbors(near, row, own.log_total, sides, source.records)
+        voters = nearest_voters(near, row, own.log_total, sides, source.records)
         chances = np.array([p[row, label], 1 - p[row, label]])
-        return explanation(
+        return make_explanation(
             own, source, chances, voters, private=private, agreement=agreement, epsilon=epsilon, **more, **common(row)
         )
 

@@ -1,9 +1,9 @@
 """Explanations: a list of the explanations of many rows, which prints as a table.
 
-found = clf.explain(X)
-found                         # a line per row: its id, the prediction, how sure, and who has most of the vote
-print(found[0])               # one in full
-found.to_frame()              # the table as a DataFrame, with the index of X
+explanations = clf.explain(X)
+explanations                  # a line per row: its id, the prediction, how sure, and who has most of the vote
+print(explanations[0])        # one in full
+explanations.to_frame()       # the table as a DataFrame, with the index of X
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, SupportsIndex, TypeVar, overload
 import pandas as pd
 
 from dwac.drawing.pages import render
-from dwac.drawing.records import written
+from dwac.drawing.records import shorten
 from dwac.errors import ShapeError
 from dwac.explain import privacy
 from dwac.explain.rendering import VoterTable, line_width, more_columns, percent, rows_of, table_lines
@@ -54,8 +54,8 @@ class Explanations(list[E]):
     def __getitem__(self, place: slice) -> Explanations[E]: ...
     def __getitem__(self, place: Any) -> Any:
         """One explanation, or the explanations of a slice."""
-        found = super().__getitem__(place)
-        return Explanations(found, self.ids[place]) if isinstance(place, slice) else found
+        part = super().__getitem__(place)
+        return Explanations(part, self.ids[place]) if isinstance(place, slice) else part
 
     # Tables
 
@@ -77,13 +77,13 @@ class Explanations(list[E]):
         """The first rows as texts, with ids, for people."""
         first = self[:_LINES]
         frame = first.to_frame()
-        found = pd.DataFrame({"id": [written(name) for name in first.ids]})
+        texts = pd.DataFrame({"id": [shorten(name) for name in first.ids]})
         for name in frame.columns:
-            found[name] = [_text(name, value, each) for value, each in zip(frame[name], first, strict=True)]
-        if "share" in found:
-            who = zip(found.pop("share"), found.pop(_VOTER), strict=True)
-            found[_VOTER] = [voter if share == "–" else f"{share}: {voter}" for share, voter in who]
-        return found
+            texts[name] = [_text(name, value, each) for value, each in zip(frame[name], first, strict=True)]
+        if "share" in texts:
+            pairs = zip(texts.pop("share"), texts.pop(_VOTER), strict=True)
+            texts[_VOTER] = [voter if share == "–" else f"{share}: {voter}" for share, voter in pairs]
+        return texts
 
     def _title(self) -> str:
         return f"{len(self):,} explanation{'s' * (len(self) != 1)}"

@@ -7,11 +7,10 @@ print(explanation)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from copy import copy
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,13 +20,17 @@ from dwac import _checks as checks
 from dwac.drawing.neighbors import draw_numbers
 from dwac.errors import EPSILON, ShapeError
 from dwac.explain import privacy
-from dwac.explain.base import VoteExplanation, unknown_sentences, unread_counts, unread_sentences
+from dwac.explain.base import (
+    VoteExplanation,
+    typicality_sentences,
+    unknown_sentences,
+    unread_counts,
+    unread_sentences,
+)
 from dwac.explain.descriptions import NOTHING, summary
-from dwac.explain.explainer import check_records, neighbors
-from dwac.explain.numerals import Numerals, coverage, edges_of
-from dwac.explain.rendering import percent
-from dwac.explain.voters import Source, record_of
-from dwac.explain.votes import Ints, NumberRange, NumberVotes, Votes
+from dwac.explain.rendering import Numerals, coverage, edges_of, percent
+from dwac.explain.voters import Influence, NumberSource, nearest_voters, plain_ids, read_query, record_of
+from dwac.explain.votes import NumberRange, NumberVotes
 from dwac.metrics import Agreement
 from dwac.reference import ReferenceSet, with_classes
 
@@ -36,39 +39,7 @@ Floats = NDArray[np.float64]
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # levels of `quantiles`
 _BINS = 40  # bins of a histogram, at most
 _OUTER = 0.005  # share of the votes at each end that may lie outside a histogram
-_SAME = "predict what all would, to a tenth of the spread of the votes,"
-
-
-class Influence(NamedTuple):
-    """A training example whose removal moves a prediction."""
-
-    id: Any
-    target: float  # the number that it votes for
-    share: float  # its share of the vote
-    move: float  # prediction without it - prediction
-    name: Any = None  # the name of the number that moves, if several are predicted
-    record: Any = None
-
-
-@dataclass(frozen=True)
-class NumberSource(Source):
-    """The facts about training examples that an explanation of a number shows."""
-
-    single: bool = True  # whether one number is predicted, not a tuple with one per name
-
-    def vote(self, votes: Votes, row: int) -> Any:
-        """The number, or numbers, of a reference."""
-        assert isinstance(votes, NumberVotes)
-        return self.unpacked(votes.targets[row].tolist())
-
-    def group_vote(self, votes: Votes, rows: Ints) -> Any:
-        """The mean and the range of their numbers."""
-        assert isinstance(votes, NumberVotes)
-        return self.unpacked(votes.ranges(rows))
-
-    def unpacked(self, values: Sequence[Any]) -> Any:
-        """The only value, or a tuple of several."""
-        return values[0] if self.single else tuple(values)
+_SAME = "predict what all would, to within a tenth of the spread of the votes,"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -109,8 +80,8 @@ class NumberExplanation(VoteExplanation):
         """Quantiles of the votes, by level: each is the number of a training example; None if private or unreadable."""
         if self._votes is None or self._source is None:
             return None
-        found = self._votes.distribution.quantiles(LEVELS)[0]
-        return {level: self._source.unpacked(found[:, i].tolist()) for i, level in enumerate(LEVELS)}
+        values = self._votes.distribution.quantiles(LEVELS)[0]
+        return {level: self._source.unpacked(values[:, i].tolist()) for i, level in enumerate(LEVELS)}
 
     @cached_property
     def histogram(self) -> Any:
@@ -123,15 +94,15 @@ class NumberExplanation(VoteExplanation):
             return self._histogram
         ends = self._votes.distribution.quantiles([_OUTER, 1 - _OUTER])[0]
         intervals = self._each(self.interval) if self.interval is not None else ((),) * len(ends)
-        found = []
+        histograms = []
         for t, (low, high) in enumerate(ends):
-            near = [float(n) for voter in self.neighbors for n in self._each(voter.label)[t : t + 1]]
-            seen = [low, high, self._each(self.prediction)[t], *near, *(e for e in intervals[t] if math.isfinite(e))]
-            edges = edges_of(min(seen), max(seen), _BINS, whole=bool((self._votes.targets[:, t] % 1 == 0).all()))
+            near = [float(self._each(voter.label)[t]) for voter in self.neighbors]
+            shown = [low, high, self._each(self.prediction)[t], *near, *(e for e in intervals[t] if math.isfinite(e))]
+            edges = edges_of(min(shown), max(shown), _BINS, whole=bool((self._votes.targets[:, t] % 1 == 0).all()))
             wide = np.tile(edges, (len(ends), 1))
             shares = self._votes.distribution.histogram(wide)[0, t]
-            found.append((tuple(edges.tolist()), tuple(shares.tolist())))
-        return self._source.unpacked(found)
+            histograms.append((tuple(edges.tolist()), tuple(shares.tolist())))
+        return self._source.unpacked(histograms)
 
     @cached_property
     def influential(self) -> tuple[Influence, ...]:
@@ -142,14 +113,13 @@ class NumberExplanation(VoteExplanation):
         """
         if self._votes is None or self._source is None or self.n_references == 1:
             return ()
-        votes, source, found = self._votes, self._source, []
-        for t, moved in enumerate(votes.influence(len(self.neighbors))):
-            for row, share, move in moved:
-                who = votes.references.ids[row]
-                who = who.item() if isinstance(who, np.generic) else who
+        votes, influences = self._votes, []
+        for t, moves in enumerate(votes.influence(len(self.neighbors))):
+            for row, share, move in moves:
+                who = plain_ids(votes.references.ids[row : row + 1])[0]
                 target, name = float(votes.targets[row, t]), None if self._single else self.names[t]
-                found.append(Influence(who, target, share, move, name, record_of(source.records, who)))
-        return tuple(found)
+                influences.append(Influence(who, target, share, move, name, record_of(self._source.records, who)))
+        return tuple(influences)
 
     # Tables
 
@@ -158,7 +128,9 @@ class NumberExplanation(VoteExplanation):
 
         Several numbers have one column each. If private, one row per range of numbers.
         """
-        return self._histogram_frame() if self.private else self._numbered(super().to_frame(), lambda _, value: value)
+        if self.private:
+            return self._histogram_frame()
+        return self._with_numbers(super().to_frame(), lambda _, value: value)
 
     def groups_frame(self) -> pd.DataFrame:
         """One row per group, heaviest first: mean, low, high, share, size, description, representative's id."""
@@ -182,24 +154,32 @@ class NumberExplanation(VoteExplanation):
             return self.to_frame()
         frame = super()._shown_frame()
         if self.few_suffice:
-            return self._numbered(frame, lambda t, value: self._numerals[t].exact(value))
+            return self._with_numbers(frame, lambda t, value: self._numerals[t].exact(value))
         frame["label"] = [group.label for group in self.shown_groups]
-        return self._numbered(frame, self._range)
+        return self._with_numbers(frame, self._range)
 
-    def _numbered(self, frame: pd.DataFrame, written: Callable[[int, Any], Any]) -> pd.DataFrame:
+    def _with_numbers(self, frame: pd.DataFrame, write: Callable[[int, Any], Any]) -> pd.DataFrame:
         """The frame with its column of labels replaced by one column per number."""
         place = list(frame.columns).index("label")
         labels = [self._each(label) for label in frame.pop("label")]
         for t, name in enumerate(self.names):
-            values = [written(t, label[t]) for label in labels]
+            values = [write(t, label[t]) for label in labels]
             frame.insert(place + t, "number" if self._single else str(name), values)
         return frame
 
     def _range(self, t: int, numbers: NumberRange) -> str:
-        text, exact = self._numerals[t].text, self._numerals[t].exact
-        if numbers.low == numbers.high:
-            return exact(numbers.low)
-        return f"{text(numbers.mean)} ({exact(numbers.low)} to {exact(numbers.high)})"
+        ends = self._ends(t, numbers.low, numbers.high)
+        return ends if numbers.low == numbers.high else f"{self._numerals[t].text(numbers.mean)} ({ends})"
+
+    def _ends(self, t: int, low: float, high: float) -> str:
+        """Numbers of training examples from low to high, or the only one."""
+        exact = self._numerals[t].exact
+        return exact(low) if low == high else f"{exact(low)} to {exact(high)}"
+
+    def _list(self, texts: Iterable[str]) -> str:
+        """One text per number; with their names if there are several."""
+        named = zip(texts, self.names, strict=True)
+        return ", ".join(text if self._single else f"{name} {text}" for text, name in named)
 
     def _histogram_frame(self) -> pd.DataFrame:
         rows = []
@@ -231,15 +211,15 @@ class NumberExplanation(VoteExplanation):
         return "no number" if self.unreadable else self._predicted()
 
     def _summary(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
         for t, name in enumerate(self.names):
             lead = "" if self._single else f"{name} "
-            found[f"{lead}prediction"] = self._each(self.prediction)[t]
+            columns[f"{lead}prediction"] = self._each(self.prediction)[t]
             if self.interval is not None:
-                found |= dict(zip((f"{lead}low", f"{lead}high"), self._each(self.interval)[t], strict=True))
-        return found | ({} if self.typicality is None else {"typicality": self.typicality}) | self._heaviest()
+                columns |= dict(zip((f"{lead}low", f"{lead}high"), self._each(self.interval)[t], strict=True))
+        return columns | ({} if self.typicality is None else {"typicality": self.typicality}) | self._heaviest()
 
-    def _told_below(self) -> list[str]:
+    def _repeated_sentences(self) -> list[str]:
         described = any(group.words for group in self.shown_groups)
         return self._group_sentences() if described and not self.few_suffice else []
 
@@ -248,7 +228,7 @@ class NumberExplanation(VoteExplanation):
         if self.unreadable:
             return unread_sentences(self.unreadable)
         facts = [f"Predicted {self._predicted()}.", *unknown_sentences(self.unknown)]
-        facts += [*self._guarantee_sentences(), *self._typicality_sentences()]
+        facts += [*self._guarantee_sentences(), *typicality_sentences(self.typicality, private=self.private)]
         if not self.private:
             facts += [self._spread_sentence(), self._voters_sentence(), *self._group_sentences()]
             facts += self._influence_sentences()
@@ -274,7 +254,7 @@ class NumberExplanation(VoteExplanation):
 
     def _guarantee_sentences(self) -> list[str]:
         if self.interval is None or self.epsilon is None:
-            return ["There are no calibration examples, hence no interval with a guarantee."]
+            return ["There are no calibration examples, so there is no interval with a guarantee."]
         ends = [end for interval in self._each(self.interval) for end in interval]
         if all(map(math.isinf, ends)):
             return [f"There are too few calibration examples for an interval at {coverage(1 - self.epsilon)}."]
@@ -292,29 +272,21 @@ class NumberExplanation(VoteExplanation):
         """The range of the middle half of the votes, in words."""
         assert self.quantiles is not None
         pairs = zip(self._each(self.quantiles[0.25]), self._each(self.quantiles[0.75]), strict=True)
-        parts = []
-        for t, (low, high) in enumerate(pairs):
-            exact = self._numerals[t].exact
-            where = exact(low) if low == high else f"{exact(low)} to {exact(high)}"
-            parts.append(where if self._single else f"{self.names[t]} {where}")
-        return f"The middle half of the vote is for {', '.join(parts)}."
+        ends = [self._ends(t, low, high) for t, (low, high) in enumerate(pairs)]
+        return f"The middle half of the vote is for {self._list(ends)}."
 
     def _voters_sentence(self) -> str:
         """The neighbours' share of the vote, and how far apart their numbers are."""
         if self.n_references == 1:
             return f"The only {self._voter} decides the number."
-        held = self._held_by_neighbors()
+        share = self._neighbor_share()
         if not self.few_suffice:
-            return f"A few {self._voter}s do not explain it: {held} of the vote."
-        ends = []
-        for t, name in enumerate(self.names):
-            own = [self._each(voter.label)[t] for voter in self.neighbors]
-            exact = self._numerals[t].exact
-            text = exact(min(own)) if min(own) == max(own) else f"{exact(min(own))} to {exact(max(own))}"
-            ends.append(text if self._single else f"{name} {text}")
+            return f"A few {self._voter}s do not explain it: {share} of the vote."
+        numbers = zip(*(self._each(voter.label) for voter in self.neighbors), strict=True)
+        ends = [self._ends(t, min(own), max(own)) for t, own in enumerate(numbers)]
         one = len(self.neighbors) == 1
-        numbers = "its number is" if one and self._single else "its numbers are" if one else "their numbers are"
-        return f"{held[0].upper()}{held[1:]} of the vote; {numbers} {', '.join(ends)}."
+        verb = "its number is" if one and self._single else "its numbers are" if one else "their numbers are"
+        return f"{share[0].upper()}{share[1:]} of the vote; {verb} {self._list(ends)}."
 
     def _group_sentences(self) -> list[str]:
         """How the votes split: the heaviest groups, the numbers of each, and what sets it apart."""
@@ -322,15 +294,13 @@ class NumberExplanation(VoteExplanation):
             return []
         words = []
         for group in self.groups:
-            ranges = [self._range(t, each) for t, each in enumerate(self._each(group.label))]
-            named = zip(ranges, self.names, strict=True)
-            numbers = ", ".join(text if self._single else f"{name} {text}" for text, name in named)
+            numbers = self._list(self._range(t, each) for t, each in enumerate(self._each(group.label)))
             apart = "" if group.words in (None, *NOTHING.values()) else f", {group.words}"
             words.append(f"mean {numbers}{apart}" if self._single else f"{numbers}{apart}")
         return [f"By groups, {summary(words, [group.share for group in self.groups])}."]
 
     def _influence_sentences(self) -> list[str]:
-        found = []
+        sentences = []
         for t, prediction in enumerate(self._each(self.prediction)):
             name = None if self._single else self.names[t]
             most = next((each for each in self.influential if each.name == name), None)
@@ -339,12 +309,12 @@ class NumberExplanation(VoteExplanation):
             text, exact = self._numerals[t].text, self._numerals[t].exact
             which = "the prediction" if self._single else f"{name}"
             with_all = ", with the examples it votes for," if self._represents else ""
-            found.append(
+            sentences.append(
                 f"Removing {self._voter} {most.id} ({exact(most.target)}, {percent(most.share)} of the vote){with_all} "
                 f"would move {which} most, by {'+' if most.move > 0 else ''}{text(most.move)} "
                 f"to {text(prediction + most.move)}."
             )
-        return found
+        return sentences
 
     def plot(self) -> Any:
         """A matplotlib figure: a histogram of the votes, with the interval and the voters. Needs `dwac[report]`."""
@@ -385,10 +355,7 @@ def explain_numbers(
     >>> round(e.prediction, 6), e.influential[0].id, [neighbor.label for neighbor in e.neighbors]
     (15.0, 'ann', [10.0, 20.0])
     """
-    references = copy(references)
-    k = min(checks.positive_int(k, "k"), len(references))
-    h = checks.float_tensor(queries, "queries").detach().to(references.embeddings.device)
-    check_records(records)
+    references, h, k = read_query(references, queries, k, records)
     votes, rows = references.distribution(h), references.distribution(h.cpu().numpy())
     means = (votes.median if average == "median" else votes.mean).cpu().numpy()
     grouped = in_groups(references)
@@ -423,7 +390,7 @@ def explain_numbers(
             names=titles,
             average=average,
             typicality=None if typicality is None else float(typicality[row]),
-            neighbors=neighbors(near, row, float(log_total[row]), labels, source.records),
+            neighbors=nearest_voters(near, row, float(log_total[row]), labels, source.records),
             n_references=len(references),
             n_examples=n_examples,
             agreement=agreement,
@@ -432,7 +399,7 @@ def explain_numbers(
             _source=source,
             **({} if shown is None else shown[row]),
         )
-        explanations.append(_hidden(explanation) if private else explanation)
+        explanations.append(_make_private(explanation) if private else explanation)
     return explanations
 
 
@@ -467,36 +434,25 @@ def unreadable_number(
     )
 
 
-def _hidden(exact: NumberExplanation) -> NumberExplanation:
+def _make_private(exact: NumberExplanation) -> NumberExplanation:
     """The private form of an explanation; its typicality was rounded when it was computed."""
-    numerals, histograms = exact._numerals, []
-    steps = [each.step for each in numerals]
-    predictions = [
-        float(privacy.numbers(value, step)) for value, step in zip(exact._each(exact.prediction), steps, strict=True)
-    ]
-    intervals = None
-    if exact.interval is not None:
-        pairs = zip(exact._each(exact.interval), steps, strict=True)
-        intervals = [tuple(privacy.interval(ends, step).tolist()) for ends, step in pairs]
-    if exact._votes is not None:
-        for t, each in enumerate(numerals):
-            # Only at the inner edges: votes beyond the outer ones count in the outermost bins.
-            below = [float(exact._votes.distribution.cdf(np.nextafter(e, -np.inf))[0, t]) for e in each.edges[1:-1]]
-            shares = privacy.shares(np.maximum(np.diff([0.0, *below, 1.0]), 0.0), privacy.COARSE)
-            histograms.append((tuple(each.edges.tolist()), tuple(shares.tolist())))
-    words = exact.attention and tuple((word, privacy.share(weight)) for word, weight in exact.attention)
-    one = exact._single
+    votes, source, numerals = exact._votes, exact._source, exact._numerals
+    assert votes is not None
+    assert source is not None
+    predictions = zip(exact._each(exact.prediction), numerals, strict=True)
+    intervals = zip(exact._each(exact.interval), numerals, strict=True) if exact.interval is not None else ()
+    histograms = []
+    for t, each in enumerate(numerals):
+        # Only at the inner edges: votes beyond the outer ones count in the outermost bins.
+        below = [float(votes.distribution.cdf(np.nextafter(edge, -np.inf))[0, t]) for edge in each.edges[1:-1]]
+        shares = privacy.shares(np.maximum(np.diff([0.0, *below, 1.0]), 0.0), privacy.COARSE)
+        histograms.append((tuple(each.edges.tolist()), tuple(shares.tolist())))
+    rounded = [tuple(privacy.interval(ends, each.step).tolist()) for ends, each in intervals]
     return replace(
         exact,
-        prediction=predictions[0] if one else tuple(predictions),
-        interval=intervals if intervals is None else intervals[0] if one else tuple(intervals),
+        prediction=source.unpacked([float(privacy.numbers(value, each.step)) for value, each in predictions]),
+        interval=source.unpacked(rounded) if rounded else None,
         neighbors=(),
-        n_references=privacy.count(exact.n_references),
-        n_examples=privacy.count(exact.n_examples),
-        attention=words,
-        agreement=exact.agreement and privacy.agreement(exact.agreement),
-        private=True,
-        _histogram=None if not histograms else histograms[0] if one else tuple(histograms),
-        _votes=None,
-        _source=None,
+        _histogram=source.unpacked(histograms),
+        **exact._private_values(),
     )

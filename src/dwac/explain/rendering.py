@@ -1,7 +1,8 @@
-"""Helpers that render explanations: lines of text, and the cells and rows of pages."""
+"""How explanations are written: lines of text, cells and rows of pages, shares and numbers with their digits."""
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 import textwrap
@@ -9,16 +10,25 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from dwac import _checks as checks
-from dwac.drawing.records import data_url, is_png, written
+from dwac.drawing.records import data_url, is_png, shorten
 from dwac.explain import privacy
+from dwac.explain.claims import NumberScale
+
+Floats = NDArray[np.float64]
+Interval = tuple[float, float]
 
 NARROWEST, USUAL, WIDEST = 60, 100, 160  # characters of a printed line; USUAL without a terminal
 _GAP = 2  # between columns
 _NARROWEST = 12  # characters of a column that fills the line
 _LONGEST = 24  # characters of a cell, except where a column fills the line
+_FINE = 2000  # a shown number is rounded to about this part of the usual range
+_PRIVATE_BINS = 8  # bins of a private histogram, at most
+_STEPS = 50  # private numbers are rounded to at most this many steps of the usual range
 
 # Text
 
@@ -28,7 +38,7 @@ def line_width() -> int:
     return min(max(shutil.get_terminal_size((USUAL, 24)).columns, NARROWEST), WIDEST)
 
 
-def wrapped(sentence: str, width: int) -> list[str]:
+def wrap(sentence: str, width: int) -> list[str]:
     """A sentence as lines of at most `width` characters; all but the first are indented."""
     return textwrap.wrap(sentence, width, subsequent_indent="  ", break_on_hyphens=False) or [""]
 
@@ -63,24 +73,24 @@ def table_lines(
             shown.append(column)
             used += size
     if filling is not None:
-        return _filled(shown, frame[filling], filling, max(width - used - _GAP, _NARROWEST), deepest), left_out
+        return _fill(shown, frame[filling], filling, max(width - used - _GAP, _NARROWEST), deepest), left_out
     return [(" " * _GAP).join(cells).rstrip() for cells in zip(*shown, strict=True)], left_out
 
 
 def _cells(values: pd.Series[Any], name: Any, most: int = _LONGEST) -> list[str]:
     """A column as texts of one length, its name first: numbers right-aligned, anything else left-aligned."""
-    there = [value for value in values if value is not None and not (isinstance(value, str) and value == "")]
-    numbers = name in ("share", "distance", "number") or all(map(_numeral, there))
-    texts = [written(name, most), *(written(value, most).replace("\n", " ") for value in values)]
+    known = [value for value in values if value is not None and not (isinstance(value, str) and value == "")]
+    numbers = name in ("share", "distance", "number") or all(map(_is_number, known))
+    texts = [shorten(name, most), *(shorten(value, most).replace("\n", " ") for value in values)]
     size = max(map(len, texts))
     return [text.rjust(size) if numbers else text.ljust(size) for text in texts]
 
 
-def _numeral(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return value.endswith(" %") if isinstance(value, str) else isinstance(value, Real) and not isinstance(value, bool)
 
 
-def _filled(shown: list[list[str]], values: pd.Series[Any], name: Any, room: int, most: int) -> list[str]:
+def _fill(shown: list[list[str]], values: pd.Series[Any], name: Any, room: int, most: int) -> list[str]:
     """The lines of a table whose last column is wrapped."""
     lines = []
     for row, text in enumerate([str(name), *map(str, values)]):
@@ -104,8 +114,8 @@ def more_columns(names: Sequence[Any], width: int) -> list[str]:
     """
     if not names:
         return []
-    said = f"{len(names):,} more column{'s' * (len(names) > 1)}, in to_frame(): {', '.join(map(str, names))}"
-    return [textwrap.shorten(said, width, placeholder=" …")]
+    line = f"{len(names):,} more column{'s' * (len(names) > 1)}, in to_frame(): {', '.join(map(str, names))}"
+    return [textwrap.shorten(line, width, placeholder=" …")]
 
 
 # Pages
@@ -143,8 +153,8 @@ def cell_of(name: str, value: Any, *, private: bool = False) -> Cell:
     if name == "distance" and isinstance(value, float):
         return Cell(distance(value))
     if name == "share" and not isinstance(value, str):
-        return Cell(privacy.percent(value) if private else percent(value), share=value)
-    return Cell(written(value, most=sys.maxsize), is_long=isinstance(value, str) and len(value) > _LONGEST)
+        return Cell(percent(value, private=private), share=value)
+    return Cell(shorten(value, most=sys.maxsize), is_long=isinstance(value, str) and len(value) > _LONGEST)
 
 
 def rows_of(frame: pd.DataFrame, kind: str = "", *, private: bool = False) -> list[Row]:
@@ -172,10 +182,100 @@ def about(n: int) -> str:
     return f"{n:,} or fewer" if n == privacy.FEWEST else f"about {n:,}" if n >= 100 else f"{n:,}"
 
 
-def percent(share: float) -> str:
+def percent(share: float, *, private: bool = False) -> str:
     """A share or probability as text.
 
     >>> percent(0.0), percent(0.123), percent(0.9999)
     ('< 0.1 %', '12.3 %', '> 99.9 %')
     """
+    if private:
+        return privacy.percent(share)
     return "< 0.1 %" if share < 0.001 else "> 99.9 %" if share > 0.999 else checks.percent(share)
+
+
+# Predicted numbers
+
+
+class Numerals:
+    """Writes and rounds the numbers of a reference set: the digits follow from their usual range.
+
+    >>> numerals = Numerals(np.linspace(100_000, 500_000, 50))
+    >>> numerals.text(213_437.2), numerals.text(-12.345), numerals.text(1e-9), numerals.exact(1_234.5)
+    ('213,400', '-12.3', '0', '1234.5')
+    >>> numerals.interval((171_000.0, math.inf)), numerals.step
+    ('at least 171,000', 10000.0)
+    """
+
+    def __init__(self, x: Floats) -> None:
+        self._fine = NumberScale(x, parts=_FINE, whole=False)
+        low, high = map(float, np.quantile(x, (0.05, 0.95)))
+        low, high = (low, high) if low < high else (float(x.min()), float(x.max()))
+        whole = bool((x == np.round(x)).all())
+        self.step = step_of(high - low, _STEPS, whole=whole)  # private numbers are rounded to this
+        self.edges = edges_of(low, high, _PRIVATE_BINS, whole=whole)  # of a private histogram
+
+    def text(self, value: float) -> str:
+        """A predicted number, rounded to the digits worth reading; at least three."""
+        step = self._fine.step
+        if abs(value) < step / 100:
+            return "0"
+        if abs(value) < 100 * step:
+            return self._fine.exact(float(f"{value:.3g}"))
+        return self._fine.text(self._fine.start(value))
+
+    def exact(self, value: float) -> str:
+        """The number of a training example, with all its digits."""
+        return self._fine.exact(value)
+
+    def interval(self, ends: Interval) -> str:
+        """An interval in words; "at least" or "at most" if one end is infinite."""
+        low, high = ends
+        if math.isinf(low) and math.isinf(high):
+            return "any number"
+        if math.isinf(low) or math.isinf(high):
+            return f"at most {self.text(high)}" if math.isinf(low) else f"at least {self.text(low)}"
+        return f"{self.text(low)} to {self.text(high)}"
+
+
+def step_of(span: float, parts: int, *, whole: bool) -> float:
+    """1, 2 or 5 times a power of ten, such that at most `parts` steps make the span; at least 1 for whole numbers.
+
+    >>> step_of(220.0, 50, whole=False), step_of(9.0, 50, whole=False), step_of(9.0, 50, whole=True)
+    (5.0, 0.2, 1.0)
+    """
+    if not 1e-290 < span / parts < 1e290:
+        return 0.0
+    exponent = math.floor(math.log10(span / parts))
+    step = next(
+        size
+        for size in (float(f"{m}e{e}") for e in (exponent, exponent + 1) for m in (1, 2, 5))
+        if size * parts >= span * (1 - 1e-9)
+    )
+    return max(step, 1.0) if whole else step
+
+
+def edges_of(low: float, high: float, most: int, *, whole: bool) -> Floats:
+    """Edges of about `most` bins at most, at round numbers; a few whole numbers get one bin each.
+
+    >>> edges_of(0.0, 3.0, 8, whole=True).tolist(), edges_of(0.3, 1.7, 8, whole=False).tolist()
+    ([-0.5, 0.5, 1.5, 2.5, 3.5], [0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8])
+    """
+    step = step_of(high - low, most, whole=whole)
+    if step <= 8 * np.spacing(max(abs(low), abs(high))):  # one number, up to rounding
+        return np.array([low - 0.5, high + 0.5]) if abs(low) < 1e15 else np.sort(np.array([low / 2, low * 2]))
+    shift = step / 2 if whole and step == 1 else 0.0
+    first = math.floor((low + shift) / step + 1e-9)
+    last = max(math.ceil((high + shift) / step - 1e-9), first + 1)
+    if whole and step == 1:
+        last = math.floor(high + shift) + 1
+    digits = max(0, -math.floor(math.log10(step)))
+    return np.round(np.arange(first, last + 1) * step, digits) - shift
+
+
+def coverage(share: float) -> str:
+    """A coverage in per cent, with no more digits than it needs; rounded down.
+
+    >>> coverage(0.9), coverage(0.995), coverage(1 - 0.1)
+    ('90 %', '99.5 %', '90 %')
+    """
+    return f"{math.floor(share * 1000 + 1e-9) / 10:g} %"

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from torch import Tensor
 
+from dwac import _checks as checks
+from dwac.errors import InputError
 from dwac.explain.descriptions import share_in_words
 from dwac.explain.rendering import percent
-from dwac.explain.votes import Ints, Votes
+from dwac.explain.votes import Ints, NumberVotes, Votes
+from dwac.reference import Neighbors, ReferenceSet
 
 Floats = NDArray[np.float64]
 _COMPARED = 2000  # members of a group that are compared with the query
@@ -40,6 +45,17 @@ class Neighbor:
         return cls(label, log_weight, float(np.exp(log_weight)), share, distance=distance, **known)
 
 
+class Influence(NamedTuple):
+    """A training example whose removal moves a prediction."""
+
+    id: Any
+    target: float  # the number that it votes for
+    share: float  # its share of the vote
+    move: float  # prediction without it - prediction
+    name: Any = None  # the name of the number that moves, if several are predicted
+    record: Any = None
+
+
 @dataclass(frozen=True)
 class Source:
     """The facts about training examples that an explanation shows.
@@ -60,6 +76,27 @@ class Source:
     def group_vote(self, votes: Votes, rows: Ints) -> Any:
         """What the references of a group vote for."""
         return self.vote(votes, int(rows[0]))
+
+
+@dataclass(frozen=True)
+class NumberSource(Source):
+    """The facts about training examples that an explanation of a number shows."""
+
+    single: bool = True  # whether one number is predicted, not a tuple with one per name
+
+    def vote(self, votes: Votes, row: int) -> Any:
+        """The number, or numbers, of a reference."""
+        assert isinstance(votes, NumberVotes)
+        return self.unpacked(votes.targets[row].tolist())
+
+    def group_vote(self, votes: Votes, rows: Ints) -> Any:
+        """The mean and the range of their numbers."""
+        assert isinstance(votes, NumberVotes)
+        return self.unpacked(votes.ranges(rows))
+
+    def unpacked(self, values: Sequence[Any]) -> Any:
+        """The only value, or a tuple of several."""
+        return values[0] if self.single else tuple(values)
 
 
 class Group:
@@ -177,6 +214,43 @@ def voter_dict(voter: Neighbor, *, private: bool = False) -> dict[str, Any]:
     return {name: getattr(voter, name) for name in names}
 
 
+def read_query(references: ReferenceSet, queries: Any, k: int, records: Any) -> tuple[ReferenceSet, Tensor, int]:
+    """A copy of the references, the query embeddings (n, d) on their device, and k, at most the number of references.
+
+    Raise an error unless records can be looked up by id.
+    """
+    k = min(checks.positive_int(k, "k"), len(references))
+    h = checks.float_tensor(queries, "queries").detach().to(references.embeddings.device)
+    if records is not None and not isinstance(records, Mapping | pd.DataFrame | pd.Series):
+        raise InputError(
+            f"records must be a dict by id, or a DataFrame or Series indexed by id; got {type(records).__name__}"
+        )
+    if isinstance(records, pd.DataFrame | pd.Series) and not records.index.is_unique:
+        repeated = records.index[records.index.duplicated()].tolist()[0]
+        raise InputError(f"records must have one row per id; {repeated!r} has several; set a unique index")
+    return copy(references), h, k
+
+
+def nearest_voters(
+    near: Neighbors, row: int, log_total: float, labels: Sequence[Any], records: Any
+) -> tuple[Neighbor, ...]:
+    """The nearest references of a query; labels: what each of them votes for."""
+    voters = []
+    for i, (name, log_w) in enumerate(zip(plain_ids(near.ids[row]), near.log_weights[row].tolist(), strict=True)):
+        voters.append(
+            Neighbor.of(
+                labels[i],
+                log_w,
+                log_total,
+                squared_distance=float(near.squared_distances[row, i]),
+                id=name,
+                record=record_of(records, name),
+                size=round(float(near.sizes[row, i])),
+            )
+        )
+    return tuple(voters)
+
+
 def plain_ids(names: NDArray[Any]) -> list[Any]:
     """Ids as Python values."""
     return [name.item() if isinstance(name, np.generic) else name for name in names]
@@ -190,8 +264,8 @@ def record_of(records: Any, name: Any) -> Any:
         return records.get(name) or None
     if name not in records.index:
         return None
-    found = records.loc[name]
-    return found.to_dict() if isinstance(records, pd.DataFrame) else found
+    record = records.loc[name]
+    return record.to_dict() if isinstance(records, pd.DataFrame) else record
 
 
 def record_items(record: Any) -> Mapping[Any, Any]:

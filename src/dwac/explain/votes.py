@@ -48,19 +48,19 @@ class Votes:
     @cached_property
     def log_total(self) -> float:
         """The log of all votes, with class weights."""
-        return float(np.logaddexp.reduce(self._counted(*self.group_votes)))
+        return float(np.logaddexp.reduce(self._weigh(*self.group_votes)))
 
     @cached_property
     def group_order(self) -> Ints:
         """The groups by their votes, with class weights, heaviest first."""
-        return np.argsort(-self._counted(*self.group_votes), kind="stable")
+        return np.argsort(-self._weigh(*self.group_votes), kind="stable")
 
-    def _counted(self, log_w: Floats, labels: Ints) -> Floats:
+    def _weigh(self, log_w: Floats, labels: Ints) -> Floats:
         return np.asarray(log_w + np.log(self.class_weights)[labels])
 
     def shares(self, log_w: Floats, labels: Ints) -> Floats:
         """Shares of the whole vote."""
-        return np.asarray(np.exp(self._counted(log_w, labels) - self.log_total))
+        return np.asarray(np.exp(self._weigh(log_w, labels) - self.log_total))
 
 
 class LabelVotes(Votes):
@@ -122,8 +122,8 @@ class LabelVotes(Votes):
             return None
         if members is None:
             return list(self.references.ids[rows].tolist())
-        behind = np.isin(members.groups.leaves, rows)  # the number of a leaf is the row of its representative
-        return list(members.ids[behind].tolist())
+        removed = np.isin(members.groups.leaves, rows)  # the number of a leaf is the row of its representative
+        return list(members.ids[removed].tolist())
 
     def flip_rows(self) -> Ints | None:
         """Rows of the smallest set of references whose removal changes the label: the heaviest that voted for it."""
@@ -131,7 +131,7 @@ class LabelVotes(Votes):
         mine = labels == self.label
         if mine.all():
             return None
-        votes = self._counted(log_w, labels)
+        votes = self._weigh(log_w, labels)
         rival, most = self._rival(votes, labels)
         # In units of the rival's largest vote, neither side underflows. Votes above e⁷⁰⁰ times that must go anyway.
         theirs = math.fsum(np.exp(votes[labels == rival] - most))
@@ -193,7 +193,7 @@ class NumberVotes(Votes):
 
     def ranges(self, rows: Ints) -> tuple[NumberRange, ...]:
         """The numbers of these references, for each of T."""
-        log_w = self._counted(self.log_w[rows], self.labels[rows])
+        log_w = self._weigh(self.log_w[rows], self.labels[rows])
         weights = np.exp(log_w - log_w.max())
         means = weights @ self.targets[rows] / weights.sum()
         columns = zip(means.tolist(), self.targets[rows].T, strict=True)
@@ -207,10 +207,10 @@ class NumberVotes(Votes):
         """For each of T numbers, the k references whose removal moves the prediction most: row, share and move."""
         if self.average == "median":
             return [self._median_moves(t, k) for t in range(self.targets.shape[1])]
-        found = self.distribution.influence(k)
+        influence = self.distribution.influence(k)
         return [
             list(zip(self.references.voters.positions(ids).tolist(), shares.tolist(), moves.tolist(), strict=True))
-            for ids, shares, moves in zip(found.ids[0], found.shares[0], found.moves[0], strict=True)
+            for ids, shares, moves in zip(influence.ids[0], influence.shares[0], influence.moves[0], strict=True)
         ]
 
     def _median_moves(self, t: int, k: int) -> list[tuple[int, float, float]]:
@@ -220,7 +220,7 @@ class NumberVotes(Votes):
         C_j ≥ (1 - p_i) / 2 if that is before i, else at the first with C_j ≥ (1 + p_i) / 2.
         """
         order = np.argsort(self.targets[:, t], kind="stable")
-        y, log_w = self.targets[order, t], self._counted(self.log_w, self.labels)[order]
+        y, log_w = self.targets[order, t], self._weigh(self.log_w, self.labels)[order]
         p = np.exp(log_w - self.log_total)
         sums, last = np.cumsum(p), len(p) - 1
         before, after = (np.minimum(np.searchsorted(sums, (1 + sign * p) / 2), last) for sign in (-1, 1))

@@ -24,13 +24,12 @@ from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.worth import kept_column
 from dwac.report.classes import class_values
 from dwac.report.findings import ClassFindings, Findings, LabelFindings, NumberFindings
-from dwac.report.label_issues import label_issues, leave_one_out
-from dwac.report.label_noise import LabelNoise, label_noise
+from dwac.report.labels import label_values
 from dwac.report.maps import embedding_map
+from dwac.report.measures import used_in_training
 from dwac.report.numbers import number_values
 from dwac.report.plots import history, reliability, sets, typicality
-from dwac.report.seen import seen
-from dwac.report.several import label_values
+from dwac.report.wrong_labels import LabelNoise, label_issues, label_noise, leave_one_out
 from dwac.storage.files import replace_file
 from dwac.tasks import LABELS, NUMBERS
 
@@ -42,9 +41,9 @@ __all__ = [
     "label_noise",
     "leave_one_out",
     "reliability",
-    "seen",
     "sets",
     "typicality",
+    "used_in_training",
     "write",
 ]
 
@@ -54,7 +53,7 @@ _Kind = tuple[type[Findings], Callable[[Any, int, int, str | None], dict[str, An
 _CLASSES: _Kind = (ClassFindings, class_values, "report/templates/classes.html")
 _OTHERS: dict[str, _Kind] = {
     NUMBERS: (NumberFindings, number_values, "report/templates/numbers.html"),
-    LABELS: (LabelFindings, label_values, "report/templates/several.html"),
+    LABELS: (LabelFindings, label_values, "report/templates/labels.html"),
 }
 
 
@@ -101,9 +100,9 @@ def write(
         raise InputError(f"labels to check are for models of classes; this one predicts {kind}; leave issues out")
     if by is not None:
         _check_groups(clf, by, private=private)
-    measured, values_of, template = _OTHERS.get(kind, _CLASSES)
-    judged = {} if kind in _OTHERS else {"judged": issues}
-    findings = measured.of(clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private, **judged)
+    findings_of, values_of, template = _OTHERS.get(kind, _CLASSES)
+    more = {} if kind in _OTHERS else {"judged": issues}
+    findings = findings_of.of(clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private, **more)
     notes = [text for text in (note, _privacy_note(findings), _training_note(findings)) if text]
     values = values_of(findings, k, cases, by)
     content = render(template, title=title, notes=notes, version=version("dwac"), **values)
@@ -136,8 +135,8 @@ def _privacy_note(findings: Findings) -> str:
 
 def _training_note(findings: Findings) -> str:
     """A warning if test examples were used in training."""
-    n = int(findings.met.sum())
+    n = int(findings.in_training.sum())
     if not n:
         return ""
-    some = "Some of the" if findings.private else f"{n:,} of the {len(findings.met):,}"
+    some = "Some of the" if findings.private else f"{n:,} of the {len(findings.in_training):,}"
     return f"{some} test examples were used in training, so the results are too optimistic."

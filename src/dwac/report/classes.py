@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import confusion_matrix
 
-from dwac.drawing.records import written
+from dwac.drawing.records import shorten
 from dwac.errors import EPSILON
 from dwac.estimator.evaluation import Fact, OrderedEvaluation
-from dwac.report import card, plots, words
-from dwac.report.cases import explained_cases
+from dwac.report import card, plots
+from dwac.report.cases import explain_cases
 from dwac.report.findings import EPSILONS, ClassFindings
-from dwac.report.label_issues import OUT_OF_FOLD
-from dwac.report.maps import map_figures
-from dwac.report.measures import MEASURES, Measure, likely_share, number, one_hot, percent
-from dwac.report.parts import Plot, ReportTable, Shaded, brief, images
+from dwac.report.maps import describe_map, map_figures
+from dwac.report.measures import MEASURES, Measure, likely_share, number, of_100, one_hot, percent
+from dwac.report.parts import Plot, ReportTable, RichCell, brief, images
 from dwac.report.summary import class_summary
 from dwac.report.worth import worth_section
+from dwac.report.wrong_labels import HOW_JUDGED, IN_SAMPLE, OUT_OF_FOLD
 from dwac.tasks import CLASSES
 
 _MOST_ISSUES = 24
@@ -29,6 +29,7 @@ def class_values(findings: ClassFindings, k: int, n_cases: int, by: str | None) 
     """The values of the report on classes. by: a column of the training data whose groups are compared by worth."""
     confusion, wrong_ones = _confusion(findings), findings.confusions()
     drawn, n_known = _roc(findings)
+    reliability = plots.reliability_panel(findings.truth, findings.predictions.probabilities)
     return {
         **card.model_values(findings, classes(findings)),
         "is_ordered": findings.clf.target_.kind != CLASSES,
@@ -36,7 +37,7 @@ def class_values(findings: ClassFindings, k: int, n_cases: int, by: str | None) 
         "headline": headline(findings),
         "by_class": _by_class(findings),
         "confusion": confusion,
-        "confused": [(written(true), written(told), words.times(n)) for true, told, n in wrong_ones],
+        "confused": [(shorten(true), shorten(predicted), n) for true, predicted, n in wrong_ones],
         "roc": drawn,
         "roc_of": n_known,
         "most_drawn": _DRAWN,
@@ -47,12 +48,12 @@ def class_values(findings: ClassFindings, k: int, n_cases: int, by: str | None) 
         "group_facts": card.groups(findings),
         "group_tables": _groups(findings),
         "probabilities": probabilities(findings),
-        "reliability": images(plots.alone(_reliability(findings), 3.8, 3.6)),
+        "reliability": images(plots.alone(reliability, 3.8, 3.6)),
         **_sets(findings),
-        "cases": explained_cases(findings, findings.cases(n_cases), _say, k=k, epsilon=findings.result.epsilon),
+        "cases": explain_cases(findings, findings.cases(n_cases), _say, k=k, epsilon=findings.result.epsilon),
         "worth": worth_section(findings, by),
-        "issues": words.issues(findings),
-        "issue_table": _issues(findings),
+        "issues": issues(findings),
+        "issue_table": _issue_table(findings),
         "out_of_fold": findings.issues.attrs.get("judged") == OUT_OF_FOLD,
     }
 
@@ -65,18 +66,18 @@ def headline(findings: ClassFindings) -> list[Fact]:
     result, macro = findings.result, findings.scores.macro
     means = "" if len(findings.clf.classes_) == 2 else " The mean over classes, each against all others."
     facts = [
-        Fact("Accuracy", percent(result.accuracy), words.accuracy(findings)),
+        Fact("Accuracy", percent(result.accuracy), _accuracy(findings)),
         Fact("ROC AUC", number(macro["roc_auc"]), "How often a random example of a class gets a higher probability of "
              f"it than an example of another class; 0.5 is chance, 1 is perfect.{means}"),
         Fact("Macro F1", number(macro["f1"]), f"The harmonic mean of precision ({number(macro['precision'])} on "
              f"average) and recall ({number(macro['recall'])}), the mean over classes, rare and common alike."),
-        Fact("Calibration error", f"{result.calibration_error:.3f}", words.calibration(findings)),
+        Fact("Calibration error", f"{result.calibration_error:.3f}", calibration(findings)),
     ]  # fmt: skip
     if result.coverage is not None and result.mean_set_size is not None:
         promise = f"Coverage at ε\u00a0=\u00a0{result.epsilon:g}"
         facts += [
-            Fact(promise, percent(result.coverage), words.coverage(findings)),
-            Fact("Labels per prediction set", f"{result.mean_set_size:.2f}", words.set_size(findings)),
+            Fact(promise, percent(result.coverage), coverage(findings)),
+            Fact("Labels per prediction set", f"{result.mean_set_size:.2f}", _set_size(findings)),
         ]
     if isinstance(result, OrderedEvaluation):
         facts += [
@@ -88,35 +89,97 @@ def headline(findings: ClassFindings) -> list[Fact]:
     return facts
 
 
+def _accuracy(findings: ClassFindings) -> str:
+    """Accuracy, its confidence interval, and the accuracy of guessing."""
+    low, high = likely_share(findings.right)
+    name, share = findings.commonest
+    return (
+        f"{of_100(findings.result.accuracy)} test examples are predicted correctly. With {findings.result.n:,} of "
+        f"them, the accuracy on more examples of the same kind most likely lies between {percent(low)} and "
+        f"{percent(high)}. "
+        f"Always predicting {shorten(name)}, the most common label, would be correct for {percent(share)}."
+    )
+
+
+def calibration(findings: ClassFindings) -> str:
+    """How far stated probabilities are from observed frequencies, and what that means."""
+    test = findings.calibration
+    return (
+        f"On average, stated probabilities differ from observed frequencies by {card.points(test.error.value)} "
+        f"percentage points; those of the predicted label by {card.points(test.top_label.value)}. "
+        f"{_judge_calibration(findings)}"
+    )
+
+
+def _judge_calibration(findings: ClassFindings) -> str:
+    """What the errors imply: that probabilities are uninformative, that they are fine, or how far off they are."""
+    test = findings.calibration
+    if not test.informative:
+        off = "This is more than chance explains. Also," if test.miscalibrated else "However,"
+        return (
+            f"{off} the probabilities distinguish these examples no better than chance: at best they show how "
+            "common each label is, and nothing about a single example."
+        )
+    if not test.miscalibrated:
+        few = (
+            " More test examples would give a more precise estimate."
+            if max(test.error.high, test.top_label.high) > card.OFF
+            else ""
+        )
+        return f"Chance alone explains this: there is no evidence against the probabilities.{few}"
+    excess = max(error.excess for error in (test.error, test.top_label) if error.beyond)
+    bias = "overconfident" if findings.probability.mean() > findings.right.mean() else "underconfident"
+    grades = (
+        (0.01, "but close to correct"),
+        (card.OFF, "and somewhat off"),
+        (np.inf, "and only a rough guide"),
+    )
+    grade = next(text for most, text in grades if excess < most)
+    return f"This is more than chance explains: overall, the probabilities are {bias}, {grade}."
+
+
+def coverage(findings: ClassFindings) -> str:
+    """Whether prediction sets have the requested coverage, and which classes fall short, if any."""
+    advice = "" if findings.result.advice is None else f" {findings.result.advice}."
+    return card.coverage_meaning(findings, "Prediction sets", "the true label", "sets could be smaller", advice)
+
+
+def _set_size(findings: ClassFindings) -> str:
+    """Shares of sets with one, several and no labels, and what they mean."""
+    curve = findings.set_curve([findings.result.epsilon])
+    assert curve is not None
+    row = curve.iloc[0]
+    return (
+        f"{percent(row['single'])} of the sets have one label: a clear answer. {percent(row['multiple'])} have "
+        f"several: the model cannot decide between them. {percent(row['empty'])} are empty: no label fits."
+    )
+
+
 def classes(findings: ClassFindings) -> Fact:
     """The classes, and how many training examples each has."""
-    names, references = findings.clf.classes_.tolist(), findings.clf.references_
-    counts = np.bincount(references.labels.cpu().numpy(), references.sizes, len(names)).round()
-    few, many = written(names[counts.argmin()]), written(names[counts.argmax()])
-    fewest, most = (findings.count(int(count)) for count in (counts.min(), counts.max()))
-    balance = f"From {fewest:,} training examples ({few}) to {most:,} ({many})."
-    kind = "classes" if findings.clf.target_.kind == CLASSES else "labels in an order"
-    return Fact(f"{len(names)} {kind}", written(", ".join(written(name) for name in names), 200), balance)
+    references = findings.clf.references_
+    counts = np.bincount(references.labels.cpu().numpy(), references.sizes, len(findings.clf.classes_))
+    return card.balance(findings, "classes" if findings.clf.target_.kind == CLASSES else "labels in an order", counts)
 
 
 def _by_class(findings: ClassFindings) -> ReportTable:
     """Precision, recall, F1 and ROC AUC of each class, and their means."""
     rows = findings.result.by_class.assign(**{name: findings.scores.each[name] for name in MEASURES})
-    kept = rows.sort_values("n", ascending=False, kind="stable").head(_MOST_CLASSES)
+    shown = rows.sort_values("n", ascending=False, kind="stable").head(_MOST_CLASSES)
     trusted = "typicality" in rows
     body = [
         (
-            written(row["label"]),
+            shorten(row["label"]),
             f"{row['n']:,}",
             *(number(row[name]) for name in MEASURES),
             *((number(row["typicality"], 2),) if trusted else ()),
         )
-        for row in kept.to_dict("records")
+        for row in shown.to_dict("records")
     ]
     means = (number(findings.scores.macro[name]) for name in MEASURES)
     body.append(("macro average", f"{findings.result.n:,}", *means, *(("–",) if trusted else ())))
     head = ("class", "test examples", "precision", "recall", "F1", "ROC AUC", *(("typicality",) if trusted else ()))
-    return ReportTable("Results per class", head, body, range(1, len(head)), len(rows) - len(kept))
+    return ReportTable("Results per class", head, body, range(1, len(head)), len(rows) - len(shown))
 
 
 def _confusion(findings: ClassFindings) -> ReportTable:
@@ -128,10 +191,13 @@ def _confusion(findings: ClassFindings) -> ReportTable:
     counts = confusion_matrix(findings.truth, codes, labels=np.arange(len(names)))[np.ix_(chosen, chosen)]
     of = np.maximum(np.bincount(findings.truth, minlength=len(names))[chosen], 1)
     body = [
-        (written(names[code], 30), *(Shaded(f"{count:,}", count / of[row]) for count in counts[row].tolist()))
+        (
+            shorten(names[code], 30),
+            *(RichCell("shaded", f"{count:,}", count / of[row]) for count in counts[row].tolist()),
+        )
         for row, code in enumerate(chosen)
     ]
-    head = ("true ↓ predicted →", *(written(names[code], 30) for code in chosen))
+    head = ("true ↓ predicted →", *(shorten(names[code], 30) for code in chosen))
     return ReportTable("Confusion matrix", head, body, range(1, len(head)), len(names) - len(chosen))
 
 
@@ -141,26 +207,20 @@ def _roc(findings: ClassFindings) -> tuple[list[Plot], int]:
     known = np.flatnonzero(np.isfinite(auc))
     if len(names) == 2:
         known = known[1:]
-    if len(known) == 0:
-        return [], 0
     drawn = np.sort(known[np.argsort(-findings.scores.each["n"].to_numpy()[known], kind="stable")][:_DRAWN])
-    truth = one_hot(findings.truth, len(names))[:, drawn]
-    labels = [f"{written(names[code])}: {auc[code]:.3f}" for code in drawn]
-    painter = plots.roc_panel(truth, findings.predictions.probabilities[:, drawn], labels)
-    return images(plots.alone(painter, 3.6, 3.2 + 0.1 * len(drawn))), len(known)
+    truth = one_hot(findings.truth, len(names))
+    return card.roc_images(findings, truth, drawn), len(known)
 
 
 def _map_words(findings: ClassFindings) -> str:
     references = findings.clf.references_
     unchanged, groups = references.embeddings.shape[1] <= 2, references.groups
-    return words.what_map_shows(unchanged=unchanged, discs=len(groups.parents), groups=len(groups))
+    return describe_map(unchanged=unchanged, discs=len(groups.parents), groups=len(groups))
 
 
 def _groups(findings: ClassFindings) -> list[ReportTable]:
-    if findings.private:
-        return []
     names = findings.clf.classes_.tolist()
-    labels = [written(names[code]) for code in findings.clf.references_.groups.labels]
+    labels = [shorten(names[code]) for code in findings.clf.references_.groups.labels]
     measure = Measure.of_labels(findings.predictions.codes, findings.truth)
     odd = ~findings.right | findings.strange
     return card.group_tables(findings, labels, measure, odd, "predicted wrongly", findings.predictions.codes)
@@ -172,23 +232,23 @@ def _groups(findings: ClassFindings) -> list[ReportTable]:
 def probabilities(findings: ClassFindings) -> list[Fact]:
     """How far the stated probabilities can be trusted."""
     result, test = findings.result, findings.calibration
-    top = words.beside_chance(test.top_label)
+    top = card.beside_chance(test.top_label)
     return [
-        Fact("Calibration error", f"{test.error.value:.4f}", f"Over all classes. {words.beside_chance(test.error)}"),
+        Fact("Calibration error", f"{test.error.value:.4f}", f"Over all classes. {card.beside_chance(test.error)}"),
         Fact("Error of the top label", f"{test.top_label.value:.4f}", f"Of the predicted label only. {top}"),
-        Fact("Resolution", percent(test.resolution), words.resolution(findings)),
-        Fact("Log loss", f"{result.log_loss:.4f}", words.log_loss(findings)),
-    ]
-
-
-def _reliability(findings: ClassFindings) -> plots.Painter:
-    return plots.reliability_panel(findings.truth, findings.predictions.probabilities)
+        Fact("Resolution", percent(test.resolution), "The share of the variance of the labels that the stated "
+             "probabilities explain, in ten bins of equal size. Uninformative probabilities reach "
+             f"{percent(test.chance_resolution)} by chance, perfect ones about 100\u00a0%."),
+        Fact("Log loss", f"{result.log_loss:.4f}", "The geometric mean of the probabilities of the true labels is "
+             f"{percent(float(np.exp(-result.log_loss)))}. A loss of 0 would be perfect; a single overconfident error "
+             "costs much."),
+    ]  # fmt: skip
 
 
 def _sets(findings: ClassFindings) -> dict[str, Any]:
     """Prediction sets at several ε and by class, and their curves; empty without calibration."""
-    curve, asked = findings.set_curve(), findings.set_curve(EPSILONS)
-    if curve is None or asked is None:
+    curve, table = findings.set_curve(), findings.set_curve(EPSILONS)
+    if curve is None or table is None:
         return {"sets": None}
     body = [
         (
@@ -199,9 +259,9 @@ def _sets(findings: ClassFindings) -> dict[str, Any]:
             percent(row["single"]),
             percent(row["empty"]),
         )
-        for row in asked.to_dict("records")
+        for row in table.to_dict("records")
     ]
-    head = ("allowed error rate ε", "asked for", "coverage", "labels per set", "one label", "no label")
+    head = ("allowed error rate ε", "requested", "coverage", "labels per set", "one label", "no label")
     guarantee = findings.clf.expected_sets(EPSILON).guarantee if findings.clf.cross_fitted_ else 0
     return {
         "sets": ReportTable("Prediction sets on the test examples", head, body, range(6)),
@@ -223,7 +283,7 @@ def _covered(findings: ClassFindings) -> ReportTable:
         low, high = likely_share(covered[findings.truth == rows.index[rows["label"] == row["label"]][0]])
         interval = f"{percent(low)} to {percent(high)}"
         size = number(row["mean_set_size"], 2)
-        body.append((written(row["label"]), f"{row['n']:,}", percent(row["coverage"]), interval, size))
+        body.append((shorten(row["label"]), f"{row['n']:,}", percent(row["coverage"]), interval, size))
     head = ("class", "test examples", "coverage", "95 % interval", "labels per set")
     return ReportTable(f"Coverage by class at ε = {findings.result.epsilon:g}", head, body, range(1, 5))
 
@@ -234,17 +294,40 @@ def _covered(findings: ClassFindings) -> ReportTable:
 def _say(findings: ClassFindings, row: int) -> tuple[str, str]:
     """The label predicted for a row, and how it compares with the truth."""
     names, right = findings.predictions.classes.tolist(), findings.right[row]
-    verdict = "✓ correct" if right else f"✗ wrong: the label is {written(names[findings.truth[row]])}"
-    return written(names[findings.predictions.codes[row]]), verdict
+    verdict = "✓ correct" if right else f"✗ wrong: the label is {shorten(names[findings.truth[row]])}"
+    return shorten(names[findings.predictions.codes[row]]), verdict
 
 
-def _issues(findings: ClassFindings) -> ReportTable | None:
+def issues(findings: ClassFindings) -> str:
+    """How many labels look wrong, and how they were judged."""
+    how_judged = findings.issues.attrs
+    n, m = (
+        findings.count(len(findings.issues)),
+        findings.count(how_judged.get("checked", len(findings.clf.references_))),
+    )
+    who = (
+        "representative"
+        if findings.clf.references_.voters.weighted and "folds" not in how_judged
+        else "training example"
+    )
+    how = HOW_JUDGED[how_judged.get("judged", IN_SAMPLE)]
+    if n == 0:
+        return f"No label of the {m:,} {who}s looks wrong. {how}"
+    return (
+        f"{n:,} of {m:,} {who}s ({percent(n / m)}) have labels that are more likely wrong than right, by the votes of "
+        f"others and by how often labels occur that the votes exclude. Start with the first ones. {how} Correct them "
+        "with relabel or silence (dwac silence), which change only votes. Forgetting them would also remove them from "
+        "calibration, and prediction sets would then promise too much."
+    )
+
+
+def _issue_table(findings: ClassFindings) -> ReportTable | None:
     """The labels to check, the most doubtful first; None if private."""
     if findings.issues.empty or findings.private:
         return None
     rows = [
         (
-            *(written(row[name]) for name in ("id", "label", "suggested")),
+            *(shorten(row[name]) for name in ("id", "label", "suggested")),
             percent(row["suggested_probability"]),
             brief(findings.clf.examples_.get(row["id"])),
         )

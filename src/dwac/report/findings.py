@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dwac import metrics
-from dwac.drawing.records import written
+from dwac.drawing.records import shorten
 from dwac.errors import EPSILON, CalibrationWarning, InputError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.evaluation import (
@@ -30,11 +30,10 @@ from dwac.estimator.evaluation import (
 from dwac.estimator.observed import Observed
 from dwac.estimator.preparation import row_ids, rows_of, take
 from dwac.explain import privacy
-from dwac.explain.explanation import STRANGE
+from dwac.explain.base import STRANGE
 from dwac.report.grouped import Deciding, deciding
-from dwac.report.label_issues import label_issues
-from dwac.report.measures import Scores, one_hot, scores, valid_coverage
-from dwac.report.seen import Estimator, seen
+from dwac.report.measures import Estimator, Scores, one_hot, scores, used_in_training
+from dwac.report.wrong_labels import label_issues
 from dwac.tasks import read_labels, read_numbers
 from dwac.tasks.classes import encode_known
 
@@ -42,6 +41,7 @@ Floats = NDArray[np.float64]
 
 EPSILONS = (0.01, 0.05, 0.1, 0.2)
 _GRID = np.linspace(0.005, 0.5, 100)
+_LEVEL = 0.99  # how often chance leaves the coverage of valid sets in its range
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +55,7 @@ class Findings:
     predictions: Any  # of the same kind
     outside: Any  # predictions on out-of-distribution examples, or None
     result: Any  # how predictions compare with the truth
+    tolerance: ClassVar[float] = 0.0  # the largest error of a typical prediction
 
     @classmethod
     def of(
@@ -86,10 +87,10 @@ class Findings:
         predictions = predict(clf, observed, private=private)
         outside = None if unlike is None else predict(clf, unlike, private=private)
         result = evaluate(predictions, y, epsilon)
-        names, kept = row_ids(X, ids, len(predictions)), predictions.readable
-        truth = cls._truth(clf, y, len(kept))[kept]
+        names, readable = row_ids(X, ids, len(predictions)), predictions.readable
+        truth = cls._truth(clf, y, len(readable))[readable]
         if result.unreadable:
-            rows = np.flatnonzero(kept)
+            rows = np.flatnonzero(readable)
             X, names, predictions = take(X, rows), names[rows], predictions.part(rows)
         outside = None if outside is None or not outside.readable.any() else outside.part(outside.readable)
         return cls(clf, X, names, truth, predictions, outside, result, **more)
@@ -126,12 +127,12 @@ class Findings:
         return np.asarray(self.predictions.h.cpu().numpy())
 
     @cached_property
-    def met(self) -> NDArray[np.bool_]:
+    def in_training(self) -> NDArray[np.bool_]:
         """(n,): which test examples were used in training, although they should be new.
 
         Calibration rows are allowed, unless they were trained on (cross-fitting): accuracy is fair on them.
         """
-        known = seen(self.clf, self.ids, self.h)
+        known = used_in_training(self.clf, self.ids, self.h)
         return known if self.clf.cross_fitted_ else known & ~self.ids.isin(self.clf.calibration_ids_)
 
     @property
@@ -161,7 +162,7 @@ class Findings:
         """The range of coverage that chance allows valid sets or intervals; None if sets are calibrated per class."""
         if getattr(self.clf, "class_conditional", False):
             return None
-        return valid_coverage(epsilon, len(self.clf.calibration_y_), len(self.truth))
+        return metrics.coverage_interval(epsilon, len(self.clf.calibration_y_), len(self.truth), _LEVEL)
 
     @property
     def deciding(self) -> Deciding | None:
@@ -177,6 +178,21 @@ class Findings:
     def unusual(self) -> list[int]:
         """All rows, the least typical first."""
         return [] if self.typicality is None else np.argsort(self.typicality, kind="stable").tolist()
+
+    @property
+    def errors(self) -> NDArray[Any]:
+        """(n,): how wrong each prediction is; 0 if it is right."""
+        raise NotImplementedError
+
+    def cases(self, most: int) -> dict[str, list[int]]:
+        """Rows of typical, doubtful and wrong predictions, each once."""
+        errors = self.errors
+        wrong = [row for row in np.argsort(-errors, kind="stable").tolist() if errors[row]][:most]
+        doubtful = [row for row in self.unusual if row not in wrong][:most]
+        trust = -errors if self.typicality is None else self.typicality
+        usual = np.argsort(np.abs(trust - np.median(trust)), kind="stable").tolist()
+        typical = [row for row in usual if errors[row] <= self.tolerance and row not in (*wrong, *doubtful)]
+        return {"typical": typical[:most], "doubtful": doubtful, "wrong": wrong}
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,8 +240,8 @@ class ClassFindings(Findings):
         if trust is None:
             return None
         least = 1 / (len(self.clf.calibration_y_) + 1)  # no smaller ε excludes a label
-        wanted = [e for e in _GRID if e >= least] if epsilons is None else epsilons
-        return metrics.set_curve(self.truth, trust.p_values, wanted)
+        grid = [e for e in _GRID if e >= least] if epsilons is None else epsilons
+        return metrics.set_curve(self.truth, trust.p_values, grid)
 
     @cached_property
     def scores(self) -> Scores:
@@ -300,18 +316,9 @@ class LabelFindings(Findings):
         return scores(self.truth, self.predictions.has, self.predictions.probabilities)
 
     @property
-    def wrong(self) -> NDArray[np.int64]:
+    def errors(self) -> NDArray[np.int64]:
         """(n,): how many labels are wrong."""
         return np.asarray((self.predictions.has != self.truth).sum(axis=1))
-
-    def cases(self, most: int) -> dict[str, list[int]]:
-        """Rows of typical, doubtful and wrong predictions, each once."""
-        wrong = [row for row in np.argsort(-self.wrong, kind="stable").tolist() if self.wrong[row]][:most]
-        doubtful = [row for row in self.unusual if row not in wrong][:most]
-        trust = -self.wrong if self.typicality is None else self.typicality
-        usual = np.argsort(np.abs(trust - np.median(trust)), kind="stable").tolist()
-        right = [row for row in usual if not self.wrong[row] and row not in doubtful]
-        return {"typical": right[:most], "doubtful": doubtful, "wrong": wrong}
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,6 +330,7 @@ class NumberFindings(Findings):
     predictions: NumberPredictions
     outside: NumberPredictions | None
     result: NumberEvaluation
+    tolerance: ClassVar[float] = np.inf  # no number is exact
 
     @staticmethod
     def _truth(clf: Any, y: Any, n: int) -> Floats:
@@ -332,7 +340,7 @@ class NumberFindings(Findings):
     @property
     def names(self) -> list[str]:
         """(T,): the names of the numbers; a single one may have no known name."""
-        return ["the number" if name is None else written(name) for name in self.predictions.names]
+        return ["the number" if name is None else shorten(name) for name in self.predictions.names]
 
     @property
     def values(self) -> Floats:
@@ -354,15 +362,3 @@ class NumberFindings(Findings):
         with warnings.catch_warnings():  # the page shows if there are too few rows for an ε
             warnings.simplefilter("ignore", CalibrationWarning)
             return self.predictions.intervals(epsilon)
-
-    def cases(self, most: int) -> dict[str, list[int]]:
-        """Rows of typical, doubtful and wrong predictions, each once."""
-        wrong = np.argsort(-self.errors, kind="stable")[:most].tolist()
-        doubtful = [row for row in self.unusual if row not in wrong][:most]
-        trust = -self.errors if self.typicality is None else self.typicality
-        usual = np.argsort(np.abs(trust - np.median(trust)), kind="stable").tolist()
-        return {
-            "typical": [row for row in usual if row not in (*wrong, *doubtful)][:most],
-            "doubtful": doubtful,
-            "wrong": wrong,
-        }

@@ -35,7 +35,7 @@ class Deciding(NamedTuple):
     few_suffice: float  # the share of these examples that a few voters explain
 
 
-class Group(NamedTuple):
+class ReportGroup(NamedTuple):
     """A group of training examples: position, size, description, central member, and test examples relying on it."""
 
     place: int
@@ -49,12 +49,12 @@ class Group(NamedTuple):
 def deciding(clf: DWACClassifier, h: Any) -> Deciding:
     """How many groups and voters decide test examples h (N, d); with many examples, for an evenly spread sample."""
     rows = np.unique(np.linspace(0, len(h) - 1, min(len(h), _ROWS)).astype(np.int64))
-    found = []
+    votes = []
     for some in np.array_split(rows, -(-len(rows) // _AT_ONCE)):
-        for explained in explain(clf.references_, h[some], k=_HEAVIEST):
-            share = sum(group.share for group in explained.groups[:_HEAVIEST])
-            found.append((explained.deciding_groups or 0, explained.deciding, share, explained.few_suffice))
-    groups, voters, shares, few = np.array(found, dtype=np.float64).T
+        for explanation in explain(clf.references_, h[some], k=_HEAVIEST):
+            share = sum(group.share for group in explanation.groups[:_HEAVIEST])
+            votes.append((explanation.deciding_groups or 0, explanation.deciding, share, explanation.few_suffice))
+    groups, voters, shares, few = np.array(votes, dtype=np.float64).T
     by_group, by_voter, share = (float(np.median(values)) for values in (groups, voters, shares))
     return Deciding(len(rows), len(h), by_group, by_voter, share, float(few.mean()))
 
@@ -68,7 +68,7 @@ def in_shown_groups(clf: Any) -> tuple[ReferenceSet, list[str | None] | None]:
 
 def every_group(
     clf: Any, h: Any, codes: NDArray[np.int64] | None = None, own: NDArray[np.int64] | None = None
-) -> list[Group]:
+) -> list[ReportGroup]:
     """All groups, each with the test examples h (n, d) that rely on it.
 
     codes: their predicted classes, if any. own: their positions if they are voters; each belongs to its own group.
@@ -78,7 +78,7 @@ def every_group(
     heaviest = groups.of[own] if own is not None else _heaviest(references, h, codes)
     total = float(groups.sizes.sum())
     return [
-        Group(
+        ReportGroup(
             place,
             round(float(size)),
             float(size) / total,
@@ -92,23 +92,23 @@ def every_group(
 
 def _heaviest(references: ReferenceSet, h: Any, codes: NDArray[np.int64] | None) -> NDArray[np.int64]:
     """(n,): the group with most of the votes."""
-    found = [np.zeros(0, dtype=np.int64)]
+    heaviest = [np.zeros(0, dtype=np.int64)]
     for start in range(0, len(h), _SUMS_AT_ONCE):
         part = slice(start, start + _SUMS_AT_ONCE)
         votes = references.log_group_weights(h[part])
         if codes is not None:
             votes = np.where(references.groups.labels == codes[part, None], votes, -np.inf)
-        found.append(votes.argmax(axis=1))
-    return np.concatenate(found)
+        heaviest.append(votes.argmax(axis=1))
+    return np.concatenate(heaviest)
 
 
-def largest(groups: list[Group], labels: NDArray[np.int64], each: int) -> list[Group]:
+def largest(groups: list[ReportGroup], labels: NDArray[np.int64], each: int) -> list[ReportGroup]:
     """The largest groups of each class, classes in their order. labels: (G,) the class of each group."""
     by_size = sorted(groups, key=lambda group: -group.size)
     return [group for code in np.unique(labels) for group in [g for g in by_size if labels[g.place] == code][:each]]
 
 
-def strangest(groups: list[Group], strange: NDArray[np.bool_], most: int) -> list[Group]:
+def strangest(groups: list[ReportGroup], strange: NDArray[np.bool_], most: int) -> list[ReportGroup]:
     """Groups whose test examples are strange, (n,), more often than average: the statistically surest first."""
     usual = strange.mean()
     worse = (group for group in groups if len(group.rows) and strange[group.rows].mean() > usual)

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dwac.drawing.colours import INK
+from dwac.drawing import INK
 from dwac.drawing.layout import Layout, layout
 from dwac.drawing.style import discs, legend, medians, new, plain, scatter, share_limits, tidy
 from dwac.estimator.classifier import DWACClassifier
@@ -53,6 +53,29 @@ def map_figures(clf: DWACClassifier, y: Any, h: Any) -> list[Any]:
     return [drawn.figure([place], _NARROW, caption="") for place in range(len(drawn.panels))]
 
 
+def describe_map(
+    *,
+    unchanged: bool,
+    discs: int,
+    groups: int,
+    alike: str = "of one class",
+    near: str = "with the label predicted for it",
+) -> str:
+    """How to read a map, which is either the embedding itself or an arrangement of groups.
+
+    discs: how many are drawn. groups: how many they form. alike: what the members of a disc share; near: where a new
+    example is placed.
+    """
+    if unchanged:
+        return "The embedding has two dimensions: distances on the map are the distances that the model uses."
+    within = f"training examples {alike}"
+    what = f"It arranges {within} that are not shown; what is similar is near"
+    if discs:
+        of = f"is one of {groups:,} groups" if discs == groups else f"belongs to one of {groups:,} groups"
+        what = f"Each of its {discs:,} discs {of} of {within}; the more, the larger the disc. Similar discs are near"
+    return f"This is a t-SNE map; large distances mean little. {what}. A new example is in the nearest disc {near}."
+
+
 @dataclass(frozen=True)
 class _Map:
     """The content of a map: panels of points (n, 2), codes of their classes and a title; names and their places."""
@@ -92,7 +115,14 @@ class _Map:
         for panel, place in zip(axes[0], chosen, strict=True):
             points, codes, title = self.panels[place]
             some = _some(len(points))
-            scatter(panel, points[some], codes[some], self.names, self.places, s=_size(len(points)))
+            scatter(
+                panel,
+                points[some],
+                codes[some],
+                self.names,
+                self.places,
+                s=float(np.clip(14_000 / len(points), 1.5, 16)),
+            )
             tidy(panel, title=title, x="" if self.layout.unchanged else caption)
             panel.spines[:].set_visible(False)
             if not self.layout.unchanged:
@@ -106,7 +136,9 @@ class _Map:
                 panel.update_datalim(np.concatenate([each for each, _, _ in self.panels]))
                 panel.autoscale_view()
         share_limits(axes[0])
-        _legend(figure, axes, 6 if len(chosen) > 1 else 4)
+        legend(figure, axes[:, -1:], columns=6 if len(chosen) > 1 else 4, scatterpoints=1)
+        for handle in figure.legends[0].legend_handles:
+            handle.set(sizes=[30], alpha=1)
         return figure
 
 
@@ -130,12 +162,12 @@ def _grouped(labels: NDArray[np.int64], names: list[Any]) -> tuple[NDArray[np.in
 
 def _legible(places: NDArray[np.float64], names: list[Any], spread: NDArray[np.float64]) -> NDArray[np.float64]:
     """Positions of names; NaN for names that would cover another one, which only the legend shows."""
-    kept = np.full_like(places, np.nan)
+    legible = np.full_like(places, np.nan)
     for row, place in enumerate(places):
         taken = spread * [0.02 + 0.016 * len(plain(names[row])), 0.04]  # estimated from the number of letters
-        if not (np.abs(kept - place) < taken).all(axis=1).any():
-            kept[row] = place
-    return kept
+        if not (np.abs(legible - place) < taken).all(axis=1).any():
+            legible[row] = place
+    return legible
 
 
 def _height(points: NDArray[np.float64], drawn: Layout, width: float) -> float:
@@ -146,15 +178,3 @@ def _height(points: NDArray[np.float64], drawn: Layout, width: float) -> float:
 
 def _some(n: int, most: int = _MOST) -> NDArray[np.int64]:
     return np.arange(n) if n <= most else np.linspace(0, n - 1, most).astype(np.int64)
-
-
-def _size(n: int) -> float:
-    """Size of a point: smaller if there are many."""
-    return float(np.clip(14_000 / n, 1.5, 16))
-
-
-def _legend(figure: Any, axes: Any, columns: int) -> None:
-    legend(figure, axes[:, -1:], columns=columns, scatterpoints=1)
-    for handle in figure.legends[0].legend_handles:
-        handle.set_sizes([30])
-        handle.set_alpha(1)

@@ -1,4 +1,4 @@
-"""Measures of a report: scores of classes, labels and groups, and how much chance moves a share."""
+"""Measures of a report: scores of classes, labels and groups, how much chance moves a share, and which rows are new."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from scipy.stats import binomtest
 from sklearn.metrics import precision_recall_fscore_support, roc_auc_score
 
 from dwac import _checks as checks
-from dwac import metrics
+from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.evaluation import amount
 
+Estimator = DWACClassifier | DWACRegressor
+
 MEASURES = ("precision", "recall", "f1", "roc_auc")
+CLOSE = 1e-3  # relative difference of embeddings between batches or machines
 
 # Numbers as text
 
@@ -33,6 +36,19 @@ def share(value: float | None) -> str:
 def number(value: float, digits: int = 3) -> str:
     """A number; a dash if there is none."""
     return f"{value:.{digits}f}" if value == value else "–"
+
+
+def of_100(share: float) -> str:
+    """A share as "n of 100"; "more than 99" or "less than 1" if nearly all or none.
+
+    >>> of_100(0.934), of_100(0.998), of_100(1), of_100(0.002)
+    ('93 of 100', 'more than 99 of 100', '100 of 100', 'less than 1 of 100')
+    """
+    if np.isnan(share):
+        return "an unknown number"  # none was tested
+    if 0.995 <= share < 1:
+        return "more than 99 of 100"
+    return "less than 1 of 100" if 0 < share < 0.005 else f"{100 * share:.0f} of 100"
 
 
 # Scores of each class or label
@@ -55,14 +71,14 @@ def scores(truth: ArrayLike, predicted: ArrayLike, probabilities: ArrayLike) -> 
     >>> result.each["recall"].tolist(), result.macro["roc_auc"]
     ([1.0, 0.0], 1.0)
     """
-    has, said, p = np.asarray(truth, dtype=bool), np.asarray(predicted, dtype=bool), np.asarray(probabilities)
-    each = pd.DataFrame(_three_scores(has, said, None)).assign(
+    has, predicts, p = np.asarray(truth, dtype=bool), np.asarray(predicted, dtype=bool), np.asarray(probabilities)
+    each = pd.DataFrame(_three_scores(has, predicts, None)).assign(
         roc_auc=[_auc(*pair) for pair in zip(has.T, p.T, strict=True)]
     )
     each.insert(0, "n", has.sum(axis=0))
     defined = each["roc_auc"].dropna()
-    macro = _three_scores(has, said, "macro") | {"roc_auc": float(defined.mean()) if len(defined) else float("nan")}
-    return Scores(each, macro, _three_scores(has, said, "micro") | {"roc_auc": _auc(has.ravel(), p.ravel())})
+    macro = _three_scores(has, predicts, "macro") | {"roc_auc": float(defined.mean()) if len(defined) else float("nan")}
+    return Scores(each, macro, _three_scores(has, predicts, "micro") | {"roc_auc": _auc(has.ravel(), p.ravel())})
 
 
 def one_hot(codes: ArrayLike, n_classes: int) -> NDArray[np.bool_]:
@@ -70,9 +86,9 @@ def one_hot(codes: ArrayLike, n_classes: int) -> NDArray[np.bool_]:
     return np.asarray(np.asarray(codes)[:, None] == np.arange(n_classes))
 
 
-def _three_scores(has: NDArray[Any], said: NDArray[Any], average: str | None) -> dict[str, Any]:
+def _three_scores(has: NDArray[Any], predicts: NDArray[Any], average: str | None) -> dict[str, Any]:
     """Precision, recall and F1."""
-    values = precision_recall_fscore_support(has, said, average=average, zero_division=np.nan)
+    values = precision_recall_fscore_support(has, predicts, average=average, zero_division=np.nan)
     return dict(zip(MEASURES, values[:3], strict=False))
 
 
@@ -115,18 +131,29 @@ def likely_share(hits: ArrayLike) -> tuple[float, float]:
     >>> round(low, 2), round(high, 2)
     (0.6, 0.98)
     """
-    seen = np.asarray(hits, dtype=bool)
-    interval = binomtest(int(seen.sum()), len(seen)).proportion_ci(method="wilson")
+    outcomes = np.asarray(hits, dtype=bool)
+    interval = binomtest(int(outcomes.sum()), len(outcomes)).proportion_ci(method="wilson")
     return float(interval.low), float(interval.high)
 
 
-def valid_coverage(epsilon: float, n_calibration: int, n_test: int) -> tuple[float, float] | None:
-    """The range of the coverage of valid sets in 99 of 100 draws of calibration and test examples.
+# Test examples that were used in training
 
-    Coverage follows the beta-binomial law. None if there are too few calibration examples to leave a label out.
 
-    >>> low, high = valid_coverage(0.1, 1_000, 10_000)
-    >>> round(low, 3), round(high, 3)
-    (0.873, 0.924)
+def used_in_training(clf: Estimator, ids: pd.Index[Any], h: NDArray[Any]) -> NDArray[np.bool_]:
+    """(n,): whether each example, by its id and embedding (n, d), was used for training, validation or calibration.
+
+    Ids alone prove nothing: rows of any file may be numbered from 0. So the data count as training data only if most
+    ids that voters have too come with the same embeddings; then ids decide which rows are new.
     """
-    return metrics.coverage_interval(epsilon, n_calibration, n_test, 0.99)
+    references = clf.references_.members or clf.references_
+    voters: pd.Index[Any] = pd.Index(list(references.ids), tupleize_cols=False)
+    where = voters.get_indexer(pd.Index(list(ids), tupleize_cols=False))
+    known = where >= 0
+    if not known.any():
+        return known
+    ref_h = references.embeddings.cpu().numpy()[where[known]].astype(np.float64)
+    apart = np.linalg.norm(h[known] - ref_h, axis=1)
+    same = apart <= CLOSE * (1 + np.linalg.norm(ref_h, axis=1))
+    if same.mean() <= 0.5:
+        return np.zeros(len(known), dtype=bool)
+    return np.asarray(known | ids.isin(clf.validation_ids_) | ids.isin(clf.calibration_ids_))

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from dwac import metrics
-from dwac.drawing.records import written
+from dwac.drawing.records import shorten
 from dwac.estimator.evaluation import Fact, amount
 from dwac.estimator.preparation import take
-from dwac.report import card, plots, words
-from dwac.report.cases import explained_cases
+from dwac.report import card, plots
+from dwac.report.cases import explain_cases
 from dwac.report.findings import EPSILONS, Floats, NumberFindings
 from dwac.report.grouped import in_shown_groups
 from dwac.report.measures import Measure, percent, share
@@ -47,7 +47,7 @@ def number_values(findings: NumberFindings, k: int, n_cases: int, by: str | None
         "quantiles": quantiles,
         "quantile_plots": quantile_plots,
         "unusual": _unusual(findings, ends),
-        "cases": explained_cases(findings, findings.cases(n_cases), _say, k=k, epsilon=findings.result.epsilon),
+        "cases": explain_cases(findings, findings.cases(n_cases), _say, k=k, epsilon=findings.result.epsilon),
         "worth": worth_section(findings, by),
     }
 
@@ -72,8 +72,8 @@ def _headline(findings: NumberFindings) -> list[Fact]:
     explained = "The share of the variance that is explained: 1 is perfect, 0 as good as always predicting the mean."
     facts.append(Fact("R²", f"{result.r2:.3f}", explained))
     if findings.calibrated:
-        promise = f"Coverage at ε\u00a0=\u00a0{result.epsilon:g}"
-        facts.append(Fact(promise, share(result.coverage), words.interval_coverage(findings)))
+        meaning = card.coverage_meaning(findings, "Intervals", "the true number", "intervals could be narrower")
+        facts.append(Fact(f"Coverage at ε\u00a0=\u00a0{result.epsilon:g}", share(result.coverage), meaning))
         if result.median_width is not None:
             facts.append(Fact("Median width of intervals", amount(result.median_width), _width(findings)))
     return facts
@@ -100,7 +100,7 @@ def _target(findings: NumberFindings) -> Fact:
     if len(ends) == 1:
         return Fact("Target", f"a number from {ends[0]}", "The range of the training examples' numbers.")
     each = ", ".join(f"{name} ({end})" for name, end in zip(findings.names, ends, strict=True))
-    return Fact(f"{len(ends)} numbers", written(each, 300), "The ranges of the training examples' numbers.")
+    return Fact(f"{len(ends)} numbers", shorten(each, 300), "The ranges of the training examples' numbers.")
 
 
 # Errors
@@ -119,7 +119,7 @@ def _error_plots(findings: NumberFindings, ends: Floats | None) -> list[tuple[st
 def _by_number(findings: NumberFindings) -> ReportTable:
     rows = [
         (
-            written(row["number"]),
+            shorten(row["number"]),
             *(amount(row[name]) for name in ("rmse", "mae", "crps")),
             f"{row['r2']:.3f}",
             *((share(row["coverage"]), amount(row["median_width"])) if findings.calibrated else ()),
@@ -163,22 +163,22 @@ def _intervals(findings: NumberFindings) -> ReportTable:
         covered = percent(metrics.interval_coverage(findings.truth, ends))
         rows.append((f"{epsilon:g}", percent(1 - epsilon), covered, by_chance, *widths))
     each = ["median width"] if len(findings.names) == 1 else [f"median width of {name}" for name in findings.names]
-    head = ("allowed error rate ε", "asked for", "coverage", "chance gives", *each)
+    head = ("allowed error rate ε", "requested", "coverage", "range by chance", *each)
     return ReportTable("Intervals on the test examples", head, rows, range(len(head)))
 
 
 def _quantiles(findings: NumberFindings) -> tuple[list[Fact], list[Plot]]:
     """How often true numbers are at or below quantiles of the votes: the largest gap, and a plot."""
-    asked = findings.predictions.quantiles(_LEVELS.tolist())
+    quantiles = findings.predictions.quantiles(_LEVELS.tolist())
     n, n_drawn = len(findings.truth), min(len(findings.names), _MOST_DRAWN)
-    shares = [(findings.truth[:, t, None] <= asked[:, t]).mean(axis=0) for t in range(n_drawn)]
+    shares = [(findings.truth[:, t, None] <= quantiles[:, t]).mean(axis=0) for t in range(n_drawn)]
     worst = max(float(np.abs(each - _LEVELS).max()) for each in shares)
     names = ["this model"] if len(findings.names) == 1 else findings.names[:n_drawn]
     near = 1.36 / np.sqrt(n)  # Kolmogorov's bound at 5 %
-    judged = "chance alone explains this" if worst <= near else "this is more than chance explains"
+    verdict = "chance alone explains this" if worst <= near else "this is more than chance explains"
     meaning = (
         "Between a quantile's level and the share of true numbers at or below it, "
-        f"over {len(_LEVELS)} levels; with {n:,} examples {judged}."
+        f"over {len(_LEVELS)} levels; with {n:,} examples {verdict}."
     )
     painter = plots.quantile_panel(_LEVELS, shares, names)
     return [Fact("Largest gap", percent(worst), meaning)], images(plots.alone(painter, 3.6, 3.4))
@@ -188,8 +188,6 @@ def _quantiles(findings: NumberFindings) -> tuple[list[Fact], list[Plot]]:
 
 
 def _groups(findings: NumberFindings) -> list[ReportTable]:
-    if findings.private:
-        return []
     references = in_shown_groups(findings.clf)[0]
     assert references.targets is not None
     targets = references.groups.targets(references.targets.cpu().numpy(), references.sizes)
@@ -212,7 +210,7 @@ def _unusual(findings: NumberFindings, ends: Floats | None) -> ReportTable | Non
         interval = "–" if ends is None else "; ".join(f"{amount(low)} to {amount(high)}" for low, high in ends[row])
         rows.append(
             (
-                written(findings.ids[row]),
+                shorten(findings.ids[row]),
                 f"{findings.typicality[row]:.3f}",
                 "; ".join(map(amount, findings.values[row])),
                 interval,

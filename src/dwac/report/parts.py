@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dwac._checks import listed
-from dwac.drawing.records import data_url, image_of, kind_of, written
+from dwac.drawing.records import data_url, image_of, kind_of, shorten
 
 _PIXELS = 112  # per inch of a plot; 96 on paper
 _LARGEST_SIDE, _LARGEST_PICTURE = 128, 2**25  # pixels per side, pixels in total
@@ -27,37 +27,20 @@ class ReportTable(NamedTuple):
     left: int = 0
 
 
-class VoteShare(NamedTuple):
-    """A share of the vote as a bar and a text; hatched if for another label. size: examples that a voter represents."""
+class RichCell(NamedTuple):
+    """A cell that is more than text.
 
-    share: float
+    kind: "bar", a share of the vote as a bar and a text, hatched if `is_other`, that is, for another label; "shaded",
+    the darker the larger the share; "different", a value that differs from that of the explained example; or "named", a
+    label above the name of the example that votes for it.
+    """
+
+    kind: str
     text: str
-    other: bool = False
-    size: int = 1
-    kind: str = "bar"
-
-
-class Shaded(NamedTuple):
-    """A number in a cell; the larger its share, the darker the cell."""
-
-    text: str
-    share: float
-    kind: str = "shaded"
-
-
-class Different(NamedTuple):
-    """A value that differs from that of the explained example."""
-
-    text: str
-    kind: str = "different"
-
-
-class Named(NamedTuple):
-    """A label above the name of the example that votes for it."""
-
-    label: str
-    name: str
-    kind: str = "named"
+    share: float = 0.0
+    is_other: bool = False
+    size: int = 1  # examples that a voter represents
+    name: str = ""
 
 
 class Photo(NamedTuple):
@@ -102,7 +85,7 @@ def images(*figures: Any) -> list[Plot]:
 
 def labels_of(names: Iterable[Any]) -> str:
     """Labels with commas; "no label" if there are none."""
-    return ", ".join(map(written, names)) or "no label"
+    return ", ".join(map(shorten, names)) or "no label"
 
 
 def brief(record: Any, most: int = _MOST_COLUMNS) -> Photo | str:
@@ -111,9 +94,9 @@ def brief(record: Any, most: int = _MOST_COLUMNS) -> Photo | str:
     if kind == "image":
         return picture(record, "the training example")
     if kind == "text":
-        return written(record["text"], _LONGEST_TEXT)
+        return shorten(record["text"], _LONGEST_TEXT)
     if kind == "table":
-        return listed((f"{written(name, 30)} {written(value, 30)}" for name, value in record.items()), most, str)
+        return listed((f"{shorten(name, 30)} {shorten(value, 30)}" for name, value in record.items()), most, str)
     return "–"
 
 

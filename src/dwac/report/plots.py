@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import roc_curve
 
-from dwac.drawing.colours import COLOURS, INK
+from dwac.drawing import COLOURS, INK
 from dwac.drawing.style import legend, line, new, plain, point, tidy
 from dwac.estimator.evaluation import amount
 from dwac.report.measures import likely_share
@@ -32,7 +32,7 @@ _WIDTH, _HEIGHT = 2.75, 2.5  # inches: three side by side, and one on a phone
 _EDGES = (0.0, 0.5, 0.7, 0.8, 0.9, 1.0)  # edges of bins of stated probabilities
 _GOOD: dict[str, Any] = {"facecolor": COLOURS[0], "edgecolor": COLOURS[0], "linewidth": 0.8}
 _BAD: dict[str, Any] = {"facecolor": "none", "edgecolor": COLOURS[1], "hatch": "////", "linewidth": 0.8}
-_ASKED: dict[str, Any] = {"color": INK, "linewidth": 2.0}
+_TARGET: dict[str, Any] = {"color": INK, "linewidth": 2.0}
 _RANGE: dict[str, Any] = {"ecolor": INK, "elinewidth": 0.9, "capsize": 2.5, "fmt": "none"}
 
 
@@ -40,9 +40,21 @@ def alone(painter: Painter, width: float = 3.3, height: float = 2.8) -> Any:
     """A figure of one panel, with a legend below if anything has a name; narrow enough for a phone."""
     figure, axes = new(1, 1, width=width, height=height)
     painter(axes[0, 0])
-    named = axes[0, 0].get_legend_handles_labels()[1]
-    if named:
-        legend(figure, axes, columns=1 if max(map(len, named)) > _LONG else 2)
+    names = axes[0, 0].get_legend_handles_labels()[1]
+    if names:
+        legend(figure, axes, columns=1 if max(map(len, names)) > _LONG else 2)
+    return figure
+
+
+def _side_by_side(
+    painters: Sequence[Painter], width: float, height: float, *, legends: bool = True, **look: Any
+) -> Any:
+    """A figure of several panels; each has a legend if anything on it has a name."""
+    figure, axes = new(1, len(painters), width=width, height=height)
+    for panel, painter in zip(axes[0], painters, strict=True):
+        painter(panel)
+        if legends and panel.get_legend_handles_labels()[0]:
+            panel.legend(fontsize=7, frameon=False, labelcolor=INK, **look)
     return figure
 
 
@@ -51,10 +63,7 @@ def reliability(y: ArrayLike, probabilities: ArrayLike) -> Any:
 
     y: (n,) codes of the true labels. probabilities: (n, K). Error bars: 95 % confidence.
     """
-    figure, axes = new(1, 1, width=4.2, height=3.6)
-    reliability_panel(y, probabilities)(axes[0, 0])
-    axes[0, 0].legend(fontsize=7, frameon=False, labelcolor=INK, loc="upper left")
-    return figure
+    return _side_by_side([reliability_panel(y, probabilities)], 4.2, 3.6, loc="upper left")
 
 
 def reliability_panel(y: ArrayLike, probabilities: ArrayLike) -> Painter:
@@ -98,12 +107,12 @@ def _reliability(panel: Any, sure: NDArray[Any], right: NDArray[Any]) -> None:
     """Observed against stated probability, with 95 % intervals, and the share of examples per bin."""
     place = np.minimum((sure * _BINS).astype(int), _BINS - 1)
     panel.plot([0, 1], [0, 1], label="perfect", **_GUIDE)
-    found = [b for b in range(_BINS) if (place == b).any()]
-    stated = [sure[place == b].mean() for b in found]
-    came = np.array([right[place == b].mean() for b in found])
-    ends = np.array([likely_share(right[place == b]) for b in found]).T
+    bins = np.unique(place)
+    stated = [sure[place == b].mean() for b in bins]
+    observed = np.array([right[place == b].mean() for b in bins])
+    ends = np.array([likely_share(right[place == b]) for b in bins]).T
     look = line(0) | {"linestyle": "none", "markersize": 5}
-    panel.errorbar(stated, came, np.abs(ends - came), label="this model", capsize=2.5, **look)
+    panel.errorbar(stated, observed, np.abs(ends - observed), label="this model", capsize=2.5, **look)
     many = np.bincount(place, minlength=_BINS) / len(sure)
     pale = {"facecolor": COLOURS[7], "edgecolor": COLOURS[7], "alpha": 0.35, "linewidth": 0.6, "zorder": 0}
     panel.bar((np.arange(_BINS) + 0.5) / _BINS, many, width=0.9 / _BINS, label="share of predictions", **pale)
@@ -154,8 +163,8 @@ def quantile_panel(levels: ArrayLike, shares: Sequence[ArrayLike], names: Sequen
 
     def painter(panel: Any) -> None:
         panel.plot([0, 1], [0, 1], label="perfect", **_GUIDE)
-        for series, (found, name) in enumerate(zip(shares, names, strict=True)):
-            panel.plot(levels, found, label=plain(name), **line(series))
+        for series, (share, name) in enumerate(zip(shares, names, strict=True)):
+            panel.plot(levels, share, label=plain(name), **line(series))
         panel.set(xlim=(0, 1), ylim=(0, 1))
         tidy(panel, x="quantile of the votes", y="share of true numbers at or below it")
 
@@ -164,12 +173,7 @@ def quantile_panel(levels: ArrayLike, shares: Sequence[ArrayLike], names: Sequen
 
 def sets(curve: pd.DataFrame) -> Any:
     """Coverage and set sizes against the allowed error rate ε, from `dwac.metrics.set_curve`."""
-    figure, axes = new(1, 3, width=2.7, height=2.5)
-    for panel, painter in zip(axes[0], set_panels(curve), strict=True):
-        painter(panel)
-        if panel.get_legend_handles_labels()[0]:
-            panel.legend(fontsize=7, frameon=False, labelcolor=INK)
-    return figure
+    return _side_by_side(set_panels(curve), 2.7, 2.5)
 
 
 def set_panels(curve: pd.DataFrame) -> list[Painter]:
@@ -177,7 +181,7 @@ def set_panels(curve: pd.DataFrame) -> list[Painter]:
     epsilon = curve["epsilon"]
 
     def covered(panel: Any) -> None:
-        panel.plot(epsilon, 1 - epsilon, label="asked for", **_GUIDE)
+        panel.plot(epsilon, 1 - epsilon, label="requested", **_GUIDE)
         panel.plot(epsilon, curve["coverage"], label="measured", **_thin(0))
         tidy(panel, title="coverage", x="allowed error rate ε", y="share")
 
@@ -203,11 +207,7 @@ def _thin(series: int) -> dict[str, Any]:
 
 def typicality(inside: ArrayLike, outside: ArrayLike | None = None) -> Any:
     """Histogram of typicality on data like the training data, and on out-of-distribution data."""
-    figure, axes = new(1, 1, width=4.6, height=2.7)
-    typicality_panel(inside, outside)(axes[0, 0])
-    if outside is not None:
-        axes[0, 0].legend(fontsize=7, frameon=False, labelcolor=INK)
-    return figure
+    return _side_by_side([typicality_panel(inside, outside)], 4.6, 2.7, legends=outside is not None)
 
 
 def typicality_panel(inside: ArrayLike, outside: ArrayLike | None = None) -> Painter:
@@ -232,11 +232,8 @@ def typicality_panel(inside: ArrayLike, outside: ArrayLike | None = None) -> Pai
 
 def history(frame: pd.DataFrame) -> Any:
     """Loss and accuracy by epoch, from `clf.history_`; a line marks the epoch with the best validation loss."""
-    painters = history_panels(frame)
-    figure, axes = new(1, len(painters), width=3.4, height=2.4)
-    for panel, painter in zip(axes[0], painters, strict=True):
-        painter(panel)
-    legend(figure, axes, columns=3)
+    figure = _side_by_side(history_panels(frame), 3.4, 2.4, legends=False)
+    legend(figure, np.array([figure.axes]), columns=3)
     return figure
 
 
@@ -280,9 +277,8 @@ class Bar(NamedTuple):
 
 def share_bar(name: str, hits: ArrayLike, usual: float | None = None) -> Bar:
     """How often something was right; bad if significantly less often than usual."""
-    found = np.asarray(hits, dtype=bool)
-    low, high = likely_share(found)
-    return Bar(name, float(found.mean()), (low, high), usual is not None and high < usual)
+    low, high = likely_share(hits)
+    return Bar(name, float(np.mean(np.asarray(hits, dtype=bool))), (low, high), usual is not None and high < usual)
 
 
 def hundred(right: float) -> Any:
@@ -305,27 +301,27 @@ def bars_by_confidence(stated: ArrayLike, right: ArrayLike) -> Any:
     """How often the model is right, by stated confidence, which a thick line marks."""
     sure, hits = np.asarray(stated, dtype=np.float64), np.asarray(right, dtype=bool)
     place = np.clip(np.searchsorted(_EDGES, sure, side="right") - 1, 0, len(_EDGES) - 2)
-    found = [b for b in range(len(_EDGES) - 1) if (place == b).any()]
-    names = [f"{100 * _EDGES[b]:.0f}–{100 * _EDGES[b + 1]:.0f}\n{(place == b).sum():,} ×" for b in found]
-    bars = [share_bar(name, hits[place == b]) for name, b in zip(names, found, strict=True)]
-    return _upright(bars, [float(sure[place == b].mean()) for b in found], "when it says … %", "it is right, of 100")
+    bins = np.unique(place)
+    names = [f"{100 * _EDGES[b]:.0f}–{100 * _EDGES[b + 1]:.0f}\n{(place == b).sum():,} ×" for b in bins]
+    bars = [share_bar(name, hits[place == b]) for name, b in zip(names, bins, strict=True)]
+    return _upright(bars, [float(sure[place == b].mean()) for b in bins], "when it says … %", "it is right, of 100")
 
 
-def bars_by_coverage(asked: Sequence[float], hits: Sequence[ArrayLike]) -> Any:
+def bars_by_coverage(shares: Sequence[float], hits: Sequence[ArrayLike]) -> Any:
     """How often ranges contain the true number, by how often they should, which a thick line marks."""
-    bars = [share_bar(f"{100 * share:g}", kept) for share, kept in zip(asked, hits, strict=True)]
-    return _upright(bars, asked, "a range for so many of 100 cases …", "… contains the truth, of 100")
+    bars = [share_bar(f"{100 * share:g}", each) for share, each in zip(shares, hits, strict=True)]
+    return _upright(bars, shares, "a range meant for … of 100 cases", "contains the truth, of 100")
 
 
-def _upright(bars: Sequence[Bar], asked: Sequence[float], x: str, y: str) -> Any:
+def _upright(bars: Sequence[Bar], targets: Sequence[float], x: str, y: str) -> Any:
     figure, axes = new(1, 1, width=_WIDTH, height=_HEIGHT)
     panel, places = axes[0, 0], np.arange(len(bars))
     values = np.array([bar.value for bar in bars])
     panel.bar(places, 100 * values, width=0.7, **_GOOD | {"alpha": 0.85})
     ends = np.array([bar.ends or (bar.value, bar.value) for bar in bars]).T
     panel.errorbar(places, 100 * values, 100 * np.abs(ends - values), **_RANGE)
-    for place, share in zip(places, asked, strict=True):
-        panel.plot([place - 0.42, place + 0.42], [100 * share] * 2, solid_capstyle="butt", **_ASKED)
+    for place, share in zip(places, targets, strict=True):
+        panel.plot([place - 0.42, place + 0.42], [100 * share] * 2, solid_capstyle="butt", **_TARGET)
     panel.set(xticks=places, xticklabels=[bar.name for bar in bars], ylim=(0, 104), xlim=(-0.6, len(bars) - 0.4))
     tidy(panel, x=x, y=y)
     return figure

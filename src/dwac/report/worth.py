@@ -1,7 +1,7 @@
 """Which training examples help or harm predictions on rows with known targets, and which groups they belong to.
 
-found = worth_for(clf, judges_of(clf, h, truth, own))
-found.table                                # by id, the most helpful of their class first: worth, if_removed, label, …
+worth = worth_for(clf, judges_of(clf, h, truth, own))
+worth.table                                # by id, the most helpful of their class first: worth, if_removed, label, …
 
 The values are those of `clf.worth`. A few hundred rows, drawn at random, are enough as judges.
 """
@@ -19,13 +19,12 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from dwac.drawing.records import written
+from dwac.drawing.records import shorten
 from dwac.estimator.evaluation import amount
 from dwac.estimator.worth import Judges, Options, kept_column, scores_of, worth_by
 from dwac.report.findings import Findings
-from dwac.report.measures import percent
+from dwac.report.measures import Estimator, percent
 from dwac.report.parts import ReportTable, brief
-from dwac.report.seen import Estimator
 from dwac.tasks import LABELS, NUMBERS
 
 _MOST, _FEWEST, _VOTES = 500, 50, 5_000_000  # most and fewest judges, and the limit of votes they count together
@@ -83,10 +82,10 @@ class Worth:
         sum: the sum of the worth of its single examples. if_removed: the change without the whole group.
         """
         groups = kept_column(self.clf, column)
-        found = worth_by(self.clf, self.judges, _options(self.clf, "shapley"), groups=groups)
+        together = worth_by(self.clf, self.judges, _options(self.clf, "shapley"), groups=groups)
         alone = worth_by(self.clf, self.judges, _options(self.clf, "leave_one_out"), groups=groups)
-        found["sum"] = self.table["worth"].groupby(groups.loc[self.table.index]).sum().reindex(found.index)
-        return found.assign(if_removed=-alone["worth"]).sort_values("sum", ascending=False, kind="stable")
+        together["sum"] = self.table["worth"].groupby(groups.loc[self.table.index]).sum().reindex(together.index)
+        return together.assign(if_removed=-alone["worth"]).sort_values("sum", ascending=False, kind="stable")
 
 
 def worth_for(clf: Estimator, judges: Judges, n_rows: int | None = None) -> Worth:
@@ -105,7 +104,7 @@ def _options(clf: Estimator, method: str) -> Options:
     return Options(method, "probability", _TOLERANCE)
 
 
-def compared(kind: str = "") -> str:
+def ranking(kind: str = "") -> str:
     """A sentence on how examples are ranked."""
     peers, why = _PEERS.get(kind, ("its class", "A whole class may be worth less than 0 because it is rare"))
     return f"{why}, so examples are ranked by relative worth: standard deviations above the mean of {peers}."
@@ -114,11 +113,11 @@ def compared(kind: str = "") -> str:
 def judges_of(clf: Estimator, h: Any, truth: NDArray[Any], own: NDArray[np.int64]) -> Judges:
     """Rows as judges. truth: codes (n,) of classes, a table (n, L) of labels, or numbers (n, T)."""
     n, exact = len(h), clf.target_.kind in (NUMBERS, LABELS)
-    given = np.asarray(truth, dtype=np.float64) if exact else np.zeros((n, 0))
-    return Judges(torch.as_tensor(h), np.full(n, -1) if exact else np.asarray(truth), given, own)
+    numbers = np.asarray(truth, dtype=np.float64) if exact else np.zeros((n, 0))
+    return Judges(torch.as_tensor(h), np.full(n, -1) if exact else np.asarray(truth), numbers, own)
 
 
-def drawn(n: int, n_voters: int) -> NDArray[np.int64]:
+def draw_judges(n: int, n_voters: int) -> NDArray[np.int64]:
     """Which of n rows judge: all if few, else a reproducible random sample, smaller if there are more voters."""
     most = int(np.clip(_VOTES // max(1, n_voters), _FEWEST, _MOST))
     if n <= most:
@@ -131,8 +130,8 @@ def columns_of_people(clf: Estimator) -> list[str]:
     frame = None if clf.private_ else clf.examples_.frame()
     if frame is None:
         return []
-    named = [name for name in frame.columns if _OF_PEOPLE.search(str(name).lower())]
-    few = [str(name) for name in named if 2 <= frame[name].astype(str).nunique() <= _NAMED]
+    candidates = [name for name in frame.columns if _OF_PEOPLE.search(str(name).lower())]
+    few = [str(name) for name in candidates if 2 <= frame[name].astype(str).nunique() <= _NAMED]
     return few[:_COLUMNS]
 
 
@@ -143,7 +142,7 @@ class WorthSection(NamedTuple):
     """The report's section on worth: sentences, the most and the least helpful examples, and groups of each column."""
 
     lead: str
-    compared: str
+    ranking: str
     removed: str
     examples: list[tuple[str, ReportTable]]
     groups: list[ReportTable]
@@ -163,15 +162,15 @@ def worth_section(findings: Findings, by: str | None = None) -> WorthSection | N
     examples = [(head, _examples(worth, part, f"{head}, {unit}")) for head, part in ends]
     columns = columns_of_people(findings.clf) if by is None else [by]
     groups = [_groups(worth, column) for column in columns]
-    return WorthSection(_lead(worth), compared(kind), _removed(worth), examples, groups)
+    return WorthSection(_lead(worth), ranking(kind), _removed(worth), examples, groups)
 
 
 def _measure(findings: Findings) -> Worth:
     """Worth as judged by the test examples; a test example that is a voter does not vote on itself."""
     references = findings.clf.references_
-    rows = drawn(len(findings.truth), len(references))
+    rows = draw_judges(len(findings.truth), len(references))
     own = np.full(len(rows), -1)
-    if findings.met.any():
+    if findings.in_training.any():
         own = references.voters.ids.get_indexer(findings.ids[rows])
     return worth_for(
         findings.clf, judges_of(findings.clf, findings.h[rows], findings.truth[rows], own), len(findings.truth)
@@ -184,7 +183,7 @@ def _lead(worth: Worth) -> str:
     rows = f"{n:,} test examples" + (f" drawn at random from {worth.n_rows:,}" if n < worth.n_rows else "")
     return (
         f"The worth of a training example is what its vote {adds}: its Shapley value, the average over {rows} and over "
-        f"all orders in which voters may come. Together the {len(worth.table):,} {_who(worth)}s are worth "
+        f"all orders in which voters can be added. Together the {len(worth.table):,} {_voter_word(worth)}s are worth "
         f"{points(worth.together)(worth.together)}; {worth.harming:,} of them harm more than they help."
     )
 
@@ -192,13 +191,13 @@ def _lead(worth: Worth) -> str:
 def _removed(worth: Worth) -> str:
     what = _NOW.get(worth.clf.target_.kind, "mean probability of the true label")
     return (
-        f"“If removed” is exact: by how much the {what}, now {percent(abs(worth.whole))}, would change without this "
-        "one example, all others staying. It may differ in sign from worth, which also counts how an example votes "
+        f"“If removed” is exact: by how much the {what}, now {percent(abs(worth.whole))}, would change if only "
+        "this example were removed. It may differ in sign from worth, which also counts how an example votes "
         "among few others. To remove votes, use silence (dwac silence), which leaves calibration as it is."
     )
 
 
-def _who(worth: Worth) -> str:
+def _voter_word(worth: Worth) -> str:
     return "representative" if worth.clf.references_.voters.weighted else "training example"
 
 
@@ -207,7 +206,7 @@ def _examples(worth: Worth, part: pd.DataFrame, caption: str) -> ReportTable:
     say, say_removed = points(part[["worth", "standard_error"]]), points(part["if_removed"])
     rows = [
         (
-            written(name),
+            shorten(name),
             outcome(clf, row),
             f"{say(row['worth'])} ±\u00a0{say(2 * row['standard_error']).lstrip('+')}",
             f"{row['relative']:+.1f}".replace("-", "−"),
@@ -217,7 +216,7 @@ def _examples(worth: Worth, part: pd.DataFrame, caption: str) -> ReportTable:
         for name, row in part.iterrows()
     ]
     what = "number" if clf.target_.kind == NUMBERS else "label"
-    head = (_who(worth), what, "worth ± 2 s.e.", "relative", "if removed", "example")
+    head = (_voter_word(worth), what, "worth ± 2 s.e.", "relative", "if removed", "example")
     return ReportTable(caption, head, rows, numbers=[2, 3, 4])
 
 
@@ -233,28 +232,28 @@ def outcome(clf: Any, row: pd.Series[Any]) -> str:
     ).tolist()
     if clf.target_.kind == LABELS:
         values = list(values[0]) or ["no label"]
-    return ", ".join(amount(value) if isinstance(value, float) else written(value) for value in values)
+    return ", ".join(amount(value) if isinstance(value, float) else shorten(value) for value in values)
 
 
 def _groups(worth: Worth, column: str) -> ReportTable:
-    found = worth.by(column)
-    everyone, whole = found["examples"].sum(), found["sum"].sum()
-    say, say_removed = points(found[["worth", "sum"]]), points(found["if_removed"])
+    groups = worth.by(column)
+    n_examples, whole = groups["examples"].sum(), groups["sum"].sum()
+    say, say_removed = points(groups[["worth", "sum"]]), points(groups["if_removed"])
     rows = [
         (
-            written(name),
-            f"{row['examples']:,.0f} ({percent(row['examples'] / everyone)})",
+            shorten(name),
+            f"{row['examples']:,.0f} ({percent(row['examples'] / n_examples)})",
             say(row["sum"]) + (f" ({percent(row['sum'] / whole)})".replace("-", "−") if whole > 0 else ""),
             f"{say(row['worth'])} ±\u00a0{say(2 * row['standard_error']).lstrip('+')}",
             say_removed(_change(worth.clf, row["if_removed"])),
         )
-        for name, row in found.head(_MOST_GROUPS).iterrows()
+        for name, row in groups.head(_MOST_GROUPS).iterrows()
     ]
-    left = len(found) - len(rows)
+    left = len(groups) - len(rows)
     caption = f"By {column}: whose data carries the model" + (
         f"; {left:,} more {'are' if left > 1 else 'is'} worth less" if left else ""
     )
-    head = (column, f"{_who(worth)}s", "sum of their worth", "worth as one ± 2 s.e.", "if all are removed")
+    head = (column, f"{_voter_word(worth)}s", "sum of their worth", "worth as one ± 2 s.e.", "if all are removed")
     return ReportTable(caption, head, rows, numbers=range(1, 5))
 
 

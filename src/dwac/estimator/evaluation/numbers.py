@@ -30,7 +30,7 @@ from dwac.estimator.observed import Observed
 from dwac.estimator.readable import Reasons, readable
 from dwac.estimator.regressor import DWACRegressor
 from dwac.explain import privacy
-from dwac.explain.numerals import Numerals
+from dwac.explain.rendering import Numerals
 from dwac.tasks import read_numbers
 
 

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from dwac.drawing.colours import COLOURS, MARKERS
-from dwac.report.words import represented
+from dwac.drawing import COLOURS, MARKERS
+from dwac.report.card import who_votes
 from dwac.server.explorer import grouped, influence, looking, worth
 from dwac.server.explorer.state import Explorer
 from dwac.server.explorer.words import guide
@@ -273,7 +273,7 @@ def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
         "words": explorer.clf.encoder_.kind in influence.KINDS and not explorer.private,
         "worth": points.n_training > 1,
         "target": explorer.task.start(explorer),
-        "represented": represented(explorer.clf, private=explorer.private),
+        "represented": who_votes(explorer.clf, private=explorer.private),
         "sizes": points.references.sizes.tolist() if points.n_training and points.references.voters.weighted else None,
         **grouped.discs(explorer),
         "private": explorer.private,

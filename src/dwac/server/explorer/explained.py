@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dwac.drawing.records import compared, kind_of
+from dwac.drawing.records import compare, kind_of
 from dwac.explain import Explanation, Group
 from dwac.explain.base import VoteExplanation
 from dwac.server.explorer.points import Points
@@ -53,7 +53,7 @@ def _compared(explanation: VoteExplanation, records: list[Any]) -> list[dict[str
     """The columns of a table, for the example and for others."""
     if explanation.private or kind_of(explanation.record) != "table":
         return []
-    return [column._asdict() for column in compared(explanation.record, records, _LETTERS)]
+    return [column._asdict() for column in compare(explanation.record, records, _LETTERS)]
 
 
 def _facts(explanation: Explanation) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dwac.drawing.records import plain, written
+from dwac.drawing.records import plain, shorten
 from dwac.errors import InputError
 from dwac.explain import Group
 from dwac.reference import ReferenceSet
@@ -127,9 +127,9 @@ def line_of(record: Any) -> str:
     if not record:
         return ""
     if list(record) == ["text"]:
-        return written(record["text"], _LETTERS)
-    parts = [f"{name} {written(value, 30)}" for name, value in record.items() if not isinstance(value, bytes)]
-    return written(", ".join(parts), 2 * _LETTERS)
+        return shorten(record["text"], _LETTERS)
+    parts = [f"{name} {shorten(value, 30)}" for name, value in record.items() if not isinstance(value, bytes)]
+    return shorten(", ".join(parts), 2 * _LETTERS)
 
 
 def subgroups(explorer: Explorer, session: str, answer: int, number: int) -> dict[str, Any]:

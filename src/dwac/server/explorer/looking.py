@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dwac.drawing.records import plain, written
+from dwac.drawing.records import plain, shorten
 from dwac.encoders import TabularEncoder
 from dwac.errors import InputError
 from dwac.estimator.evaluation import as_csv
-from dwac.report.label_issues import label_issues
-from dwac.report.words import JUDGED
+from dwac.report.wrong_labels import HOW_JUDGED, label_issues
 from dwac.server.explorer.edits import Edit
 from dwac.server.explorer.grouped import line_of
 from dwac.server.explorer.state import Explorer
@@ -47,7 +46,7 @@ class Finder:
         )
         order = list(dict.fromkeys([*exact.tolist(), *found.tolist()]))[:FOUND]
         name = self.explorer.points.name
-        return [{"point": p, "id": name(p), "text": written(self._texts[p], _LETTERS)} for p in order]
+        return [{"point": p, "id": name(p), "text": shorten(self._texts[p], _LETTERS)} for p in order]
 
     @cached_property
     def _ids(self) -> pd.Series[Any]:
@@ -106,7 +105,7 @@ def issues(explorer: Explorer, session: str) -> dict[str, Any]:
         for place, row in zip(places, found.head(LISTED).to_dict("records"), strict=True)
     ]
     counts = {"n": len(found), "asked": m if rows is None else len(rows), "n_references": m}
-    return {"issues": listed, **counts, "judged": JUDGED[found.attrs["judged"]]}
+    return {"issues": listed, **counts, "judged": HOW_JUDGED[found.attrs["judged"]]}
 
 
 def _errors(explorer: Explorer, session: str) -> dict[str, Any]:
@@ -271,7 +270,7 @@ def column_values(explorer: Explorer, place: int) -> dict[str, Any]:
     numbers = pd.to_numeric(held, errors="coerce") if column.kind == "numeric" else None
     if numbers is not None and numbers.notna().any():
         return {"numbers": [None if not np.isfinite(v) else round(float(v), 9) for v in numbers.astype(float)]}
-    texts = held.map(lambda value: None if pd.isna(value) else written(value, 40)).astype(object)
+    texts = held.map(lambda value: None if pd.isna(value) else shorten(value, 40)).astype(object)
     common = texts.value_counts().index[: _NAMED + 1].tolist()
     shown = sorted(common if len(common) <= _NAMED else common[:_NAMED])
     codes = {name: code for code, name in enumerate(shown)}

@@ -24,7 +24,7 @@ from dwac.estimator.evaluation import predict
 from dwac.estimator.preparation import count, row_ids, rows_of, take
 from dwac.explain import privacy
 from dwac.reference import ReferenceSet
-from dwac.report.seen import CLOSE
+from dwac.report.measures import CLOSE
 from dwac.server.answers import Model
 from dwac.server.explorer.edits import Edits, History, alone, descriptions_after
 from dwac.server.explorer.explained import explained

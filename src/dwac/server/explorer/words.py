@@ -6,10 +6,11 @@ Facts about one prediction come from `Explanation.sentences`; these say what the
 from __future__ import annotations
 
 from dwac import tasks
-from dwac.explain.explanation import STRANGE
+from dwac.explain.base import STRANGE
+from dwac.report.card import LEAD
 from dwac.report.grouped import in_shown_groups
-from dwac.report.words import LEAD, what_map_shows
-from dwac.report.worth import compared
+from dwac.report.maps import describe_map
+from dwac.report.worth import ranking
 from dwac.server.explorer.state import Explorer
 
 _VOTE = (
@@ -59,7 +60,7 @@ GUIDE = {
     ),
     "worth": (
         "What the vote of each training example adds to the probability of the true label, on average: its Shapley "
-        f"value, in percentage points. {_VOTE} {compared()} Before and after: the mean probability of the true label."
+        f"value, in percentage points. {_VOTE} {ranking()} Before and after: the mean probability of the true label."
     ),
     "training": (
         "The votes exclude the example itself. But the network was trained on its label, so the others may agree with "
@@ -127,7 +128,7 @@ NUMBERS = {
     ),
     "worth": (
         "What the vote of each training example takes off the squared error of the voters' mean, on average: its "
-        f"Shapley value, in per cent of the variance of the numbers. {_VOTE} {compared(tasks.NUMBERS)} Before and "
+        f"Shapley value, in per cent of the variance of the numbers. {_VOTE} {ranking(tasks.NUMBERS)} Before and "
         "after: the squared error."
     ),
     "training": (
@@ -172,7 +173,7 @@ LABELS = {
     ),
     "worth": (
         "What the vote of each training example adds to the probability that a label is as it is, on average over "
-        f"labels: its Shapley value, in percentage points. {_VOTE} {compared(tasks.LABELS)} Before and after: "
+        f"labels: its Shapley value, in percentage points. {_VOTE} {ranking(tasks.LABELS)} Before and after: "
         "the mean of that probability."
     ),
     "training": (
@@ -200,7 +201,7 @@ def guide(explorer: Explorer) -> dict[str, str]:
     own = _OF_TASK.get(kind, {})
     discs = len(points.layout.centres) if points.has_discs else 0
     groups = len(in_shown_groups(explorer.clf)[0].groups) if discs else 0
-    said = what_map_shows(unchanged=points.layout.unchanged, discs=discs, groups=groups, **_ON_MAP.get(kind, {}))
+    said = describe_map(unchanged=points.layout.unchanged, discs=discs, groups=groups, **_ON_MAP.get(kind, {}))
     shown = {"map": said}
     kept = {name: text for name, text in represented.items() if name not in own or name in ("share", "weight")}
     return {**GUIDE, **shown, **own, **kept}

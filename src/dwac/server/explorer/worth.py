@@ -21,8 +21,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dwac.drawing.records import plain
-from dwac.report.seen import seen
-from dwac.report.worth import Worth, drawn, judges_of, worth_for
+from dwac.report.measures import used_in_training
+from dwac.report.worth import Worth, draw_judges, judges_of, worth_for
 from dwac.server.explorer.state import Explorer
 from dwac.server.explorer.views import View
 from dwac.tasks import NUMBERS
@@ -68,13 +68,13 @@ class Worths:
         explorer, points = self.explorer, self.explorer.points
         n_training, references = points.n_training, points.references
         rows = np.arange(n_training) if self.by_training else self._known
-        chosen = rows[drawn(len(rows), n_training)]
+        chosen = rows[draw_judges(len(rows), n_training)]
         if self.by_training:
             h, names = references.embeddings[chosen].cpu().numpy(), references.voters.ids[chosen]
         else:
             h, names = explorer.examples.h[chosen], explorer.examples.ids[chosen]
         own = np.full(len(chosen), -1)
-        if self.by_training or seen(explorer.clf, names, h).any():
+        if self.by_training or used_in_training(explorer.clf, names, h).any():
             own = view.clf.references_.voters.ids.get_indexer(names)
         # Worth is still measured on removed examples: so the stated effect of a removal is what the page then shows.
         truth = points.values(view)[chosen + (0 if self.by_training else n_training)]

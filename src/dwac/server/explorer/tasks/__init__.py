@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from dwac.errors import InputError
 from dwac.reference import ReferenceSet
-from dwac.report.label_issues import leave_one_out
 from dwac.report.measures import Measure
+from dwac.report.wrong_labels import leave_one_out
 from dwac.server.answers import silent
 from dwac.server.explorer.edits import Edits, votes_after
 

@@ -1,4 +1,4 @@
-"""The values of the report on several labels at once; the text is in `templates/several.html`."""
+"""The values of the report on several labels at once; the text is in `templates/labels.html`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwac import metrics
-from dwac.drawing.records import written
+from dwac.drawing.records import shorten
 from dwac.errors import CalibrationWarning
 from dwac.estimator.evaluation import Fact
-from dwac.report import card, plots, words
-from dwac.report.cases import explained_cases
+from dwac.report import card, plots
+from dwac.report.cases import explain_cases
 from dwac.report.findings import EPSILONS, LabelFindings
 from dwac.report.measures import MEASURES, Measure, number, percent, share
 from dwac.report.parts import Plot, ReportTable, images, labels_of
@@ -24,27 +24,28 @@ _MOST_LABELS, _DRAWN = 60, 6
 _HEADS = {
     "f1": "F1",
     "roc_auc": "ROC AUC",
-    "wrongly_told_no": "told no, but has it",
-    "wrongly_told_yes": "told yes, but lacks it",
+    "wrongly_told_no": "decided no, but has it",
+    "wrongly_told_yes": "decided yes, but lacks it",
 }
 
 
 def label_values(findings: LabelFindings, k: int, n_cases: int, by: str | None) -> dict[str, Any]:
     """The values of the report on several labels. by: a column of the training data whose groups are compared."""
-    drawn = _drawn(findings)
+    counts, auc = findings.result.by_label["n"], findings.scores.each["roc_auc"].to_numpy()
+    drawn = np.sort(counts.sort_values(ascending=False, kind="stable").index[:_DRAWN].to_numpy())
     return {
         **card.model_values(findings, _target(findings)),
         "summary": label_summary(findings),
         "headline": _headline(findings),
         "by_label": _by_label(findings),
         "n_without": findings.result.without_label,
-        "roc": _roc(findings, drawn),
+        "roc": card.roc_images(findings, findings.truth, drawn[np.isfinite(auc[drawn])]),
         "group_tables": _groups(findings),
         "probabilities": _probabilities(findings, drawn),
         "reliability": _reliability(findings, drawn),
         "n_labels": len(findings.result.by_label),
         "sets": _sets(findings),
-        "cases": explained_cases(findings, findings.cases(n_cases), _say, k=k, epsilon=findings.result.epsilon),
+        "cases": explain_cases(findings, findings.cases(n_cases), _say, k=k, epsilon=findings.result.epsilon),
         "worth": worth_section(findings, by),
     }
 
@@ -67,23 +68,19 @@ def _headline(findings: LabelFindings) -> list[Fact]:
             Fact(f"Missed at {epsilon}", percent(result.missed_share), "The share of an example's labels that its set "
                  f"misses; built to be at most {most} on average. Sets hold {result.mean_set_size:.2f} of "
                  f"{len(result.by_label):,} labels on average."),
-            Fact(f"Undecided at {epsilon}", percent(result.undecided), "On so many labels there is no decision. "
-                 f"{share(result.wrong_of_having)} of those who have a label are told no, "
-                 f"{share(result.wrong_of_lacking)} of those who lack it yes; each is built to be at most {most}, for "
-                 "every label."),
+            Fact(f"Undecided at {epsilon}", percent(result.undecided), "The share of labels without a "
+                 f"decision. {share(result.wrong_of_having)} of the examples that have a label get a no, "
+                 f"{share(result.wrong_of_lacking)} of those that lack it get a yes; each is built to be at most "
+                 f"{most}, for every label."),
         ]  # fmt: skip
     return facts
 
 
 def _target(findings: LabelFindings) -> Fact:
-    names = findings.clf.classes_.tolist()
     references, tables = findings.clf.references_, findings.clf.target_.table
     counts = np.bincount(references.labels.cpu().numpy(), references.sizes, len(tables)) @ tables
-    few, many = written(names[counts.argmin()]), written(names[counts.argmax()])
-    fewest, most = (findings.count(round(float(count))) for count in (counts.min(), counts.max()))
-    balance = f"From {fewest:,} training examples ({few}) to {most:,} ({many}); an example has "
-    balance += f"{counts.sum() / references.sizes.sum():.2g} labels on average."
-    return Fact(f"{len(names)} labels", written(", ".join(written(name) for name in names), 200), balance)
+    each = f"; an example has {counts.sum() / references.sizes.sum():.2g} labels on average"
+    return card.balance(findings, "labels", counts, each)
 
 
 def _by_label(findings: LabelFindings) -> ReportTable:
@@ -92,7 +89,7 @@ def _by_label(findings: LabelFindings) -> ReportTable:
     rows = rows.sort_values("n", ascending=False, kind="stable").head(_MOST_LABELS)
     shown = [name for name in (*MEASURES, "wrongly_told_no", "wrongly_told_yes", "undecided") if name in rows]
     body = [
-        (written(row["label"]), f"{row['n']:,}", *(share(row[name]) for name in shown))
+        (shorten(row["label"]), f"{row['n']:,}", *(share(row[name]) for name in shown))
         for row in rows.to_dict("records")
     ]
     total, blank = f"{int(findings.truth.sum()):,}", ["–"] * (len(shown) - len(MEASURES))
@@ -102,29 +99,11 @@ def _by_label(findings: LabelFindings) -> ReportTable:
     return ReportTable("Results per label", head, body, range(1, len(head)), len(every) - len(rows))
 
 
-def _drawn(findings: LabelFindings) -> NDArray[np.int64]:
-    """The most frequent labels, in their order."""
-    counts = findings.result.by_label["n"].sort_values(ascending=False, kind="stable")
-    return np.sort(counts.index[:_DRAWN].to_numpy())
-
-
-def _roc(findings: LabelFindings, drawn: NDArray[np.int64]) -> list[Plot]:
-    auc = findings.scores.each["roc_auc"]
-    known = [place for place in drawn if np.isfinite(auc[place])]
-    names = [f"{written(findings.clf.classes_.tolist()[i])}: {auc[i]:.3f}" for i in known]
-    if not names:
-        return []
-    painter = plots.roc_panel(findings.truth[:, known], findings.predictions.probabilities[:, known], names)
-    return images(plots.alone(painter, 3.6, 3.2 + 0.1 * len(names)))
-
-
 def _groups(findings: LabelFindings) -> list[ReportTable]:
-    if findings.private:
-        return []
     names, tables = findings.clf.classes_, findings.clf.target_.table > 0
     labels = [labels_of(names[tables[code]].tolist()) for code in findings.clf.references_.groups.labels]
     measure = Measure.of_labels(findings.predictions.has, findings.truth)
-    odd = (findings.wrong > 0) | findings.strange
+    odd = (findings.errors > 0) | findings.strange
     return card.group_tables(findings, labels, measure, odd, "wrong in some label")
 
 
@@ -133,13 +112,13 @@ def _probabilities(findings: LabelFindings, drawn: NDArray[np.int64]) -> list[Fa
     worst = by_label.iloc[int(by_label["calibration_error"].to_numpy().argmax())]
     facts = [
         Fact("Calibration error", f"{findings.result.calibration_error:.3f}", "The mean gap between stated and "
-             f"observed probability, over all labels. The largest is that of {written(worst['label'])}, "
+             f"observed probability, over all labels. The largest is that of {shorten(worst['label'])}, "
              f"{worst['calibration_error']:.3f}; with few examples chance alone makes gaps.")
     ]  # fmt: skip
     for place in drawn:
         p, has = findings.predictions.probabilities[:, place], findings.truth[:, place].astype(np.int64)
         error = metrics.calibration_test(has, np.stack([1 - p, p], axis=1)).error
-        facts.append(Fact(f"Of {written(by_label['label'][place])}", f"{error.value:.3f}", words.beside_chance(error)))
+        facts.append(Fact(f"Of {shorten(by_label['label'][place])}", f"{error.value:.3f}", card.beside_chance(error)))
     return facts
 
 
