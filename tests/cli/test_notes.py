@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dwac.cli.described import columns_of_table
+from dwac.cli.train_output import sort_columns
+from dwac.encoders import TabularEncoder
 from dwac.reading import Rows, read
 
 N = 480
@@ -16,7 +17,7 @@ def noted(tmp_path: Any, **columns: Any) -> tuple[Rows, tuple[str, ...]]:
     frame = pd.DataFrame({"work": ["nurse", "clerk"] * (N // 2), **columns, "y": ["a", "b"] * (N // 2)})
     frame.to_csv(tmp_path / "a.csv", index=False)
     rows = read(tmp_path / "a.csv", target="y")
-    return rows, columns_of_table(rows)[2]
+    return rows, sort_columns(TabularEncoder().fit(rows.X).columns, rows).notes
 
 
 @pytest.mark.parametrize(
@@ -38,4 +39,4 @@ def test_other_columns_are_not_noted_and_an_id_is_kept_where_that_is_asked(tmp_p
     assert noted(tmp_path, **fine)[1] == ()
     noted(tmp_path, id=np.arange(N))
     rows = read(tmp_path / "a.csv", target="y", kinds={"id": "numbers"})
-    assert columns_of_table(rows)[1:] == ({}, ())
+    assert sort_columns(TabularEncoder().fit(rows.X).columns, rows)[1:] == ({}, ())

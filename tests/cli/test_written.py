@@ -214,12 +214,12 @@ def test_options_of_whole_files_are_refused_for_batches(tmp_path: Path) -> None:
 
 def test_fast_is_one_network_and_few_epochs_where_that_saves_time() -> None:
     small = Rows(pd.DataFrame({"x": [1]}), None, [0], "tabular")
-    assert tasks.quick(small, 3_999, "tabular") == {}
-    assert tasks.quick(small, 4_000, "tabular") == {"ensemble_size": 1, "epochs": 10}
-    texts = tasks.quick(Rows(["a"], None, [0], "text"), 10, "text")
+    assert tasks.fast_settings(small, 3_999, "tabular") == {}
+    assert tasks.fast_settings(small, 4_000, "tabular") == {"ensemble_size": 1, "epochs": 10}
+    texts = tasks.fast_settings(Rows(["a"], None, [0], "text"), 10, "text")
     assert texts["ensemble_size"] == 1
-    assert "one network" in tasks.quick_line(texts)
-    assert "changes nothing" in tasks.quick_line({})
+    assert "one network" in tasks.describe_fast(texts)
+    assert "changes nothing" in tasks.describe_fast({})
 
 
 def test_work_of_unknown_length_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

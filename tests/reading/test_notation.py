@@ -19,8 +19,8 @@ from dwac.reading.notation import (
     as_dates,
     as_numbers,
     category,
-    notation,
-    understood,
+    check_notation,
+    read_columns,
 )
 from tests.named import named, refuses
 
@@ -70,7 +70,7 @@ def test_any_cell_is_a_finite_number_or_missing(cells: list[str]) -> None:
     for decimal in (None, POINT, COMMA):
         found = as_numbers(column(*cells), decimal).column
         assert not np.isinf(found.to_numpy()).any()
-    assert len(understood(pd.DataFrame({"x": column(*cells)}), Notation()).frame) == len(cells)
+    assert len(read_columns(pd.DataFrame({"x": column(*cells)}), Notation())[0]) == len(cells)
 
 
 @given(
@@ -111,40 +111,39 @@ def test_days_and_months_are_told_apart(cells: list[Any], dates: list[Any], orde
 
 def test_one_column_decides_for_another_that_could_be_either() -> None:
     frame = pd.DataFrame({"a": ["31/01/2020", "02/01/2020"], "b": ["01/02/2020", "03/04/2020"]})
-    found = understood(frame, Notation())
-    assert found.frame["b"].tolist() == [pd.Timestamp("2020-02-01"), pd.Timestamp("2020-04-03")]
-    assert found.notation.dates == {"a": DAY_FIRST, "b": DAY_FIRST}
-    (note,) = found.notes
+    read, notation, (note,) = read_columns(frame, Notation())
+    assert read["b"].tolist() == [pd.Timestamp("2020-02-01"), pd.Timestamp("2020-04-03")]
+    assert notation.dates == {"a": DAY_FIRST, "b": DAY_FIRST}
     assert named(note, "'b'", "day first", "01/02/2020", "1 February", "--month-first")
-    told = understood(frame[["b"]], notation(day_first=False))
-    assert (told.frame["b"].tolist()[0], told.notes) == (pd.Timestamp("2020-01-02"), [])
+    read, _, notes = read_columns(frame[["b"]], check_notation(day_first=False))
+    assert (read["b"].tolist()[0], notes) == (pd.Timestamp("2020-01-02"), [])
 
 
 def test_a_column_with_other_cells_stays_as_it_is() -> None:
     frame = pd.DataFrame({"a": ["1,5", "many"], "b": ["31/01/2020", "soon"], "c": ["31/01/2020", "01/31/2020"]})
-    found = understood(frame, Notation())
-    pd.testing.assert_frame_equal(found.frame, frame)
-    assert (found.notation.to_dict(), found.notes) == ({}, [])
+    read, notation, notes = read_columns(frame, Notation())
+    pd.testing.assert_frame_equal(read, frame)
+    assert (notation.to_dict(), notes) == ({}, [])
 
 
 def test_kinds_are_as_was_said_and_a_cell_that_does_not_fit_is_named() -> None:
     frame = pd.DataFrame({"code": [7.0, None], "on": ["yes", "no"], "x": ["1,5", ""], "d": ["2020-01-31", "1.2.2020"]})
     kinds = {"code": "categories", "on": "booleans", "x": "numbers", "d": "dates"}
-    found = understood(frame, Notation(), kinds=kinds).frame
+    found = read_columns(frame, Notation(), kinds=kinds)[0]
     assert found["code"].tolist()[0] == "7"
     assert found["code"].isna().tolist() == [False, True]
     assert found["on"].tolist() == [True, False]
     assert found["x"].tolist()[0] == 1.5
     assert found["d"].tolist() == [pd.Timestamp("2020-01-31"), pd.Timestamp("2020-02-01")]
     with refuses(InputError, "row 1", "on", "--kind", "no"):
-        understood(pd.DataFrame({"on": ["1", "no"]}), Notation(), kinds={"on": "numbers"})
+        read_columns(pd.DataFrame({"on": ["1", "no"]}), Notation(), kinds={"on": "numbers"})
 
 
 def test_a_notation_is_stored_and_what_is_said_goes_before_it() -> None:
     kept = Notation(";", ",", None, {"x": COMMA}, {"d": DAY_FIRST})
     assert Notation.from_dict(kept.to_dict()) == kept
     assert Notation().to_dict() == {}
-    said = notation(decimal=POINT, day_first=False).over(kept)
+    said = check_notation(decimal=POINT, day_first=False).over(kept)
     assert (said.separator, said.decimal_of("x"), said.order_of("d")) == (";", POINT, MONTH_FIRST)
     assert Notation().over(kept) == kept
     wrong: list[Any] = [{"x": 1}, {"dates": {"d": "soon"}}, [], {"numbers": 3}]
@@ -164,7 +163,7 @@ def test_a_notation_is_stored_and_what_is_said_goes_before_it() -> None:
 )
 def test_what_cannot_be_is_refused(options: Any, facts: list[str]) -> None:
     with refuses(InputError, *facts):
-        notation(**options)
+        check_notation(**options)
 
 
 def test_categories_are_written_as_people_write_them() -> None:

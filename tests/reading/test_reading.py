@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dwac import DWACClassifier
 from dwac.errors import DwacError, InputError, LabelError, StorageError
-from dwac.reading import Columns, Model, layouts, load, read, tables
+from dwac.reading import Columns, Model, layouts, load, parsing, read, tables
 from dwac.storage import parquet
 from tests.named import named, refuses
 
@@ -193,7 +193,7 @@ def test_columns_are_looked_at_a_fixed_number_of_times(given: Any, form: str, mo
         def strip(self, *_: Any) -> str:
             return self
 
-    layouts.named([Name(name) for name in names], "a")
+    layouts.check_names([Name(name) for name in names], "a")
     assert compared <= 2 * len(names)
     frame = pd.DataFrame([[*range(len(names))]] * 3, columns=names)
     file = {"csv": frame.to_csv(index=False), "jsonl": frame.to_json(orient="records", lines=True)}
@@ -205,7 +205,8 @@ def test_columns_are_looked_at_a_fixed_number_of_times(given: Any, form: str, mo
 
 
 def test_tables_that_would_fill_the_memory_are_refused_unread(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "room", lambda: 2**20)
+    for module in (parsing, tables):
+        monkeypatch.setattr(module, "room", lambda: 2**20)
     frame = pd.DataFrame({"x": np.zeros(10**6), "y": "no"})
     with refuses(InputError, "a.parquet", "12,000,000"):
         given("a.parquet", frame.to_parquet(), target="y")

@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dwac.reading import records
-from dwac.reading.records import cuts, spans
+from dwac.reading import layouts
+from dwac.reading.layouts import cuts, spans
 
 CELLS = st.text(st.sampled_from('a"\n, '), max_size=4)
 TABLES = st.lists(st.lists(CELLS, min_size=2, max_size=2), min_size=1, max_size=8)
@@ -47,7 +47,7 @@ def test_quotes_within_a_field_are_characters_as_for_python(text: str) -> None:
 
 
 def test_a_quote_that_is_never_closed_ends_the_search(monkeypatch) -> None:
-    monkeypatch.setattr(records, "LONGEST", 100)
+    monkeypatch.setattr(layouts, "LONGEST", 100)
     data = b'a,b\nc,"d\n' + b"e,f\n" * 200
     good, rest = cuts(blocks(data, 16), b",")
     assert (good.data, good.whole) == (b"a,b\n", True)

@@ -10,7 +10,7 @@ import pytest
 from dwac.errors import DwacError, InputError, LabelError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.reading import Columns, Model, load, read
-from dwac.reading.targets import judge, several, understand
+from dwac.reading.targets import infer_task, read_label_sets, read_target
 from tests.named import refuses
 
 
@@ -19,7 +19,7 @@ def where(row: int) -> str:
 
 
 def task_of(values: Any) -> str:
-    return judge(pd.DataFrame({"y": pd.Series(list(values), dtype=object)}), ["y"], where)[0]
+    return infer_task(pd.DataFrame({"y": pd.Series(list(values), dtype=object)}), ["y"], where)[0]
 
 
 @pytest.mark.parametrize(
@@ -46,19 +46,19 @@ def test_the_task_is_judged_from_the_values(values: list[Any], task: str) -> Non
 
 def test_several_columns_are_labels_or_numbers() -> None:
     frame = pd.DataFrame({"a": ["0", "1"], "b": ["1", "0"], "c": ["2.5", "-3"], "d": ["x", "1"]})
-    assert judge(frame, ["a", "b"], where)[0] == "labels"
-    assert judge(frame, ["a", "c"], where)[0] == "numbers"
+    assert infer_task(frame, ["a", "b"], where)[0] == "labels"
+    assert infer_task(frame, ["a", "c"], where)[0] == "numbers"
     with refuses(LabelError, "line 2", 0, 1, "numbers", "d", "x"):
-        judge(frame, ["a", "d"], where)
+        infer_task(frame, ["a", "d"], where)
 
 
 def test_numbers_may_be_written_in_many_ways() -> None:
     texts = pd.DataFrame({"y": ["1", " 2.50", "-3e2", "+4.", ".5"]})
-    assert understand(texts, ["y"], where, "numbers").y.tolist() == [1, 2.5, -300, 4, 0.5]
+    assert read_target(texts, ["y"], where, "numbers")[0].tolist() == [1, 2.5, -300, 4, 0.5]
     commas = pd.DataFrame({"y": ["1,5", "2", "-3,25"]})
-    assert understand(commas, ["y"], where, "numbers").y.tolist() == [1.5, 2, -3.25]
+    assert read_target(commas, ["y"], where, "numbers")[0].tolist() == [1.5, 2, -3.25]
     with refuses(LabelError, "line 3", "y", "number", "1,234.5"):
-        understand(pd.DataFrame({"y": ["2.5", "1,234.5"]}), ["y"], where, "numbers")
+        read_target(pd.DataFrame({"y": ["2.5", "1,234.5"]}), ["y"], where, "numbers")
 
 
 @pytest.mark.parametrize(
@@ -69,31 +69,31 @@ def test_numbers_may_be_written_in_many_ways() -> None:
 def test_what_is_no_number_is_named_with_its_line(value: Any, why: str) -> None:
     frame = pd.DataFrame({"y": pd.Series(["1.5", value, "2"], dtype=object)})
     with refuses(LabelError, "line 3", "'y'", why):
-        understand(frame, ["y"], where, "numbers")
+        read_target(frame, ["y"], where, "numbers")
 
 
 def test_labels_in_cells_and_lists_are_the_same() -> None:
-    cells: Any = several(pd.DataFrame({"y": ["b|a", None, " a | a ", "c"]}), ["y"], where)
-    lists: Any = several(pd.DataFrame({"y": [["b", "a"], [], ["a", "a"], ["c"]]}), ["y"], where)
+    cells: Any = read_label_sets(pd.DataFrame({"y": ["b|a", None, " a | a ", "c"]}), ["y"], where)
+    lists: Any = read_label_sets(pd.DataFrame({"y": [["b", "a"], [], ["a", "a"], ["c"]]}), ["y"], where)
     assert cells.tolist() == lists.tolist() == [["b", "a"], [], ["a"], ["c"]]
     with refuses(LabelError, "line 3", "y", "list", "None"):
-        several(pd.DataFrame({"y": pd.Series([["a"], None], dtype=object)}), ["y"], where)
+        read_label_sets(pd.DataFrame({"y": pd.Series([["a"], None], dtype=object)}), ["y"], where)
     with refuses(LabelError, "line 2", "y", 1.5):
-        several(pd.DataFrame({"y": [[1.5]]}), ["y"], where)
+        read_label_sets(pd.DataFrame({"y": [[1.5]]}), ["y"], where)
 
 
 def test_an_order_names_every_label_once() -> None:
     frame = pd.DataFrame({"y": ["mid", "low", "high", "low"], "stars": ["2", "10", "1", "2"]})
-    found = understand(frame, ["y"], where, None, ["low", "mid", "high", "huge"])
-    assert found.task == "ordered"
-    assert found.y.cat.categories.tolist() == ["low", "mid", "high"]  # as far as they occur
-    assert understand(frame, ["stars"], where, "ordered").y.cat.categories.tolist() == [1, 2, 10]
+    y, task, _ = read_target(frame, ["y"], where, None, ["low", "mid", "high", "huge"])
+    assert task == "ordered"
+    assert y.cat.categories.tolist() == ["low", "mid", "high"]  # as far as they occur
+    assert read_target(frame, ["stars"], where, "ordered")[0].cat.categories.tolist() == [1, 2, 10]
     with refuses(InputError, "high"):
-        understand(frame, ["y"], where, None, ["low", "mid"])
+        read_target(frame, ["y"], where, None, ["low", "mid"])
     with refuses(InputError, "y", "twice"):
-        understand(frame, ["y"], where, None, ["low", "mid", "high", "low"])
+        read_target(frame, ["y"], where, None, ["low", "mid", "high", "low"])
     with refuses(InputError, "regression", "classes", "ordered", "labels", "numbers"):
-        understand(frame, ["y"], where, "regression")
+        read_target(frame, ["y"], where, "regression")
 
 
 def test_sentences_may_come_with_numbers(tmp_path: Path) -> None:

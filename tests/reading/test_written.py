@@ -18,7 +18,7 @@ import pytest
 
 from dwac import DWACClassifier
 from dwac.errors import DwacError, InputError, LabelError, StorageError
-from dwac.reading import Model, excel, layouts, load, notation, read
+from dwac.reading import Model, check_notation, excel, load, places, read
 from tests.named import named, refuses
 
 
@@ -109,7 +109,7 @@ def test_a_compressed_file_that_is_cut_off_or_too_large_is_refused(given: Any, m
         archive.writestr("b.csv", data)
     with refuses(InputError, "one file", "'a.csv', 'b.csv'"):
         given("a.zip", two.getvalue(), target="bought")
-    monkeypatch.setattr(layouts, "room", lambda: 1000)
+    monkeypatch.setattr(places, "room", lambda: 1000)
     with refuses(InputError, "1,000"):
         given("a.csv.gz", gzip.compress(data), target="bought")
 
@@ -136,7 +136,7 @@ def test_a_single_row_that_could_be_either_is_read_as_in_training(given: Any, mo
     found = given("new.csv", row, like=model)
     assert found.X.iloc[0].tolist() == [1.5, pd.Timestamp("2020-02-01"), "07"]
     assert found.notes == ()
-    said = given("new.csv", row, like=model, told=notation(decimal=".", day_first=False))
+    said = given("new.csv", row, like=model, notation=check_notation(decimal=".", day_first=False))
     assert said.X.iloc[0].tolist() == [1500, pd.Timestamp("2020-01-02"), "07"]
 
 
@@ -161,8 +161,8 @@ def test_cells_that_do_not_fit_stay_for_the_model_to_judge(given: Any, model: Mo
 
 def test_a_separator_that_is_said_is_used(given: Any) -> None:
     content = "a;b|y\n1;2|u\n3;4|v\n"
-    assert given("a.csv", content, target="y", told=notation("|")).X.columns.tolist() == ["a;b"]
-    tabs = given("a.csv", "a,b\ty\n1\tu\n2\tv\n", target="y", told=notation("tab"))
+    assert given("a.csv", content, target="y", notation=check_notation("|")).X.columns.tolist() == ["a;b"]
+    tabs = given("a.csv", "a,b\ty\n1\tu\n2\tv\n", target="y", notation=check_notation("tab"))
     assert tabs.X.columns.tolist() == ["a,b"]
 
 
@@ -341,14 +341,14 @@ def test_codes_with_leading_zeros_stay_categories(given: Any) -> None:
 
 
 def test_what_could_be_thousands_is_not_silently_read_as_in_training(given: Any, model: Model) -> None:
-    said = Model(model.clf, model.columns, notation(decimal=","))  # --decimal , in training
+    said = Model(model.clf, model.columns, check_notation(decimal=","))  # --decimal , in training
     english = 'price,day,shop\n"1,500",2020-02-13,x\n'
     for trained in (model, said):
         rows = given("a.csv", english, like=trained)
         assert rows.X["price"].tolist() == [1.5]
         (note,) = rows.notes
         assert named(note, "'price'", "commas", "1,500 is 1.5", "1.500 is 1500", "as in training", "--decimal .")
-        meant = given("a.csv", english, like=trained, told=notation(decimal="."))
+        meant = given("a.csv", english, like=trained, notation=check_notation(decimal="."))
         assert (meant.X["price"].tolist(), meant.notes) == ([1500.0], ())
         theirs = given("a.csv", english.replace(",", ";").replace("1;500", "1,500"), like=trained)
         assert (theirs.X["price"].tolist(), theirs.notes) == ([1.5], ())  # the file is written as in training

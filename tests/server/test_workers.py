@@ -41,7 +41,7 @@ def test_workers_share_a_port_add_up_their_rows_and_end_together(watched_folder:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        found = re.search(r"at http://127\.0\.0\.1:(\d+) by 2 workers", line)
+        found = re.search(r"at http://127\.0\.0\.1:(\d+) with 2 workers", line)
         assert found, (line, process.stderr and process.stderr.read())
         client, children = Client(int(found[1])), workers_of(process)
         assert len(children) == 2

@@ -22,17 +22,16 @@ from dwac.errors import DwacError, ProcessError
 COMMANDS = {
     "demo": "Train on handwritten digits except one, and see how the model treats the digit it has never seen.",
     "train": "Train a model on your data.",
-    "predict": "Predict each row of new data, and say how far to trust it.",
-    "explain": "Show why rows get their predictions: the training examples with the largest votes, and how few of them "
-    "decide.",
+    "predict": "Predict new rows, and say how far to trust each prediction.",
+    "explain": "Explain predictions by the training examples with the largest votes, and show how few of them decide.",
     "evaluate": "Measure a model on rows whose target is known: errors, calibration, coverage of sets or intervals, "
     "typicality.",
-    "worth": "Say what each training example is worth: which of them help predictions, and which harm.",
+    "worth": "Measure what each training example is worth: which examples help predictions, and which harm them.",
     "forget": "Forget training rows: remove their votes and records, or with --exact every trace of them.",
-    "silence": "Let training rows vote no more, such as wrong labels, while calibration stays as it is.",
+    "silence": "Remove the votes of training rows, such as those with wrong labels, and leave calibration unchanged.",
     "condense": "Make a model small and fast: a few of its training examples vote for all.",
-    "score": "Predict any number of rows into a folder of Parquet shards, and say how far to trust each.",
-    "monitor": "Tell whether new rows are still like those of calibration, and which columns and groups moved if not.",
+    "score": "Predict any number of rows, and write the predictions to a folder of Parquet shards.",
+    "monitor": "Check whether new rows still resemble the calibration rows, and if not, show what changed.",
     "report": "Write a report to read, mail or print: one HTML file that needs no network.",
     "explore": "Explore predictions in your browser: a map, the votes, and what would change without them. Runs until "
     "Ctrl-C.",

@@ -15,7 +15,7 @@ from dwac.errors import EPSILON, InputError
 if TYPE_CHECKING:
     from dwac.reading import Estimator
 
-_NO_FEWER = "no fewer would do as well; to have fewer all the same, give a number with --size N"
+_NO_FEWER = "fewer voters would change predictions; to use fewer anyway, give a number with --size N"
 
 
 def condense(
@@ -24,13 +24,14 @@ def condense(
     size: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Number of representatives that vote; by default as few as validation rows allow."
+            min=1, metavar="N", help="Number of representatives that vote. Default: as few as validation rows allow."
         ),
     ] = None,
     include_members: Annotated[
         bool,
         typer.Option(
-            "--include-members", help="Store those who are represented, too, so that each can still be forgotten."
+            "--include-members",
+            help="Also store the represented examples, so that each can still be forgotten.",
         ),
     ] = False,
     overwrite: options.Overwrite = False,
@@ -40,12 +41,11 @@ def condense(
 ) -> None:
     """Make a model small and fast: a few of its training examples vote for all.
 
-    Each representative is the most central of a group of examples with the same label or like numbers, and has the
-    votes of the whole group. By default there are as few as possible: 99.5 % of the validation rows keep their
-    prediction, and their loss grows by at most 0.5 %. Calibration is done again, so prediction sets and intervals keep
-    their guarantee. The new folder holds the
-    representatives' records alone and does not know the other training rows, so evaluate it on rows that are new. MODEL
-    stays as it is.
+    Each representative is the most central example of a group with the same label or similar numbers, and has the votes
+    of the whole group. By default there are as few as possible: 99.5 % of the validation rows keep their prediction,
+    and their loss grows by at most 0.5 %. The model is calibrated again, so prediction sets and intervals keep their
+    guarantee. The new folder holds only the records of the representatives and does not know the other training rows,
+    so evaluate it on new rows. MODEL does not change.
 
     Examples:
 
@@ -79,8 +79,8 @@ def _check(clf: Estimator, folder: Path, size: int | None) -> None:
     """Refuse a model that cannot be condensed, with an error that names the command's options."""
     if clf.references_.voters.weighted and clf.references_.members is None:
         raise InputError(
-            f"{folder} is already condensed and does not hold those who are represented; condense the model that it "
-            "was made from"
+            f"{folder} is already condensed and does not hold the examples that are represented; condense the model "
+            "that it was made from"
         )
     examples = len(clf.references_.members or clf.references_)
     if size is not None and size >= examples:

@@ -145,17 +145,17 @@ def show_results(clf: DWACClassifier, twin: SoftmaxTwin, data: Digits, console: 
     )
     scores = twin_scores(clf, twin, data.images[clf.calibration_ids_])
     calibration = conformal.Calibration(conformal.true_label_scores(scores, clf.calibration_y_))
-    found: list[tuple[str, str, ConformalPrediction, ConformalPrediction]] = []
+    predictions: list[tuple[str, str, ConformalPrediction, ConformalPrediction]] = []
     for score in ("weights", "probability"):
         clf.set_params(nonconformity=score)
-        found.append(("DWAC", score, clf.conformal(x), clf.conformal(strange)))
+        predictions.append(("DWAC", score, clf.conformal(x), clf.conformal(strange)))
     clf.set_params(nonconformity="auto")
     inside, outside = (calibration.predict(twin_scores(clf, twin, images)) for images in (x, strange))
-    found.append(("softmax", "probability", inside, outside))
+    predictions.append(("softmax", "probability", inside, outside))
     for name, p in (("DWAC", clf.predict_proba(x)), ("softmax", -twin_scores(clf, twin, x))):
         accuracy = metrics.accuracy(codes, p.argmax(axis=1))
         quality.add_row(name, f"{accuracy:.3f}", f"{metrics.calibration_error(codes, p):.4f}")
-    for name, score, inside, outside in found:
+    for name, score, inside, outside in predictions:
         for epsilon in EPSILONS:
             sets.add_row(name, score, f"{epsilon}", *_set_cells(codes, inside, epsilon))
         trust.add_row(name, f"credibility, {score}", *_trust_cells(inside.credibility, outside.credibility))
@@ -186,14 +186,14 @@ def show_explanation(clf: DWACClassifier, data: Digits, console: Console) -> Non
     assert typicality is not None
     doubtful = int(typicality.argmin())
     row = data.test[doubtful]
-    found = clf.explain(x[doubtful : doubtful + 1], k=5)[0]
+    explanation = clf.explain(x[doubtful : doubtful + 1], k=5)[0]
     console.print(
         f"\n[bold]Why?[/bold] The least typical test image is row {row} of the digits file, a {data.digits[row]}. "
         "The ids are row numbers in that file, too. First the image, then the training images with the most weight:\n"
     )
-    rows = [row, *(neighbor.id for neighbor in found.neighbors)][: max(2, (console.width + 3) // 19)]
+    rows = [row, *(neighbor.id for neighbor in explanation.neighbors)][: max(2, (console.width + 3) // 19)]
     console.print(pictures(data.images[rows], [str(i) for i in rows]), highlight=False)
-    console.print(found.to_text(console.width), highlight=False, markup=False)
+    console.print(explanation.to_text(console.width), highlight=False, markup=False)
 
 
 def pictures(images: NDArray[Any], titles: list[str]) -> str:

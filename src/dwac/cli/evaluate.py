@@ -6,8 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from dwac.cli import options, unreadable
-from dwac.cli.output import at_work, evaluation_tables, print_json, print_notes
+from dwac.cli import options
+from dwac.cli.output import (
+    at_work,
+    evaluation_tables,
+    exit_if_unreadable,
+    print_json,
+    print_notes,
+    readable_rows,
+    reasons_by_row,
+    report_unreadable,
+    rows_located,
+)
 from dwac.errors import EPSILON
 
 if TYPE_CHECKING:
@@ -32,9 +42,9 @@ def evaluate(
 ) -> None:
     """Measure a model on rows whose target is known: errors, calibration, coverage of sets or intervals, typicality.
 
-    Classes: accuracy, log loss, calibration, coverage and size of prediction sets; ordered labels: also how far off.
-    Numbers: RMSE, MAE, CRPS, coverage and width of intervals. Several labels: F1, Hamming loss, subset accuracy, wrong
-    and open decisions, and the share of labels that sets miss.
+    Classes: accuracy, log loss, calibration, coverage and size of prediction sets; for ordered labels also the distance
+    from the true label. Numbers: RMSE, MAE, CRPS, coverage and width of intervals. Several labels: F1, Hamming loss,
+    subset accuracy, wrong and open decisions, and the share of labels that sets miss.
 
     Use rows that the model was not trained on. The target column is the one used in training, unless --target names
     another. Rows that cannot be read are counted and left out; the exit code is then 3. A row whose label did not occur
@@ -55,21 +65,21 @@ def evaluate(
     )
     print_notes(rows.notes)
     with at_work(f"evaluating {len(rows):,} rows"):
-        with unreadable.located(rows):
+        with rows_located(rows):
             predictions = predict(loaded.clf, rows.X)
-        bad = unreadable.by_row(predictions.reasons)
-        unreadable.report(bad, rows, strict=strict, fate="are left out")
-        _warn_of_voters(loaded, unreadable.without(rows, bad), predictions.h.cpu().numpy())
-        found = evaluate_rows(predictions, rows.y, epsilon, strict=strict)
+        bad = reasons_by_row(predictions.reasons)
+        report_unreadable(bad, rows, strict=strict, fate="are left out")
+        _warn_of_voters(loaded, readable_rows(rows, bad), predictions.h.cpu().numpy())
+        evaluated = evaluate_rows(predictions, rows.y, epsilon, strict=strict)
     if json:
-        print_json(found.to_dict())
+        print_json(evaluated.to_dict())
     else:
-        left = f", {len(bad):,} more not readable" if bad else ""
+        left = f", {len(bad):,} more could not be read" if bad else ""
         console = Console()
-        console.print(*evaluation_tables(found, f"{data}: {found.n:,} rows{left}"))
-        if found.advice:
-            console.print(f"{found.advice}.", highlight=False)
-    unreadable.end(bad)
+        console.print(*evaluation_tables(evaluated, f"{data}: {evaluated.n:,} rows{left}"))
+        if evaluated.advice:
+            console.print(f"{evaluated.advice}.", highlight=False)
+    exit_if_unreadable(bad)
 
 
 def _warn_of_voters(model: Model, rows: Rows, h: Any) -> None:

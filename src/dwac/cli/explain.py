@@ -12,8 +12,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dwac.cli import options, unreadable
-from dwac.cli.output import number, print_json, print_notes, print_written, progress_printed, write
+from dwac.cli import options
+from dwac.cli.output import (
+    exit_if_unreadable,
+    number,
+    print_json,
+    print_notes,
+    print_written,
+    progress_printed,
+    reasons_by_row,
+    report_unreadable,
+    rows_located,
+    write,
+)
 from dwac.errors import EPSILON, IdError, InputError
 
 if TYPE_CHECKING:
@@ -51,10 +62,10 @@ def explain(
     *,
     written: options.Writing,
 ) -> None:
-    """Show why rows get their predictions: the training examples with the largest votes, and how few of them decide.
+    """Explain predictions by the training examples with the largest votes, and show how few of them decide.
 
-    Where a handful of examples does not explain a prediction, it shows groups of examples that vote alike instead: what
-    sets each apart, its exact share of the vote, and the member that is most like the row.
+    If a handful of examples does not explain a prediction, it shows groups of similar examples instead: what is special
+    about each group, its exact share of the vote, and the member that is most similar to the row.
 
     Rows that cannot be read are marked as such; the exit code is then 3.
 
@@ -75,8 +86,8 @@ def explain(
     rows = _choose(rows, row, name)
     with progress_printed():
         explanations = _explain_rows(loaded.clf, rows, k, private=True if private else None, epsilon=epsilon)
-    bad = unreadable.by_row([getattr(explanation, "unreadable", None) for explanation in explanations])
-    unreadable.report(bad, rows, strict=strict, fate="have no explanation")
+    bad = reasons_by_row([getattr(explanation, "unreadable", None) for explanation in explanations])
+    report_unreadable(bad, rows, strict=strict, fate="have no explanation")
     if page is not None:
         write(page, as_page(explanations, rows, data).encode())
         print_written(f"{page}")
@@ -86,7 +97,7 @@ def explain(
     else:
         for explanation, id_, place in zip(explanations, rows.ids, range(len(rows)), strict=True):
             show(explanation, f"{id_}  ({rows.where(place)})", Console())
-    unreadable.end(bad)
+    exit_if_unreadable(bad)
 
 
 def _explain_rows(clf: Estimator, rows: Rows, k: int, **settings: Any) -> list[Any]:
@@ -100,7 +111,7 @@ def _explain_rows(clf: Estimator, rows: Rows, k: int, **settings: Any) -> list[A
     with rows_bar("explaining", len(rows), show="auto" if len(rows) > AT_ONCE else False) as done:
         for start in range(0, len(rows), AT_ONCE):
             part = rows.take(np.arange(start, min(start + AT_ONCE, len(rows))))
-            with unreadable.located(part):
+            with rows_located(part):
                 # A row that cannot be read does not stop the others.
                 explanations += clf.explain(Partial(part.X, {}), k, **settings)
             done(start + len(part))

@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from dwac.cli import options, unreadable
-from dwac.cli.listening import is_loopback, listen, needs_server, read_token, url_of
-from dwac.cli.output import print_notes
+from dwac.cli import options
+from dwac.cli.output import print_notes, report_unreadable
+from dwac.cli.serve import is_loopback, listen, needs_server, read_token, url_of
 from dwac.errors import EPSILON, InputError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def explore(
     model: options.Model,
     data: Annotated[
-        str | None, typer.Argument(metavar="[DATA]", help="Rows to explore; by default the training examples.")
+        str | None, typer.Argument(metavar="[DATA]", help="Rows to explore. Default: the training examples.")
     ] = None,
     compare: Annotated[
         Path | None, typer.Option(metavar="MODEL", help="A second model: show where the two disagree on the data.")
@@ -68,14 +68,14 @@ def explore(
 
     if compare is not None and data is None:
         raise InputError("--compare needs data to compare the models on: dwac explore MODEL DATA --compare OTHER")
-    given = {**written.arguments(), "target": target, "text": text, "ids": ids}
+    arguments = {**written.arguments(), "target": target, "text": text, "ids": ids}
     loaded = load(model, device=device, expect=expect)
-    rows = None if data is None else _read_rows(data, loaded, given)
+    rows = None if data is None else _read_rows(data, loaded, arguments)
     print_notes(() if rows is None else rows.notes)
     rival = None
     if compare is not None and data is not None:
         other = load(compare, device=device)
-        rival = (other.clf, _read_rows(data, other, given).X, compare.resolve().name)
+        rival = (other.clf, _read_rows(data, other, arguments).X, compare.resolve().name)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("predicting")
@@ -92,7 +92,7 @@ def explore(
             epsilon=epsilon,
         )
     if rows is not None:
-        unreadable.report(explorer.unreadable, rows, strict=strict, fate="are left out")
+        report_unreadable(explorer.unreadable, rows, strict=strict, fate="are left out")
     token = read_token(token_file) or secrets.token_urlsafe(24)
     app = explorer_app(explorer, token=token, hosts=(*LOOPBACK, host) if is_loopback(host) else None)
     listener = listen(host, port)
@@ -106,13 +106,13 @@ def explore(
     serve(app, [listener], on_start=announce)
 
 
-def _read_rows(data: str, model: Model, given: dict[str, Any]) -> Rows:
+def _read_rows(data: str, model: Model, arguments: dict[str, Any]) -> Rows:
     """The rows, with their labels if the data has them."""
     from dwac.reading import read
 
-    if given["target"] is not None or data == "-":  # a pipe can be read only once
-        return read(data, like=model, labelled=given["target"] is not None, **given)
+    if arguments["target"] is not None or data == "-":  # a pipe can be read only once
+        return read(data, like=model, labelled=arguments["target"] is not None, **arguments)
     try:
-        return read(data, like=model, labelled=True, **given)
+        return read(data, like=model, labelled=True, **arguments)
     except InputError:
-        return read(data, like=model, labelled=False, **given)
+        return read(data, like=model, labelled=False, **arguments)

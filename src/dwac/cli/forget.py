@@ -17,10 +17,10 @@ from dwac.errors import IdError, InputError
 if TYPE_CHECKING:
     from dwac.reading import Estimator
 
-_SEEN = "the networks saw these rows and are as they were: only votes, calibration and records are gone"
+_SEEN = "the networks saw these rows and are unchanged: only votes, calibration and records are removed"
 _COUNTED = (
-    "what was counted over all rows stays, too, and may hold values of these: the smallest and largest number of a "
-    "column, words of texts, labels, and categories that other rows have or that cannot be told to be theirs alone"
+    "statistics over all rows stay, too, and may contain values of these rows: the smallest and largest number of a "
+    "column, words of texts, labels, and categories that other rows share or that cannot be traced to these rows alone"
 )
 
 
@@ -32,8 +32,8 @@ def forget(
         bool,
         typer.Option(
             "--exact",
-            help="Train again the networks that saw these rows, or rows forgotten before without --exact: the model is "
-            "then the one that training without them gives. For models trained with --shards.",
+            help="Retrain the networks that saw these rows, or rows forgotten earlier without --exact. The result is "
+            "the model that training without them gives. For models trained with --shards.",
         ),
     ] = False,
     certificate: Annotated[
@@ -46,12 +46,11 @@ def forget(
 ) -> None:
     """Forget training rows: remove their votes and records, or with --exact every trace of them.
 
-    Removing votes and records takes no training: the networks, which saw the rows, stay as they are. With --exact,
-    those that saw them are trained again, and a certificate says from what. MODEL stays as it is: delete it, and its
-    copies, yourself.
+    Without --exact nothing is trained: the networks, which saw the rows, do not change. With --exact, the networks that
+    saw them are retrained, and a certificate documents it. MODEL does not change: delete it, and its copies, yourself.
 
-    For people who ask that their data be deleted. To clean wrong labels use dwac silence: rows that are chosen by their
-    outcome must not leave calibration, or prediction sets promise too much.
+    Use this if people ask you to delete their data. For wrong labels, use dwac silence: if rows are removed from
+    calibration because of their outcome, prediction sets promise too much.
 
     Examples:
 
@@ -63,11 +62,11 @@ def forget(
     """
     options.check_model(model)
     if output is None:
-        raise InputError("forget writes a new model folder; say where: -o FOLDER")
+        raise InputError("forget writes a new model folder; name it with -o FOLDER")
     if certificate is not None and not exact:
-        raise InputError("--certificate is for --exact: where networks stay as they are, there is nothing to certify")
+        raise InputError("--certificate needs --exact: if the networks do not change, there is nothing to certify")
     if not ids and not exact:
-        raise InputError("forget needs at least one id; with --exact none, to make up for rows forgotten without it")
+        raise InputError("forget needs an id, except with --exact, which also covers rows forgotten without it")
     options.refuse_occupied(output, overwrite=overwrite)
     if certificate is not None:
         options.check_file(certificate, "--certificate", made=output)
@@ -96,7 +95,7 @@ def names_of(clf: Estimator, ids: list[str], done: str) -> list[Any]:
     known = {str(name): name for name in clf.fitted_.held_ids()}
     for name in ids:
         if name not in known:
-            raise IdError(f"ids must be of rows that the model holds; {name!r} is not; nothing was {done}")
+            raise IdError(f"each id must be that of a row in the model; {name!r} is not; nothing was {done}")
     return list(dict.fromkeys(known[name] for name in ids))
 
 
@@ -128,7 +127,7 @@ def _remains(clf: Estimator, names: list[Any]) -> str:
     import pandas as pd
 
     if not shards.rows.seen_by(pd.Index(names, tupleize_cols=False)):
-        return "no network saw these rows: only calibration heeded them, and it follows"
+        return "no network saw these rows: only calibration used them, and it is updated"
     return f"{_SEEN}; dwac forget MODEL can forget them with --exact"
 
 
@@ -139,7 +138,7 @@ def _lines(facts: dict[str, Any], certificate: Path | None, remains: str) -> lis
     if facts["exact"]:
         made = facts["certificate"]
         trained = [str(each["shard"]) for each in made["retrained"]]
-        which = f"trained again: {', '.join(trained)}" if trained else "none had seen them"
+        which = f"retrained: {', '.join(trained)}" if trained else "none had seen them"
         lines += [
             f"of {made['shards']} networks, {which}; the model is the one that training without the rows gives",
             f"SHA-256 of the model: {made['after']}",

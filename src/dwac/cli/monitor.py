@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from dwac.cli import options, unreadable
-from dwac.cli.output import print_json, print_notes
+from dwac.cli import options
+from dwac.cli.output import SOME_UNREADABLE, print_json, print_notes, report_unreadable, rows_located
 from dwac.errors import InputError, StorageError
 
 if TYPE_CHECKING:
@@ -24,16 +24,16 @@ def monitor(
     data: options.Data,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Keep the state in this .json file, and go on from it."),
+        typer.Option("--output", "-o", metavar="FILE", help="Keep the state in this .json file, and continue from it."),
     ] = None,
     ignore: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="A column to leave out, such as a date that always grows; repeatable."),
+        typer.Option(metavar="COLUMN", help="A column to leave out, such as a growing date; may be repeated."),
     ] = None,
     false_alarms: Annotated[
-        float | None, typer.Option(metavar="P", help="Probability of a false alarm, ever; by default 0.01.")
+        float | None, typer.Option(metavar="P", help="Probability of ever raising a false alarm. Default: 0.01.")
     ] = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Forget the state in FILE and begin anew.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Discard the state in FILE and start again.")] = False,
     text: options.Text = None,
     ids: options.Id = None,
     device: options.Device = "auto",
@@ -43,11 +43,11 @@ def monitor(
     *,
     written: options.Writing,
 ) -> None:
-    """Tell whether new rows are still like those of calibration, and which columns and groups moved if not.
+    """Check whether new rows still resemble the calibration rows, and if not, show what changed.
 
-    Rows are taken in the order of the file; no labels are needed. With -o, the next call goes on where this one ended:
-    give each day's rows once. The alarm is valid at any time: if nothing changes, it is raised with a probability of at
-    most 1 %, however many days pass and however often one looks.
+    Rows are taken in the order of the file; no labels are needed. With -o, the next call continues where this one
+    ended: give each day's rows once. The alarm is valid at any time: if nothing changes, the probability that it is
+    ever raised is at most 1 %, however many days pass and however often you check.
 
     Exit codes: 0 no alarm, 4 alarm (also an earlier one that FILE remembers), 3 no alarm but rows that cannot be read,
     1 errors.
@@ -66,15 +66,19 @@ def monitor(
     rows = read(data, like=loaded, text=text, ids=ids, **written.arguments())
     print_notes(rows.notes)
     earlier = watch.state.unreadable
-    with unreadable.located(rows):
+    with rows_located(rows):
         if strict:
-            unreadable.report(loaded.clf.unreadable(rows.X), rows, strict=True, fate="")
+            report_unreadable(loaded.clf.unreadable(rows.X), rows, strict=True, fate="")
         state = watch.update(rows.X, rows.ids)
         if state.unreadable > earlier:
-            unreadable.report(loaded.clf.unreadable(rows.X), rows, strict=False, fate="count as strange")
+            report_unreadable(loaded.clf.unreadable(rows.X), rows, strict=False, fate="count as strange")
     moved = watch.moved()
     if output is not None:
-        _keep(watch, output)
+        try:
+            watch.save(output)
+        except OSError as error:
+            why = error.strerror or error
+            raise StorageError(f"{output} cannot be written: {why}; give another -o FILE") from None
     if json:
         print_json({**state.to_dict(), "moved": [change.to_dict() for change in moved]})
     else:
@@ -82,7 +86,7 @@ def monitor(
     if state.alarm is not None:
         raise typer.Exit(ALARM)
     if state.unreadable:
-        raise typer.Exit(unreadable.SOME_UNREADABLE)
+        raise typer.Exit(SOME_UNREADABLE)
 
 
 def _monitor(clf: Any, path: Path | None, ignore: list[str], false_alarms: float | None, *, restart: bool) -> Monitor:
@@ -93,24 +97,17 @@ def _monitor(clf: Any, path: Path | None, ignore: list[str], false_alarms: float
     given: dict[str, Any] = {} if false_alarms is None else {"false_alarms": false_alarms}
     if path is None or restart or not path.exists():
         return Monitor(clf, ignore=[columns.get(name, name) for name in ignore], **given)
-    found = Monitor.load(path, clf)
+    stored = Monitor.load(path, clf)
     others = [
-        ("--ignore", ignore, sorted(map(str, found.ignored))) if ignore else None,
-        ("--false-alarms", false_alarms, found.false_alarms) if false_alarms is not None else None,
+        ("--ignore", ignore, sorted(map(str, stored.ignored))) if ignore else None,
+        ("--false-alarms", false_alarms, stored.false_alarms) if false_alarms is not None else None,
     ]
-    for option, asked, kept in filter(None, others):
-        if (sorted(asked) if isinstance(asked, list) else asked) != kept:
+    for option, value, kept in filter(None, others):
+        if (sorted(value) if isinstance(value, list) else value) != kept:
             raise InputError(
-                f"{path} was begun with {option} {kept}; leave {option} out, or begin anew with --restart; got {asked}"
+                f"{path} was started with {option} {kept}; leave {option} out, or use --restart; got {value}"
             )
-    return found
-
-
-def _keep(watch: Monitor, path: Path) -> None:
-    try:
-        watch.save(path)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error.strerror or error}; give another -o FILE") from None
+    return stored
 
 
 def _show(state: State, moved: list[Change]) -> None:
@@ -118,11 +115,11 @@ def _show(state: State, moved: list[Change]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(str(state), markup=False)
     means = [(name, getattr(state, name)) for name in ("typicality", "credibility")]
-    said = ", ".join(f"{name} {value:.3f}" for name, value in means if value is not None)
-    if said:
-        console.print(f"means: {said} (typicality is 0.5 on average where nothing changed)")
+    shown = ", ".join(f"{name} {value:.3f}" for name, value in means if value is not None)
+    if shown:
+        console.print(f"means: {shown} (typicality is 0.5 on average if nothing changed)")
     if state.alarm is None and moved:
-        console.print("the latest rows differ, judged by this one look, in:")
+        console.print("the latest rows differ, judged by this check alone, in:")
         for change in moved:
             console.print(f"  {change}", markup=False)
     for note in state.notes:

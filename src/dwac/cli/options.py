@@ -95,42 +95,45 @@ Unknown = Annotated[
         metavar="|".join(UNKNOWN),
         callback=one_of(UNKNOWN),
         show_default=False,
-        help="Categories that training never had: read them as missing and lower the typicality (atypical), read them "
-        "as missing, or refuse to read the row. By default as the model was trained; a new one: atypical.",
+        help="How to read categories that did not occur in training: as missing, with a lower typicality (atypical); "
+        "as missing (missing); or not at all, so that the row gets no answer (refuse). Default: as set in training, "
+        "where the default is atypical.",
     ),
 ]
 Strict = Annotated[
     bool,
-    typer.Option("--strict", help="Stop if any row cannot be read, instead of reporting it and going on."),
+    typer.Option("--strict", help="Stop if a row cannot be read, instead of reporting it and continuing."),
 ]
 
 # How tables are written
 
-Format = Annotated[str | None, typer.Option("--format", help=f"{', '.join(FORMATS)}; by default from the file name.")]
+Format = Annotated[
+    str | None, typer.Option("--format", help=f"{', '.join(FORMATS)}. Default: inferred from the file name.")
+]
 Encoding = Annotated[str, typer.Option(help="Encoding of text files: utf-8, latin-1, utf-16, …")]
 Separator = Annotated[
     str | None,
     typer.Option(
-        metavar="CHARACTER", help="Between the fields of CSV: ; or , or tab. By default as in training, or judged."
+        metavar="CHARACTER",
+        help="The character between the fields of CSV: ; or , or tab. Default: as in training, or else inferred.",
     ),
 ]
 Decimal = Annotated[
     str | None,
     typer.Option(
-        metavar=".|,", help="Before decimals in CSV, Excel or JSON texts. By default as in training, or judged."
+        metavar=".|,",
+        help="The decimal mark in CSV, Excel or JSON texts. Default: as in training, or else inferred.",
     ),
 ]
 DayFirst = Annotated[
     bool | None,
     typer.Option(
         "--day-first/--month-first",
-        help="What 01/02/2020 means. By default as in training, or judged from the other dates.",
+        help="How to read 01/02/2020. Default: as in training, or else inferred from the other dates.",
         show_default=False,
     ),
 ]
-Sheet = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The sheet of an Excel workbook; by default the first.")
-]
+Sheet = Annotated[str | None, typer.Option(metavar="NAME", help="The sheet of an Excel workbook. Default: the first.")]
 
 # The output
 
@@ -140,11 +143,14 @@ Epsilon = Annotated[
         "--epsilon", "-e", callback=_epsilon, help="Error rate of prediction sets and intervals, between 0 and 1."
     ),
 ]
-Probabilities = Annotated[bool, typer.Option("--probabilities", help="Also the probability of each class.")]
+Probabilities = Annotated[bool, typer.Option("--probabilities", help="Also write the probability of each class.")]
 Quantiles = Annotated[
-    str | None, typer.Option(metavar="0.1,0.5,…", help="Of a model of numbers: also these quantiles of the votes.")
+    str | None,
+    typer.Option(metavar="0.1,0.5,…", help="For models that predict numbers: also write these quantiles of the votes."),
 ]
-Rounded = Annotated[bool, typer.Option("--private", help="Round to whole per cent; always on for private models.")]
+Rounded = Annotated[
+    bool, typer.Option("--private", help="Round shares to whole per cent; always on for private models.")
+]
 Private = Annotated[
     bool, typer.Option("--private", help="Show labels and rounded shares only; always on for private models.")
 ]
@@ -201,9 +207,9 @@ def refuse_occupied(folder: Path, *, overwrite: bool) -> None:
             raise InputError(f"{folder} is not empty and holds no model; choose a new folder with -o FOLDER")
         if not overwrite:
             raise InputError(f"{folder} already holds a model; replace it with --overwrite, or choose another folder")
-    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    if not os.access(there, os.W_OK):
-        raise InputError(f"{folder} cannot be written: no permission in {there}; choose another folder with -o FOLDER")
+    parent = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if not os.access(parent, os.W_OK):
+        raise InputError(f"{folder} cannot be written: no permission in {parent}; choose another folder with -o FOLDER")
 
 
 def check_file(path: Path, option: str, *, made: Path | None = None) -> None:
@@ -265,14 +271,14 @@ class Writing(NamedTuple):
 
     def arguments(self) -> dict[str, Any]:
         """These options as arguments of `dwac.reading.read`."""
-        from dwac.reading import notation
+        from dwac.reading import check_notation
 
-        said = notation(self.separator, self.decimal, self.day_first)
-        return {"form": self.form, "encoding": self.encoding, "told": said, "sheet": self.sheet}
+        notation = check_notation(self.separator, self.decimal, self.day_first)
+        return {"form": self.form, "encoding": self.encoding, "notation": notation, "sheet": self.sheet}
 
 
 def reads_tables(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `Writing`, in place of its parameter `written`."""
+    """Replace the parameter `written` of a command by the options of `Writing`."""
     signature = inspect.signature(command)
     hints = get_type_hints(command, include_extras=True) | get_type_hints(Writing, include_extras=True)
     parameters = [each for each in signature.parameters.values() if each.name != "written"]

@@ -1,4 +1,7 @@
-"""The output of commands: JSON Lines, tables as files, and tables on the terminal."""
+"""The output of commands: JSON Lines, tables as files and on the terminal, progress, and rows that cannot be read.
+
+Such rows are reported on standard error and by exit code 3, while the others are processed.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +27,12 @@ from dwac.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dwac.encoders.tabular import Column
     from dwac.estimator.evaluation import Evaluated
-    from dwac.reading import Estimator
+    from dwac.estimator.observed import Observed
+    from dwac.reading import Estimator, Rows
+
+SOME_UNREADABLE = 3  # the exit code
 
 
 def as_json(value: Any) -> str:
@@ -77,6 +84,20 @@ class _Printed(logging.Handler):
         sys.stderr.write(f"{record.getMessage()}{hint}\n")  # a bar replaces stderr; a new Console would write into it
 
 
+class _Columns(logging.Handler):
+    """Passes the columns of a table on, once, as soon as the encoder has learned how to read them."""
+
+    def __init__(self, show: Callable[[list[Column]], None]) -> None:
+        super().__init__(logging.INFO)
+        self.show: Callable[[list[Column]], None] | None = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show the columns, if this message has them."""
+        if self.show is not None and hasattr(record, "columns"):
+            show, self.show = self.show, None
+            show(record.columns)
+
+
 @contextmanager
 def progress_printed(hint: str = "Ctrl-C stops") -> Iterator[None]:
     """Print how long the work inside will take, if it takes long, and its progress if there is no terminal.
@@ -85,7 +106,22 @@ def progress_printed(hint: str = "Ctrl-C stops") -> Iterator[None]:
     """
     from dwac.training import progress
 
-    log, handler = progress.logger, _Printed(hint)
+    with _handling(progress.logger, _Printed(hint)):
+        yield
+
+
+@contextmanager
+def columns_shown(show: Callable[[list[Column]], None]) -> Iterator[None]:
+    """Call `show` once the training inside has learned how to read the columns of its table."""
+    from dwac.encoders import tabular
+
+    with _handling(tabular.log, _Columns(show)):
+        yield
+
+
+@contextmanager
+def _handling(log: logging.Logger, handler: logging.Handler) -> Iterator[None]:
+    """Let a handler, and no other, have the messages of a log."""
     before = log.level, log.propagate
     log.addHandler(handler)
     log.setLevel(logging.INFO)
@@ -171,20 +207,85 @@ def agreement_line(clf: Estimator) -> str:
     return f"the same {same} as by all votes: {clf.agreement_}, measured on calibration rows"
 
 
-def evaluation_tables(found: Evaluated, title: str) -> list[Table]:
+def evaluation_tables(evaluated: Evaluated, title: str) -> list[Table]:
     """An evaluation as tables: each number with its meaning, then by class, label or number, if there are several."""
     from dwac.estimator.evaluation import NumberEvaluation, amount
 
     facts = Table("", "", "what it means", title=title, title_justify="left", show_header=False)
-    for fact in found.facts:
+    for fact in evaluated.facts:
         facts.add_row(*fact)
-    if len(found.parts) < 2:
+    if len(evaluated.parts) < 2:
         return [facts]
     parts = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)  # eight columns fit 80 characters
-    for place, name in enumerate(found.parts.columns):
+    for place, name in enumerate(evaluated.parts.columns):
         title = str(name).removeprefix("mean_").replace("_", "\n")  # line breaks between words only
         parts.add_column(title, justify="right" if place else "left", overflow="fold", no_wrap=place > 0)
-    units = not isinstance(found, NumberEvaluation)
-    for label, n, *values in found.parts.itertuples(index=False, name=None):
+    units = not isinstance(evaluated, NumberEvaluation)
+    for label, n, *values in evaluated.parts.itertuples(index=False, name=None):
         parts.add_row(str(label), f"{n:,}", *map(number if units else amount, values))
     return [facts, parts]
+
+
+# Rows that cannot be read
+
+
+@contextmanager
+def rows_located(rows: Rows) -> Iterator[None]:
+    """Make errors about single rows name the line or file that the row came from."""
+    try:
+        yield
+    except InputError as error:
+        if not error.rows:
+            raise
+        row, why = next(iter(error.rows.items()))
+        raise InputError(f"{rows.where(row)}: {why}; repair or drop the row") from None
+
+
+def report_unreadable(unreadable: Mapping[int, str], rows: Rows, *, strict: bool, fate: str) -> None:
+    """Report how many rows could not be read, where the first is, and what happens to them; strict: raise instead."""
+    if not unreadable:
+        return
+    row, why = next(iter(unreadable.items()))
+    first, more = f"{rows.where(row)}: {why}", len(unreadable) - 1
+    if strict:
+        raise InputError(first + (f" ({more:,} more row{'s' * (more > 1)} cannot be read)" if more else ""))
+    typer.secho(
+        f"dwac: {len(unreadable):,} of {len(rows):,} rows could not be read and {fate}; first {first}; "
+        "use --strict to stop instead",
+        fg="yellow",
+        err=True,
+    )
+
+
+def observe_rows(
+    clf: Estimator, rows: Rows, *, strict: bool, fate: str, private: bool | None = None
+) -> tuple[Rows, Observed, dict[int, str]]:
+    """The rows that can be read, what the model sees of them, and why the others cannot be read."""
+    import numpy as np
+
+    with rows_located(rows):
+        observed = clf.observe(rows.X, private=private)
+    bad = reasons_by_row(observed.reasons)
+    report_unreadable(bad, rows, strict=strict, fate=fate)
+    return readable_rows(rows, bad), observed.take(np.flatnonzero(observed.readable)), bad
+
+
+def exit_if_unreadable(unreadable: Mapping[int, str]) -> None:
+    """Exit with code 3 if any row could not be read."""
+    if unreadable:
+        raise typer.Exit(SOME_UNREADABLE)
+
+
+def readable_rows(rows: Rows, unreadable: Mapping[int, str]) -> Rows:
+    """The rows that could be read; an error if there are none."""
+    import numpy as np
+
+    if len(unreadable) == len(rows):
+        row, why = next(iter(unreadable.items()))
+        raise InputError(f"no row could be read; first {rows.where(row)}: {why}")
+    return rows.take(np.setdiff1d(np.arange(len(rows)), list(unreadable))) if unreadable else rows
+
+
+def reasons_by_row(reasons: Any) -> dict[int, str]:
+    """Why rows could not be read, by row number, from (n,) reasons or None."""
+    return {} if reasons is None else {row: why for row, why in enumerate(reasons) if why is not None}

@@ -8,8 +8,19 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dwac.cli import options, unreadable
-from dwac.cli.output import number, packed, print_notes, print_written, progress_printed, write
+from dwac.cli import options
+from dwac.cli.output import (
+    exit_if_unreadable,
+    number,
+    packed,
+    print_notes,
+    print_written,
+    progress_printed,
+    reasons_by_row,
+    report_unreadable,
+    rows_located,
+    write,
+)
 from dwac.errors import EPSILON, InputError
 
 if TYPE_CHECKING:
@@ -48,17 +59,17 @@ def predict(
     *,
     written: options.Writing,
 ) -> None:
-    """Predict each row of new data, and say how far to trust it.
+    """Predict new rows, and say how far to trust each prediction.
 
     Classes: label, probability, confidence, credibility, typicality and prediction set. Numbers: prediction, lower and
     upper end of its interval, typicality, and --quantiles. Several labels: the labels, the set that misses few of them,
     typicality, and the probability of each label with a decision on it: yes, no or undecided. --probabilities adds a
     column per class, probability_CLASS, in the order of the model's classes.
 
-    Output is a table on a terminal and CSV in a pipe. Columns may be in any order; extra columns are ignored.
-    A typicality near 0 means a row unlike anything in training: do not rely on its prediction.
-    A category that training never had is read as missing and named in the column "unknown"; see --unknown.
-    A row that cannot be read gets no answer: its cells are empty but for the column "unreadable", which gives the
+    The output is a table on a terminal and CSV in a pipe. Columns may be in any order; extra columns are ignored.
+    A typicality near 0 means that a row is unlike anything in training: do not rely on its prediction.
+    A category that did not occur in training is read as missing and named in the column "unknown"; see --unknown.
+    A row that cannot be read gets no answer: its cells are empty except for the column "unreadable", which gives the
     reason, and the exit code is then 3.
 
     Examples:
@@ -87,10 +98,10 @@ def predict(
     levels = {} if quantiles is None else {"quantiles": options.levels_of(quantiles)}
     rows = read(data, like=loaded, text=text, ids=ids, **written.arguments())
     print_notes(rows.notes)
-    with unreadable.located(rows), progress_printed():
+    with rows_located(rows), progress_printed():
         frame = _predict_rows(loaded.clf, rows, epsilon, private=private, probabilities=probabilities, **levels)
-    bad = unreadable.by_row([why if isinstance(why, str) else None for why in frame["unreadable"]])
-    unreadable.report(bad, rows, strict=strict, fate="have no answer")
+    bad = reasons_by_row([why if isinstance(why, str) else None for why in frame["unreadable"]])
+    report_unreadable(bad, rows, strict=strict, fate="have no answer")
     _note_unknown(frame.get("unknown"), rows, loaded.clf.unknown)
     frame.insert(0, "id", pd.Series(rows.ids, dtype=object).infer_objects())
     if places := [place for place, name in enumerate(frame) if str(name).startswith(_AT_EPSILON)]:
@@ -106,7 +117,7 @@ def predict(
         show(frame.drop(columns=["epsilon", *empty], errors="ignore"), epsilon, console)
         if loaded.task == "labels":
             console.print("-o FILE.csv also writes the probability of each label and the decision on it")
-    unreadable.end(bad)
+    exit_if_unreadable(bad)
 
 
 def _predict_rows(
@@ -123,13 +134,13 @@ def _predict_rows(
     with rows_bar("predicting", len(rows), show="auto" if len(rows) > AT_ONCE else False) as done:
         for start in range(0, len(rows), AT_ONCE):
             part = rows if len(rows) <= AT_ONCE else rows.take(np.arange(start, min(start + AT_ONCE, len(rows))))
-            found = predict_rows(clf, part.X, private=True if private else None)
-            frame = found.frame(epsilon, **levels)
+            predicted = predict_rows(clf, part.X, private=True if private else None)
+            frame = predicted.frame(epsilon, **levels)
             if probabilities and clf.target_.kind != "labels":  # for several labels they are there already
                 names = [f"probability_{label}" for label in clf.target_.names.tolist()]
-                more = pd.DataFrame(found.probabilities, columns=names)
+                shares = pd.DataFrame(predicted.probabilities, columns=names)
                 notes = [name for name in _NOTES if name in frame]
-                frame = pd.concat([frame.drop(columns=notes), more, frame[notes]], axis=1)
+                frame = pd.concat([frame.drop(columns=notes), shares, frame[notes]], axis=1)
             frames.append(frame)
             done(start + len(part))
     return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
@@ -139,14 +150,14 @@ def _note_unknown(unknown: pd.Series[Any] | None, rows: Rows, policy: str) -> No
     """Print how many rows have values that training never had."""
     import numpy as np
 
-    there = [] if unknown is None or policy == "refuse" else np.flatnonzero(unknown.notna()).tolist()
-    if there:
+    affected = [] if unknown is None or policy == "refuse" else np.flatnonzero(unknown.notna()).tolist()
+    if affected:
         assert unknown is not None
         print_notes(
             [
-                f"{len(there):,} of {len(rows):,} rows have values that training never had, first "
-                f"{rows.where(there[0])}: {unknown.iloc[there[0]]}; they are read as missing; the column unknown names "
-                "them, and --unknown refuse refuses such rows"
+                f"{len(affected):,} of {len(rows):,} rows have values that did not occur in training, first "
+                f"{rows.where(affected[0])}: {unknown.iloc[affected[0]]}; they are read as missing; the column unknown "
+                "names them, and --unknown refuse gives such rows no answer"
             ]
         )
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from dwac.cli import options, unreadable
-from dwac.cli.output import print_notes, print_written
+from dwac.cli import options
+from dwac.cli.output import exit_if_unreadable, observe_rows, print_notes, print_written
 from dwac.errors import EPSILON, InputError
 
 if TYPE_CHECKING:
@@ -26,22 +26,22 @@ def report(
     ),
     target: options.Target = None,
     unlike: Annotated[
-        str | None, typer.Option(metavar="DATA", help="Data of another kind, to see whether its typicality is low.")
+        str | None, typer.Option(metavar="DATA", help="Data of another kind, to check that its typicality is low.")
     ] = None,
     check_labels: Annotated[
         str | None,
         typer.Option(
             metavar="DATA",
-            help="Judge the labels of these rows, usually the training data, out of fold. Five models are trained.",
+            help="Check the labels of these rows, usually the training data, out of fold. This trains five models.",
         ),
     ] = None,
-    title: Annotated[str | None, typer.Option(help="The heading; by default the name of the model.")] = None,
+    title: Annotated[str | None, typer.Option(help="The heading. Default: the name of the model.")] = None,
     by: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Compare groups of training examples by worth: a column of the training data that the model holds, "
-            "such as a clinic. By default columns whose names sound like groups of people.",
+            help="Compare what groups of training examples are worth, by a column of the training data that the model "
+            "holds, such as the clinic. Default: columns whose names suggest groups of people.",
         ),
     ] = None,
     epsilon: options.Epsilon = EPSILON,
@@ -62,12 +62,13 @@ def report(
     """Write a report to read, mail or print: one HTML file that needs no network.
 
     It shows results on DATA, whose target must be known. The first page says in plain words what the model does, how
-    good and how sure it is, and where not to trust it. Then come measures for data scientists, explained predictions,
-    and the most and the least helpful training examples. Classes: also a map, and training labels that look wrong. The
-    model was trained on those labels, and misses wrong ones that it has memorised. --check-labels finds them.
+    good and how certain it is, and where not to trust it. Then come measures for data scientists, explained
+    predictions, and the most and the least helpful training examples. For classes there are also a map, and training
+    labels that look wrong. The model was trained on those labels, so it misses wrong ones that it has memorised.
+    --check-labels finds them.
 
-    Rows of DATA that were used in training are left out, so you may give the file that was trained on with --test-size.
-    Rows that cannot be read are left out, too; the exit code is then 3.
+    Rows of DATA that were used in training are left out, so you may give the file of a training with --test-size. Rows
+    that cannot be read are left out, too; the exit code is then 3.
 
     Examples:
 
@@ -96,7 +97,8 @@ def report(
     print_notes(rows.notes)
     hidden = private or loaded.clf.private_
     given = len(rows)
-    rows, observed, bad = _readable(loaded.clf, rows, strict=strict, private=hidden)
+    reading: dict[str, Any] = {"strict": strict, "fate": "are left out", "private": hidden}
+    rows, observed, bad = observe_rows(loaded.clf, rows, **reading)
     kept, note = fresh(loaded.clf, rows, observed, data, private=hidden)
     rows, observed = rows.take(kept), observed.take(kept)
     console = Console(stderr=True)
@@ -108,11 +110,11 @@ def report(
     strange = None
     if unlike is not None:
         others = read(unlike, like=loaded, labelled=False, **written._replace(form=None, sheet=None).arguments())
-        strange = _readable(loaded.clf, others, strict=strict, private=hidden)[1]
+        strange = observe_rows(loaded.clf, others, **reading)[1]
     issues = None
     if check_labels is not None:
         judged = read(check_labels, like=loaded, labelled=True, **roles, **written._replace(sheet=None).arguments())
-        judged = _readable(loaded.clf, judged, strict=strict, private=hidden)[0]
+        judged = observe_rows(loaded.clf, judged, **reading)[0]
         assert isinstance(loaded.clf, DWACClassifier)
         issues = reports.label_issues(loaded.clf, judged.X, judged.y, ids=judged.ids)
     with console.status(f"predicting {len(rows):,} rows …"):
@@ -134,18 +136,7 @@ def report(
         )
     size = file.stat().st_size / 1e6
     print_written(f"{file}, on {len(rows):,} row{'s' * (len(rows) != 1)}, {size:.1f} MB")
-    unreadable.end(bad)
-
-
-def _readable(clf: Estimator, rows: Rows, *, strict: bool, private: bool) -> tuple[Rows, Observed, dict[int, str]]:
-    """The rows that can be read, what the model sees of them, and why the others cannot be read."""
-    import numpy as np
-
-    with unreadable.located(rows):
-        observed = clf.observe(rows.X, private=private)
-    bad = unreadable.by_row(observed.reasons)
-    unreadable.report(bad, rows, strict=strict, fate="are left out")
-    return unreadable.without(rows, bad), observed.take(np.flatnonzero(observed.readable)), bad
+    exit_if_unreadable(bad)
 
 
 def fresh(clf: Estimator, rows: Rows, observed: Observed, name: str, *, private: bool = False) -> tuple[Any, str]:

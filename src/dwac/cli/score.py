@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from dwac.cli import options
-from dwac.cli.output import print_json
-from dwac.cli.unreadable import SOME_UNREADABLE
+from dwac.cli.output import SOME_UNREADABLE, print_json, progress_printed
 from dwac.errors import EPSILON, InputError
 
 if TYPE_CHECKING:
@@ -40,7 +38,8 @@ def score(
     epsilon: options.Epsilon = EPSILON,
     probabilities: options.Probabilities = False,
     voters: Annotated[
-        int, typer.Option(min=0, metavar="K", help="Also the K training examples with the largest votes on each row.")
+        int,
+        typer.Option(min=0, metavar="K", help="Also write the K training examples with the largest votes on each row."),
     ] = 0,
     quantiles: options.Quantiles = None,
     private: options.Rounded = False,
@@ -48,24 +47,27 @@ def score(
     ids: options.Id = None,
     form: Annotated[
         str | None,
-        typer.Option("--format", help=f"{', '.join(options.SCORED_FORMATS)}; by default from the file names."),
+        typer.Option("--format", help=f"{', '.join(options.SCORED_FORMATS)}. Default: inferred from the file names."),
     ] = None,
     encoding: options.Encoding = "utf-8",
     separator: options.Separator = None,
     decimal: options.Decimal = None,
     day_first: options.DayFirst = None,
     name: Annotated[
-        str, typer.Option("--engine", help=f"What runs the work: {', '.join(options.ENGINES)}. local: processes here.")
+        str,
+        typer.Option(
+            "--engine", help=f"What runs the work: {', '.join(options.ENGINES)}. local: processes on this machine."
+        ),
     ] = "local",
     workers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Processes; by default one per core, or one per GPU.")
+        int | None, typer.Option(min=1, metavar="N", help="Number of processes. Default: one per core, or one per GPU.")
     ] = None,
     threads: Annotated[
         int,
-        typer.Option(min=1, metavar="N", help="Threads of each process; with other numbers, last digits may differ."),
+        typer.Option(min=1, metavar="N", help="Threads of each process; another number may change the last digits."),
     ] = 1,
     address: Annotated[
-        str | None, typer.Option(metavar="URL", help="Of a Ray, Dask or Spark cluster that already runs.")
+        str | None, typer.Option(metavar="URL", help="The address of a running Ray, Dask or Spark cluster.")
     ] = None,
     unknown: options.Unknown = None,
     device: options.Device = "auto",
@@ -74,14 +76,14 @@ def score(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another run that OUT holds.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Predict any number of rows into a folder of Parquet shards, and say how far to trust each.
+    """Predict any number of rows, and write the predictions to a folder of Parquet shards.
 
     The columns are those of `dwac predict`. Without --id, `id` is the number of the row in its file and `file` names
     that file. Read them all with pandas.read_parquet("scores/") or any other reader of Parquet.
 
-    The data may be larger than memory: it is scored in pieces of some 30,000 rows or more, each of which becomes one
-    shard, written whole or not at all. If the run is stopped, start it again: it goes on where it was, and ends with
-    the same bytes, whatever the engine and the number of workers.
+    The data may be larger than memory: it is scored in pieces of some 30,000 rows or more. Each becomes one shard,
+    which is written completely or not at all. If the run is stopped, start it again: it continues where it stopped, and
+    the result has the same bytes, whatever the engine and the number of workers.
 
     Rows that cannot be read are in OUT/_unreadable with the reason, and the exit code is 3. If a file is damaged or
     lacks columns, all others are finished, and the exit code is 1; repair it and run again.
@@ -98,7 +100,7 @@ def score(
     options.check_choice("format", form, options.SCORED_FORMATS)
     options.check_choice("engine", name, options.ENGINES)
     options.check_data(data)
-    from dwac.reading import notation
+    from dwac.reading import check_notation
     from dwac.scoring.engines import engine
     from dwac.scoring.run import default_workers, prepare
 
@@ -124,16 +126,14 @@ def score(
         device=device,
         expect=expect,
         threads=threads,
-        separator=notation(separator, decimal, day_first).separator,
+        separator=check_notation(separator, decimal, day_first).separator,
         decimal=decimal,
         day_first=day_first,
     )
     workers = workers or default_workers(run.task.request)
     began = time.perf_counter()
     console.print(_plan_line(run, workers, name), highlight=False, soft_wrap=True)
-    results = run.results(name, workers, {"address": address})
-    for _ in _show_progress(run, results, console):
-        pass
+    _score(run, run.results(name, workers, {"address": address}))
     _finish(run, time.perf_counter() - began, console, json=json)
 
 
@@ -143,62 +143,29 @@ def _plan_line(run: Run, workers: int, name: str) -> str:
     files = len({piece.file for piece in run.pieces})
     earlier = f"; {n - left:,} {'is' if n - left == 1 else 'are'} done already" if left < n else ""
     where = f"{workers} worker{'s' if workers > 1 else ''}" + ("" if name == "local" else f" on {name}")
-    return f"scoring {files:,} file{'s' if files > 1 else ''} in {n:,} piece{'s' if n > 1 else ''} by {where}{earlier}"
+    return (
+        f"scoring {files:,} file{'s' if files > 1 else ''} in {n:,} piece{'s' if n > 1 else ''} with {where}{earlier}"
+    )
 
 
-def _show_progress(run: Run, results: Iterator[Done], console: Console) -> Iterator[Done]:
-    """The results, while progress is shown: a bar on a terminal, else a line every half minute."""
-    from dwac._checks import percent
-    from dwac.training import progress as pace
+def _score(run: Run, results: Iterator[Done]) -> None:
+    """Take the results, while progress is shown."""
+    from dwac.training.progress import work_bar
 
     size = {piece.number: max(piece.size, 1) for piece in run.pending}
-    total, began = sum(size.values()), time.perf_counter()
-    if console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True, speed_estimate_period=600) as progress:
-            bar = progress.add_task("0 rows", total=total)
-            for done in results:
-                rate = run.summary.rows / (time.perf_counter() - began)
-                said = f"{run.summary.rows:,} rows, {rate:,.0f} rows/s"
-                progress.update(bar, advance=size[done.piece], description=said)
-                yield done
-        return
-    finished, last, estimated = 0, began, False
-    for done in results:
-        finished += size[done.piece]
-        now = time.perf_counter()
-        if not estimated:
-            estimated = True
-            whole = (now - began) * total / finished
-            if whole > pace.EVERY:
-                hint = "Ctrl-C stops, and the same command goes on from there"
-                console.print(f"scoring takes about {duration(whole)}; {hint}", highlight=False, soft_wrap=True)
-        if now - last >= pace.EVERY:
-            last = now
-            left = (now - began) * (total - finished) / finished
-            rate = run.summary.rows / (now - began)
-            console.print(
-                f"{run.summary.rows:,} rows, {percent(finished / total, 0)}, {rate:,.0f} rows/s, {duration(left)} left",
-                highlight=False,
-                soft_wrap=True,
-            )
-        yield done
-
-
-def duration(seconds: float) -> str:
-    """A time in words.
-
-    >>> duration(8), duration(130), duration(7300)
-    ('8 s', '2 min 10 s', '2 h 1 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+    finished, began = 0, time.perf_counter()
+    hint = "Ctrl-C stops, and the same command continues from there"
+    with progress_printed(hint), work_bar("scoring", sum(size.values()), "0 rows", "auto") as update:
+        for done in results:
+            finished += size[done.piece]
+            rate = run.summary.rows / (time.perf_counter() - began)
+            update(finished, f"{run.summary.rows:,} rows, {rate:,.0f} rows/s")
 
 
 def _result_line(run: Run, seconds: float) -> str:
     """What was written, in a sentence."""
+    from dwac.training.progress import duration
+
     rows, n = run.summary.rows, len(run.pending) - len(run.summary.failed)
     if not run.pending:
         return f"nothing is left to do: every shard is in {run.task.out}"
@@ -234,11 +201,8 @@ def _finish(run: Run, seconds: float, console: Console, *, json: bool) -> None:
         reasons = list(dict.fromkeys(failed.values()))
         for error in reasons[:_NAMED]:
             typer.secho(f"dwac: {error}", fg="red", err=True)
-        more = (
-            f" ({len(reasons) - _NAMED:,} more reason{'s' * (len(reasons) > _NAMED + 1)})"
-            if len(reasons) > _NAMED
-            else ""
-        )
+        hidden = len(reasons) - _NAMED
+        more = f" ({hidden:,} more reason{'s' * (hidden > 1)})" if hidden > 0 else ""
         rest = "; all others are written" if len(failed) < len(run.pieces) else ""
         raise InputError(
             f"{len(failed):,} of {len(run.pieces):,} pieces could not be scored{more}{rest}; repair what is wrong and "

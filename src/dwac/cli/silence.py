@@ -14,18 +14,18 @@ from dwac.errors import InputError
 
 def silence(
     model: options.Model,
-    ids: Annotated[list[str], typer.Argument(metavar="ID…", help="The ids of the rows that shall not vote.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID…", help="The ids of the rows that must not vote.")],
     output: options.EditedFolder = None,
     overwrite: options.Overwrite = False,
     device: options.Device = "auto",
     expect: options.Expect = None,
     json: options.Json = False,
 ) -> None:
-    """Let training rows vote no more, such as wrong labels, while calibration stays as it is.
+    """Remove the votes of training rows, such as those with wrong labels, and leave calibration unchanged.
 
-    Nothing is trained. Rows that calibrate go on doing so, as they were labelled: whichever rows you choose,
-    prediction sets and intervals promise what they did. To delete somebody's data use dwac forget, which removes rows
-    from calibration as well.
+    Nothing is trained. The calibration rows stay, with their labels, so prediction sets and intervals keep their
+    guarantee whichever rows you choose. To delete somebody's data, use dwac forget, which removes rows from calibration
+    as well.
 
     Example:
 
@@ -33,7 +33,7 @@ def silence(
     """
     options.check_model(model)
     if output is None:
-        raise InputError("silence writes a new model folder; say where: -o FOLDER")
+        raise InputError("silence writes a new model folder; name it with -o FOLDER")
     options.refuse_occupied(output, overwrite=overwrite)
     from dwac.reading import Model, load
     from dwac.storage import fingerprint
@@ -52,7 +52,7 @@ def silence(
     print_lines(
         [
             f"silenced: {len(names):,} row{'s' * (len(names) != 1)}; {voters:,} vote",
-            f"calibration keeps its {rows:,} rows as they were labelled, so sets and intervals promise what they did",
+            f"calibration keeps its {rows:,} rows and their labels, so sets and intervals keep their guarantee",
             written_line(written),
         ]
     )

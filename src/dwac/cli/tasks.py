@@ -39,12 +39,12 @@ def estimator(task: str, encoder: str, **settings: Any) -> Estimator:
     return DWACClassifier(encoder, class_conditional=by_class, class_weight=weight, **given)
 
 
-def class_weight(given: Sequence[str], rows: Rows) -> Any:
+def read_class_weight(given: Sequence[str], rows: Rows) -> Any:
     """--class-weight as the classifier takes it: None, "balanced", or a dict by label."""
     if not given or given == ["balanced"]:
         return given[0] if given else None
     known = {str(label): label for label in pd.unique(pd.Series(rows.y))} if rows.task in (CLASSES, ORDERED) else {}
-    found = {}
+    weights = {}
     for value in given:
         label, mark, number = value.rpartition("=")
         try:
@@ -55,11 +55,11 @@ def class_weight(given: Sequence[str], rows: Rows) -> Any:
             raise InputError(f"--class-weight must be balanced, or LABEL=N with a positive number; got {value!r}")
         if known and label not in known:
             raise InputError(f"--class-weight: there is no class {label!r}; the classes are {listed(known, 20)}")
-        found[known.get(label, label)] = weight
-    return found
+        weights[known.get(label, label)] = weight
+    return weights
 
 
-def quick(rows: Rows, n: int, encoder: str) -> dict[str, Any]:
+def fast_settings(rows: Rows, n: int, encoder: str) -> dict[str, Any]:
     """The settings of --fast for n rows; {} for a small table, which cross-fits in seconds anyway."""
     kind = rows.kind if encoder in ("auto", rows.kind) else encoder.partition(":")[0]
     if kind == "tabular" and n < SMALL_TABLE:
@@ -67,14 +67,14 @@ def quick(rows: Rows, n: int, encoder: str) -> dict[str, Any]:
     return {"ensemble_size": 1, "epochs": _FEW_EPOCHS.get(kind, 3)}
 
 
-def quick_line(settings: Mapping[str, Any]) -> str:
+def describe_fast(settings: Mapping[str, Any]) -> str:
     """What --fast does, in a sentence."""
     if not settings:
-        return f"--fast: changes nothing, as a table of fewer than {SMALL_TABLE:,} rows is trained in seconds"
+        return f"--fast changes nothing: a table of fewer than {SMALL_TABLE:,} rows is trained in seconds"
     return f"--fast: one network, {settings['epochs']} epochs at most; train without it for the best accuracy"
 
 
-def line(rows: Rows) -> str:
+def describe_task(rows: Rows) -> str:
     """The task, the reason for it, and how to choose another."""
     assert rows.task is not None
     possible = TASKS if len(rows.columns.targets) < 2 else (LABELS, NUMBERS)
@@ -87,41 +87,32 @@ def line(rows: Rows) -> str:
 
 def check(rows: Rows, name: str) -> None:
     """Refuse a target from which nothing can be learned, with an error that names the file."""
-    {CLASSES: _check_classes, ORDERED: _check_classes, LABELS: _check_labels, NUMBERS: _check_numbers}[str(rows.task)](
-        rows, name
-    )
-
-
-def _check_classes(rows: Rows, name: str) -> None:
-    values = pd.Series(rows.y)
-    n = values.nunique()
-    if n == 1:
-        raise LabelError(
-            f"{name}: {_of(rows)} has only one class, {values.tolist()[0]!r}; a classifier needs at least two"
-        )
-    if too_many_classes(n, len(rows)):
-        raise LabelError(
-            f"{name}: {_of(rows)} must hold classes; got {n:,} different values in {len(rows):,} rows; choose another "
-            "column, or predict numbers with --task numbers"
-        )
-
-
-def _check_labels(rows: Rows, name: str) -> None:
-    counts = label_counts(rows.y)
-    if not ((counts > 0) & (counts < len(rows))).any():
-        raise LabelError(
-            f"{name}: no label of {_of(rows)} is there in some rows and not in others; nothing can be learned from it"
-        )
-
-
-def _check_numbers(rows: Rows, name: str) -> None:
-    columns = rows.y if isinstance(rows.y, pd.DataFrame) else pd.DataFrame({rows.columns.target or "label": rows.y})
-    for column in columns:
-        if (columns[column] == columns[column].iloc[0]).all():
+    nothing = "nothing can be learned from it"
+    if rows.task in (CLASSES, ORDERED):
+        values = pd.Series(rows.y)
+        if (n := values.nunique()) == 1:
+            only = values.tolist()[0]
+            raise LabelError(f"{name}: {_of(rows)} has only one class, {only!r}; a classifier needs at least two")
+        if too_many_classes(n, len(rows)):
             raise LabelError(
-                f"{name}: the target {column!r} is {amount(columns[column].iloc[0])} in every row; "
-                "nothing can be learned from it; choose another column, or leave it out"
+                f"{name}: {_of(rows)} must hold classes; got {n:,} different values in {len(rows):,} rows; choose "
+                "another column, or predict numbers with --task numbers"
             )
+    elif rows.task == LABELS:
+        counts = label_counts(rows.y)
+        if not ((counts > 0) & (counts < len(rows))).any():
+            raise LabelError(f"{name}: no label of {_of(rows)} occurs in some rows and not in others; {nothing}")
+    else:
+        for column, values in _number_columns(rows).items():
+            if (values == values.iloc[0]).all():
+                raise LabelError(
+                    f"{name}: the target {column!r} is {amount(values.iloc[0])} in every row; {nothing}; choose "
+                    "another column, or leave it out"
+                )
+
+
+def _number_columns(rows: Rows) -> pd.DataFrame:
+    return rows.y if isinstance(rows.y, pd.DataFrame) else pd.DataFrame({rows.columns.target or "label": rows.y})
 
 
 def _of(rows: Rows) -> str:
@@ -136,7 +127,7 @@ def label_counts(y: Any) -> pd.Series[Any]:
     return pd.Series([label for row in y for label in row], dtype=object).value_counts()
 
 
-def described(rows: Rows) -> tuple[str, str]:
+def describe_target(rows: Rows) -> tuple[str, str]:
     """(name, text): the target in a line."""
     if rows.task == NUMBERS:
         columns = rows.y if isinstance(rows.y, pd.DataFrame) else pd.DataFrame({"": rows.y})
@@ -154,23 +145,23 @@ def described(rows: Rows) -> tuple[str, str]:
     return "classes" if rows.task == CLASSES else "labels", listed(shares, _SHOWN, str)
 
 
-def facts(rows: Rows) -> dict[str, Any]:
+def target_facts(rows: Rows) -> dict[str, Any]:
     """The target for programs."""
     if rows.task == NUMBERS:
-        columns = rows.y if isinstance(rows.y, pd.DataFrame) else pd.DataFrame({rows.columns.target or "label": rows.y})
+        columns = _number_columns(rows)
         return {"numbers": {str(name): [float(columns[name].min()), float(columns[name].max())] for name in columns}}
     counts = label_counts(rows.y) if rows.task == LABELS else pd.Series(rows.y).value_counts()
     return {"labels" if rows.task == LABELS else "classes": {str(label): int(n) for label, n in counts.items()}}
 
 
-def unique_rows(rows: Rows) -> NDArray[np.bool_]:
+def first_of_each_class(rows: Rows) -> NDArray[np.bool_]:
     """(n,): whether each row must stay in training: the first row of each class, or none."""
     if rows.task in (LABELS, NUMBERS):
         return np.zeros(len(rows), dtype=bool)
     return ~pd.Series(rows.y).duplicated().to_numpy()
 
 
-def expected(model: Estimator, epsilon: float) -> Any:
+def expected_sets(model: Estimator, epsilon: float) -> Any:
     """The expected sets or intervals at ε, in words by `str`; None without calibration rows."""
     if len(model.calibration_y_) == 0:
         return None
@@ -179,12 +170,12 @@ def expected(model: Estimator, epsilon: float) -> Any:
 
 def expected_facts(model: Estimator, epsilon: float) -> dict[str, Any]:
     """The same for programs, under its name."""
-    found = expected(model, epsilon)
+    sets = expected_sets(model, epsilon)
     name = "expected_intervals" if isinstance(model, DWACRegressor) else "expected_sets"
-    return {name: None if found is None else asdict(found)}
+    return {name: None if sets is None else asdict(sets)}
 
 
-def kind_of_sets(model: Estimator) -> str:
+def name_of_sets(model: Estimator) -> str:
     """The name of the outputs with a guarantee: sets or intervals."""
     return "intervals" if isinstance(model, DWACRegressor) else "prediction sets"
 

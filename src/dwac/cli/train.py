@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from dwac.cli import options, unreadable
-from dwac.cli.output import print_json, print_notes, progress_printed
+from dwac.cli import options
+from dwac.cli.output import columns_shown, print_json, print_notes, progress_printed, rows_located
 from dwac.errors import EPSILON, InputError
 
 if TYPE_CHECKING:
+    from dwac.encoders.tabular import Column
     from dwac.estimator.fit.streams import Stream
     from dwac.reading import Estimator, Rows, Streamed
 
 _NUMBERED = (
-    "--shards without --id: rows go by row numbers, which shift when one is taken out of the file; give --id COLUMN"
+    "--shards without --id: rows are identified by their numbers, which change if a row is removed from the file; give "
+    "--id COLUMN"
 )
 
 
@@ -63,8 +65,8 @@ def train(
         typer.Option(
             metavar="|".join(options.TASKS),
             callback=options.one_of(options.TASKS),
-            help="What the target is: classes, ordered labels, several labels at once, or numbers; by default found "
-            "from its values.",
+            help="What the target holds: classes, ordered labels, several labels at once, or numbers. Default: "
+            "inferred from its values.",
         ),
     ] = None,
     order: Annotated[
@@ -77,20 +79,22 @@ def train(
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="The column that says which rows belong together, such as a patient: they stay together in folds, "
-            "validation, calibration and test. It is not learned from.",
+            help="The column that says which rows belong together, such as the rows of a patient. They stay together "
+            "in folds, validation, calibration and test. The model does not learn from this column.",
         ),
     ] = None,
     ignore: Annotated[
         list[str] | None,
-        typer.Option("--ignore", metavar="COLUMN", help="A column that is not to be learned from; may be repeated."),
+        typer.Option(
+            "--ignore", metavar="COLUMN", help="A column that the model must not learn from; may be repeated."
+        ),
     ] = None,
     kind: Annotated[
         list[str] | None,
         typer.Option(
             "--kind",
             metavar="COLUMN=KIND",
-            help=f"What a column holds, where it is not found right: {', '.join(options.KINDS)}; may be repeated.",
+            help=f"What a column holds, if dwac infers it wrongly: {', '.join(options.KINDS)}; may be repeated.",
         ),
     ] = None,
     unlabelled: options.Unlabelled = "refuse",
@@ -99,18 +103,18 @@ def train(
     ] = 0,
     epsilon: options.Epsilon = EPSILON,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of epochs; by default depends on the data.")
+        int | None, typer.Option(min=1, help="Maximum number of epochs. Default: depends on the data.")
     ] = None,
     ensemble_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of networks that vote together: more are more accurate and slower."),
+        typer.Option(min=1, help="Number of networks that vote together; more are more accurate and slower."),
     ] = None,
     shards: Annotated[
         int | None,
         typer.Option(
             min=2,
-            help="Train this many networks, each on its own part of the rows, so that `dwac forget --exact` can train "
-            "again just those that saw a row; give --id.",
+            help="Train this many networks, each on its own part of the rows, so that `dwac forget --exact` retrains "
+            "only those that saw a row. Use it with --id.",
         ),
     ] = None,
     voters: Annotated[
@@ -118,16 +122,16 @@ def train(
         typer.Option(
             metavar="all|auto|N",
             callback=_voters,
-            help="Who votes: all training rows; N of them, each with the votes of the rows like it; or auto: all up "
-            "to 20,000, beyond that as few as validation rows allow. Few make a small and fast model. By default all, "
-            "or auto if rows are read in batches.",
+            help="Which rows vote: all training rows; N of them, each with the votes of similar rows; or auto: all, up "
+            "to 20,000 rows, and beyond that as few as the validation rows allow. Fewer voters make a smaller and "
+            "faster model. Default: all, or auto if rows are read in batches.",
         ),
     ] = None,
     cross_fit: Annotated[
         bool | None,
         typer.Option(
-            help="Cross-fit a small table: every row trains, votes and calibrates. By default below 4,000 rows, "
-            "unless an option says how to train.",
+            help="Cross-fit a small table: every row trains, votes and calibrates. Default: for fewer than 4,000 rows, "
+            "unless another option says how to train.",
             show_default=False,
         ),
     ] = None,
@@ -142,8 +146,8 @@ def train(
         typer.Option(
             "--class-weight",
             metavar="balanced|LABEL=N",
-            help="Let each row of a class count N times, in training and in the vote; repeat it for other classes. "
-            "balanced: every class counts the same in total.",
+            help="Count each row of a class N times, in training and in the vote; repeat it for other classes. "
+            "balanced: every class has the same total weight.",
         ),
     ] = None,
     fast: Annotated[
@@ -156,7 +160,7 @@ def train(
     unknown: options.Unknown = None,
     seed: Annotated[int, typer.Option("--seed", "--random-state", min=0, max=2**32 - 1, help="Random seed.")] = 0,
     private: Annotated[
-        bool, typer.Option("--private", help="Store no training examples; the model then gives rounded answers only.")
+        bool, typer.Option("--private", help="Store no training examples; the model then gives only rounded answers.")
     ] = False,
     overwrite: options.Overwrite = False,
     device: options.Device = "auto",
@@ -165,8 +169,8 @@ def train(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Written after each epoch; the same command resumes from it. Over processes by default "
-            "FOLDER.checkpoint.",
+            help="A file that is written after each epoch; the same command resumes from it. With several processes, "
+            "the default is FOLDER.checkpoint.",
         ),
     ] = None,
     *,
@@ -178,8 +182,8 @@ def train(
     and few numbers are classes; several target columns of 0 and 1, and lists in JSON Lines, are several labels at once.
     --task overrides this; --task labels reads cells such as a|b as two labels, and an empty cell as none.
 
-    The model keeps the separator, the decimal mark and the order of dates, given or inferred: it reads later files in
-    the same way, unless their options differ.
+    The model stores the separator, the decimal mark and the order of dates, given or inferred. It reads later files in
+    the same way, unless you give other options for them.
 
     Examples:
 
@@ -223,13 +227,13 @@ def train(
             },
             private=private,
         )
-    from dwac.cli import described, tasks
+    from dwac.cli import tasks, train_output
     from dwac.estimator.evaluation import evaluate, predict
     from dwac.nn import ranks
     from dwac.reading import Model, columns_of, is_dataset, read, read_dataset
 
     if data == "-" and ranks.several_processes():
-        raise InputError("processes need a file that each can read; got standard input; save it to a file")
+        raise InputError("several processes need a file that each can read; got standard input; save it to a file")
     console = Console(quiet=json or not ranks.is_first())
     labels = [label for label in (order or "").split(",") if label.strip()]
     meaning: dict[str, Any] = {"task": task, "order": labels, "ignore": ignore or []}
@@ -251,19 +255,20 @@ def train(
         rows = read(data, target=target, text=text, ids=ids, groups=groups, **meaning)
     tasks.check(rows, data)
     name = rows.kind if encoder == "auto" else encoder
-    quick = tasks.quick(rows, len(rows) if dataset is None else dataset.stream.n, name) if fast else {}
+    faster = tasks.fast_settings(rows, len(rows) if dataset is None else dataset.stream.n, name) if fast else {}
     if shards is not None:
-        quick.pop("ensemble_size", None)  # each shard has one network
+        faster.pop("ensemble_size", None)  # each shard has one network
+    numbers = {"epochs": epochs, "ensemble_size": ensemble_size, "shards": shards}
     clf = tasks.estimator(
         str(rows.task),
         name,
-        **quick
-        | _given(epochs=epochs, ensemble_size=ensemble_size, shards=shards)
+        **faster
+        | {name: value for name, value in numbers.items() if value is not None}
         | {
             "voters": int(voters) if voters is not None and voters.isdecimal() else voters,
             "cross_fit": "auto" if cross_fit is None else cross_fit,
             "class_conditional": class_conditional,
-            "class_weight": tasks.class_weight(class_weight or [], rows),
+            "class_weight": tasks.read_class_weight(class_weight or [], rows),
             "unknown": unknown or "atypical",
             "device": device,
             "random_state": seed,
@@ -271,20 +276,24 @@ def train(
         }
         | ({"ordered": True} if dataset is not None and rows.task == "ordered" else {}),  # files do not record it
     )
-    with unreadable.located(rows):
-        kinds, unused, notes = described.columns_of_table(rows)
-    rows = replace(rows, notes=(*rows.notes, *notes))
-    aside = {**rows.aside, **unused}
-    described.show_rows(rows, data, kinds, aside, console, dataset)
     kept, held = _held_out(rows, test_size, seed) if dataset is None else (rows, dataset.test)
-    if ranks.is_first():
-        numbered = shards is not None and ids is None and rows.kind != "image"  # ids of images are their paths
-        print_notes([*rows.notes, *([_NUMBERED] if numbered else [])])
-        described.show_warnings(kept)
-    if fast and not json:
-        console.print(tasks.quick_line(quick), highlight=False, soft_wrap=True)
+    numbered = shards is not None and ids is None and rows.kind != "image"  # ids of images are their paths
+
+    def announce(columns: Sequence[Column]) -> None:
+        """Print how the data is read, before the training begins."""
+        if not ranks.is_first():
+            return
+        table = train_output.sort_columns(columns, rows)
+        train_output.show_rows(rows, data, table, console, dataset)
+        print_notes([*rows.notes, *table.notes, *([_NUMBERED] if numbered else [])])
+        train_output.show_warnings(kept)
+        if fast:
+            console.print(tasks.describe_fast(faster), highlight=False, soft_wrap=True)
+
+    if rows.kind != "tabular":
+        announce([])
     start = time.perf_counter()
-    with progress_printed("Ctrl-C stops" if fast else "Ctrl-C stops, --fast is quicker"):
+    with progress_printed("Ctrl-C stops" if fast else "Ctrl-C stops, --fast is quicker"), columns_shown(announce):
         _fit(clf, kept if dataset is None else dataset.stream)
     if not ranks.is_first():
         return  # the first of several processes evaluates and writes
@@ -293,16 +302,11 @@ def train(
     held = held if dataset is None else _with_known_labels(clf, held)
     test = evaluate(predict(clf, held.X), held.y, epsilon) if len(held) else None
     if dataset is not None:
-        described.show_stream(clf, console)
+        train_output.show_stream(clf, console)
     validation = _validation(clf, kept) if dataset is None else None
-    described.show_training(clf, seconds, test, validation, output, console)
+    train_output.show_training(clf, seconds, test, validation, output, console)
     if json:
-        print_json(described.summary(rows, kinds, aside, clf, seconds, test, output, dataset))
-
-
-def _given(**settings: Any) -> dict[str, Any]:
-    """The settings given by the user."""
-    return {name: value for name, value in settings.items() if value is not None}
+        print_json(train_output.summary(rows, clf, seconds, test, output, dataset))
 
 
 def _refuse_for_batches(unlabelled: str, **settings: Any) -> None:
@@ -311,7 +315,7 @@ def _refuse_for_batches(unlabelled: str, **settings: Any) -> None:
     given += ["--unlabelled drop"] if unlabelled == "drop" else []
     if given:
         raise InputError(
-            f"{given[0]} is for files that are read as a whole; Parquet that is read in batches has types of its own; "
+            f"{given[0]} is for files that are read as a whole; Parquet that is read in batches has its own types; "
             "leave it out, and write the files as they should be read"
         )
 
@@ -326,14 +330,9 @@ def _checkpoint(rows: Rows, output: Path, asked: Path | None) -> Path | None:
 
     if asked is not None or not several_processes() or (rows.kind == "tabular" and len(rows) < SMALL_TABLE):
         return asked
-    path = _default_checkpoint(output)
+    path = output.absolute().with_name(f"{output.absolute().name}.checkpoint")  # the folder exists once it is complete
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
-
-
-def _default_checkpoint(output: Path) -> Path:
-    """A path next to the model folder, which does not exist before it is complete."""
-    return output.absolute().with_name(f"{output.absolute().name}.checkpoint")
 
 
 def _held_out(rows: Rows, size: float, seed: int) -> tuple[Rows, Rows]:
@@ -347,7 +346,7 @@ def _held_out(rows: Rows, size: float, seed: int) -> tuple[Rows, Rows]:
     wanted = round(size * n) if size < 1 else int(size)
     if rows.groups is None:
         order = np.random.RandomState(seed).permutation(n)
-        test = order[~tasks.unique_rows(rows.take(order))][:wanted]
+        test = order[~tasks.first_of_each_class(rows.take(order))][:wanted]
     else:
         codes, groups = pd.factorize(pd.Series(rows.groups, dtype=object))
         place = np.random.RandomState(seed).permutation(len(groups))[codes]
@@ -365,7 +364,7 @@ def _fit(clf: Estimator, rows: Rows | Stream) -> None:
     log.setLevel(logging.ERROR)
     try:
         if isinstance(rows, Rows):
-            with unreadable.located(rows):
+            with rows_located(rows):
                 clf.fit(rows.X, rows.y, groups=rows.groups, ids=rows.ids)
         else:
             clf.fit(rows)

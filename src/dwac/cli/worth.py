@@ -10,13 +10,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dwac.cli import options, unreadable
-from dwac.cli.output import packed, print_json, print_notes, print_written, write
+from dwac.cli import options
+from dwac.cli.output import exit_if_unreadable, observe_rows, packed, print_json, print_notes, print_written, write
 from dwac.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dwac.estimator.observed import Observed
     from dwac.reading import Estimator, Rows
 
 _UTILITIES = {
@@ -28,8 +29,8 @@ _COLUMNS = 4  # of a record, on a terminal
 _COUNTS = ("examples", "size")
 _FIGURES = ("worth", "deviation", "standard_error", "if_removed", "relative")
 _OF = {
-    "numbers": "squared error taken off, in hundredths of the target's variance",
-    "labels": "probability that a label is as it is, in percentage points",
+    "numbers": "reduction of the squared error, in hundredths of the target's variance",
+    "labels": "probability of the true value of a label, in percentage points",
 }
 
 
@@ -42,8 +43,8 @@ def worth(
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="What groups of training examples are worth, such as all rows of one person or clinic: a column of "
-            "the training data that the model holds.",
+            help="Measure groups of training examples, such as all rows of one person or clinic, by a column of the "
+            "training data that the model holds.",
         ),
     ] = None,
     method: Annotated[
@@ -51,8 +52,8 @@ def worth(
         typer.Option(
             metavar="|".join(options.METHODS),
             callback=options.one_of(options.METHODS),
-            help="shapley: a fair share of what all add; banzhaf: the average over all sets of others; "
-            "leave_one_out: what removing this one alone would take away.",
+            help="shapley: a fair share of what all voters add; banzhaf: the average over all sets of other voters; "
+            "leave_one_out: what removing this voter alone would change.",
         ),
     ] = "shapley",
     utility: Annotated[
@@ -60,11 +61,13 @@ def worth(
         typer.Option(
             metavar="|".join(options.UTILITIES),
             callback=options.one_of(options.UTILITIES),
-            help="What counts, of the true label; for classes. The worth for accuracy follows a rule and is no "
-            "Shapley value (unless by leave_one_out).",
+            help="For classes: the quantity of the true label that counts. With accuracy, worth follows a rule and is "
+            "not a Shapley value (except with leave_one_out).",
         ),
     ] = "probability",
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many to show of each kind.")] = 10,
+    top: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many of the most and the least helpful to show.")
+    ] = 10,
     target: options.Target = None,
     text: options.Text = None,
     ids: options.Id = None,
@@ -76,17 +79,18 @@ def worth(
     *,
     written: options.Writing,
 ) -> None:
-    """Say what each training example is worth: which of them help predictions, and which harm.
+    """Measure what each training example is worth: which examples help predictions, and which harm them.
 
-    DATA holds rows that were not used in training, with their target. An example's worth is by how much its vote raises
-    the probability of the true label, averaged over these rows and over all orders in which voters may come (its
-    Shapley value, exact up to a stated error). All together are worth what the votes add to the shares of the classes.
-    "if removed" is what would change without this one example, the others staying.
+    DATA holds rows that were not used in training, with their target. The worth of an example is how much its vote
+    raises the probability of the true label, averaged over these rows and over all orders in which voters may come (its
+    Shapley value, exact up to a stated error). All examples together are worth what the votes add to the shares of the
+    classes. "if removed" is what would change if only this example were removed.
 
-    Examples are compared within their class: "relative" says by how many standard deviations the worth is above the
-    mean of its class (with several labels: of those with the same ones; of numbers: of a fifth of the examples).
+    Examples are compared within their class: "relative" is the number of standard deviations above the mean of the
+    class (with several labels: of examples with the same labels; with numbers: of a fifth of the examples).
 
-    It is the worth of a vote. What the network learned from the example is not in it. Duplicates share their worth.
+    This is the worth of a vote. It does not include what the network learned from the example. Duplicates share their
+    worth.
 
     Examples:
 
@@ -104,12 +108,8 @@ def worth(
     given = written.arguments() | {"unlabelled": unlabelled}
     rows = read(data, like=loaded, target=target, text=text, ids=ids, labelled=True, **given)
     print_notes(rows.notes)
-    with unreadable.located(rows):
-        observed = loaded.clf.observe(rows.X)
-        bad = unreadable.by_row(observed.reasons)
-    unreadable.report(bad, rows, strict=strict, fate="judge nobody")
-    judges = unreadable.without(rows, bad)
-    table = _measure(loaded.clf, judges, observed.h.cpu().numpy(), method, utility, by)
+    judges, observed, bad = observe_rows(loaded.clf, rows, strict=strict, fate="are left out")
+    table = _measure(loaded.clf, judges, observed, method, utility, by)
     if output is not None and file_form is not None:
         write(output, packed(table.reset_index(), file_form))
         print_written(f"{output}, {len(table):,} rows")
@@ -117,13 +117,13 @@ def worth(
         print_json({**table.attrs, "worth": table.reset_index().to_dict("records")})
     elif output is None:
         show(table, loaded.clf, top, by, Console())
-    unreadable.end(bad)
+    exit_if_unreadable(bad)
 
 
-def _measure(clf: Estimator, rows: Rows, h: Any, method: str, utility: str, by: str | None) -> pd.DataFrame:
+def _measure(clf: Estimator, rows: Rows, observed: Observed, method: str, utility: str, by: str | None) -> pd.DataFrame:
     """The examples most helpful within their class first, or groups by worth; and what removing each would change.
 
-    h: (n, d) embeddings of the rows.
+    observed: what the model sees of the rows.
     """
     import pandas as pd
 
@@ -135,10 +135,10 @@ def _measure(clf: Estimator, rows: Rows, h: Any, method: str, utility: str, by: 
         raise InputError(f"--utility is for classes; this model predicts {clf.target_.kind}; leave it out")
     given |= {} if by is None else {"groups": kept_column(clf, by, "--by")}
     # Training rows do not vote on themselves. Ids alone do not identify them: any file may number its rows from 0.
-    known = used_in_training(clf, pd.Index(rows.ids, tupleize_cols=False), h).any()
+    known = used_in_training(clf, pd.Index(rows.ids, tupleize_cols=False), observed.h.cpu().numpy()).any()
     given |= {"ids": rows.ids} if known else {}
-    table = clf.worth(rows.X, rows.y, method=method, **given)
-    alone = table if method == "leave_one_out" else clf.worth(rows.X, rows.y, method="leave_one_out", **given)
+    table = clf.worth(observed, rows.y, method=method, **given)
+    alone = table if method == "leave_one_out" else clf.worth(observed, rows.y, method="leave_one_out", **given)
     table.insert(3, "if_removed", -alone["worth"])
     attrs = table.attrs
     table = table.sort_values("relative" if by is None else "worth", ascending=False, kind="stable")
@@ -166,9 +166,11 @@ def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console:
         parts = {"most helpful": table.head(top), "least helpful": table.tail(top).iloc[::-1]}
     for title, part in parts.items():
         console.print(_table(part, clf, title, by))
-    console.print("-o FILE.csv writes all; the network's own learning from an example is not in its worth", style="dim")
+    console.print(
+        "-o FILE.csv writes all; what the network learned from an example is not part of its worth", style="dim"
+    )
     if harming and by is None:
-        console.print("dwac silence takes votes away and keeps calibration; dwac forget would not keep it", style="dim")
+        console.print("dwac silence removes votes and keeps calibration; dwac forget does not keep it", style="dim")
 
 
 def _table(part: pd.DataFrame, clf: Estimator, title: str, by: str | None) -> Table:

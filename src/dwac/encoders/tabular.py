@@ -279,6 +279,8 @@ class TabularEncoder(Encoder):
             )
         self.columns = columns
         self._choose_sizes(rows=rows)
+        used = sum(column.used for column in columns)
+        log.info("learned %d columns, %d of them in use", len(columns), used, extra={"columns": columns})
         return self
 
     def transform(self, X: Any) -> Inputs:

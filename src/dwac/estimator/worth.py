@@ -18,8 +18,9 @@ from torch import Tensor
 from dwac import worth
 from dwac.errors import IdError, InputError, LabelError, PrivacyError, ShapeError
 from dwac.estimator.base import DWACEstimator
-from dwac.estimator.preparation import count, read_known, row_ids
-from dwac.estimator.readable import Partial, warn_of
+from dwac.estimator.observed import Observed
+from dwac.estimator.preparation import read_known, row_ids
+from dwac.estimator.readable import warn_of
 from dwac.reference import ReferenceSet
 from dwac.tasks import LABELS, NUMBERS
 from dwac.training.progress import rows_bar
@@ -62,7 +63,7 @@ def worth_of(
     ids: Iterable[Hashable] | None = None,
     show: bool | str = "auto",
 ) -> pd.DataFrame:
-    """The table of `DWACClassifier.worth` and `DWACRegressor.worth`."""
+    """The table of `DWACClassifier.worth` and `DWACRegressor.worth`. X: rows, or what the model observed of them."""
     check_is_fitted(model, "fitted_")
     if model.private_:
         raise PrivacyError("a private model shows nothing of single training examples; ask the model it was saved from")
@@ -113,13 +114,12 @@ def scores_of(model: DWACEstimator, judges: Judges) -> Floats:
 
 
 def _judges(model: DWACEstimator, X: Any, y: Any, ids: Iterable[Hashable] | None) -> Judges:
-    observed = model.observe(X)
+    observed = X if isinstance(X, Observed) else model.observe(X)
     warn_of(observed.reasons, _UNREAD)
     codes, exact = read_known(model.target_, y, len(observed), strict=False)
     own = np.full(len(observed), -1)
     if ids is not None:
-        whole = X.X if isinstance(X, Partial) else X
-        own = model.references_.voters.ids.get_indexer(row_ids(whole, ids, count(whole)))
+        own = model.references_.voters.ids.get_indexer(row_ids(X, ids, len(observed)))
     kept = observed.readable
     if not kept.any():
         raise InputError("X must have at least one row that can be read; got none")

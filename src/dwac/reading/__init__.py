@@ -11,9 +11,11 @@ model.clf.predict(new.X)
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -22,18 +24,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dwac.errors import InputError
+from dwac.errors import InputError, LabelError
 from dwac.reading import excel
-from dwac.reading.batches import worded_columns
 from dwac.reading.datasets import Streamed, is_dataset, read_dataset
-from dwac.reading.files import PICTURES, read_pictures, read_sentences
-from dwac.reading.layouts import SUFFIXES, decompressed, plain_name, suffix_of
-from dwac.reading.notation import COMMA, KINDS, Notation, notation, understood
+from dwac.reading.features import CellReader, worded_columns
+from dwac.reading.notation import COMMA, KINDS, Notation, check_notation, read_columns
 from dwac.reading.parsing import Wanted
-from dwac.reading.roles import Reading, arrange, arrange_like, check_columns, looks_like_text
+from dwac.reading.places import SUFFIXES, decompress, plain_name, suffix_of
+from dwac.reading.roles import arrange, arrange_like, check_columns, looks_like_text
 from dwac.reading.rows import Columns, Estimator, Model, Rows, load
-from dwac.reading.tables import NO_MARKS, Marks, Table, read_table
-from dwac.reading.targets import MARK, TASKS, known, understand
+from dwac.reading.tables import NO_MARKS, Marks, Table, decode, read_table
+from dwac.reading.targets import MARK, TASKS, read_known_target, read_target
 
 __all__ = [
     "FORMATS",
@@ -47,19 +48,20 @@ __all__ = [
     "Notation",
     "Rows",
     "Streamed",
+    "check_notation",
     "columns_of",
     "is_dataset",
     "load",
     "looks_like_text",
-    "notation",
     "read",
     "read_dataset",
 ]
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "excel", "text", "image")
 UNLABELLED = ("refuse", "drop")
+_IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 _SUFFIXES = SUFFIXES | dict.fromkeys((*excel.SUFFIXES, ".xls"), "excel")
-_SUFFIXES |= {".txt": "text", **dict.fromkeys(PICTURES, "image")}
+_SUFFIXES |= {".txt": "text", **dict.fromkeys(_IMAGES, "image")}
 
 
 def read(
@@ -75,7 +77,7 @@ def read(
     encoding: str = "utf-8",
     task: str | None = None,
     order: Sequence[str] = (),
-    told: Notation | None = None,
+    notation: Notation | None = None,
     sheet: str | None = None,
     ignore: Sequence[str] = (),
     kinds: Mapping[str, str] | None = None,
@@ -98,7 +100,7 @@ def read(
         encoding: encoding of text files.
         task: without `like`, what the target is: one of TASKS; by default inferred from its values (`Rows.task`).
         order: labels from the lowest to the highest, for ordered labels that are not numbers.
-        told: how the table is written, as far as given; it overrides what the model learned.
+        notation: how the table is written, as far as given; it overrides what the model learned.
         sheet: the sheet of a workbook; by default the first.
         ignore: without `like`, columns that are not used as features.
         kinds: without `like`, the types of columns that dwac would infer wrongly: one of KINDS for each.
@@ -116,74 +118,80 @@ def read(
     tabular: dict[str, Any] = {"--ignore": ignore, "--kind": kinds, "--sheet": sheet, "--groups": groups}
     if not piped and path.is_dir():
         _refuse_options(tabular, str(source), "a folder of images")
-        return _finished(read_pictures(path, labelled=labelled), like, str(source), task, order)
+        return _finish(_read_images(path, labelled=labelled), like, str(source), task, order)
     name, data = _bytes(source)
-    inside, data = decompressed(data, name)
-    form = form or _SUFFIXES.get(suffix_of(plain_name(inside))) or _sniffed(data, like)
+    inside, data = decompress(data, name)
+    form = form or _SUFFIXES.get(suffix_of(plain_name(inside))) or _infer_format(data, like)
     if form == "image":
         _refuse_options(tabular, name, "an image")
-        return _finished(_picture(data if piped else str(source), name, labelled), like, name, task, order)
+        if labelled:
+            raise InputError(
+                f"labels are required; {name} is one image; give a folder with one folder of images per class"
+            )
+        rows = Rows([data if piped else str(source)], None, [name], "image", where=lambda _: name)
+        return _finish(rows, like, name, task, order)
     if form == "text" and not (target or text or ids or groups):
         _refuse_options(tabular, name, "a file of texts")
         classes = () if like is None else {str(label) for label in like.clf.target_.names.tolist()}
-        rows = read_sentences(data, name, encoding=encoding, labelled=labelled, classes=classes)
-        return _finished(rows, like, name, task, order)
+        rows = _read_texts(data, name, encoding=encoding, labelled=labelled, classes=classes)
+        return _finish(rows, like, name, task, order)
     form = "csv" if form == "text" else form  # columns were named, so this is a table with an unusual file name
     if sheet is not None and form != "excel":
         raise InputError(f"--sheet is for Excel workbooks; {name} is read as {form}; leave it out")
-    asked = replace(columns_of(target, text, ids), groups=groups)
-    said = told or Notation()
-    told = said.over(Notation() if like is None else like.notation)
-    sure = like is None or said.decimal is not None
+    columns = replace(columns_of(target, text, ids), groups=groups)
+    given = notation or Notation()
+    notation = given.over(Notation() if like is None else like.notation)
+    sure = like is None or given.decimal is not None
     if like is None:
         categories = {column for column, kind in (kinds or {}).items() if kind == "categories"}
-        wanted = Wanted(frozenset({*asked.named, *categories}), codes=True)
+        wanted = Wanted(frozenset({*columns.named, *categories}), codes=True)
     else:
-        wanted = worded_columns(like, asked, numbers=not sure and told.decimal == COMMA)
+        wanted = worded_columns(like, columns, numbers=not sure and notation.decimal == COMMA)
     marks, notes = NO_MARKS, list[str]()
     if form == "excel":
         table, notes = excel.read_workbook(data, name, sheet, wanted.texts)
     else:
-        lists = asked.targets if like is None else None
-        separator = told.separator if form == "csv" else None
+        lists = columns.targets if like is None else None
+        separator = notation.separator if form == "csv" else None
         table, marks = read_table(
-            data, name, form, wanted, encoding=encoding, lists=lists, separator=separator, decimal=told.decimal
+            data, name, form, wanted, encoding=encoding, lists=lists, separator=separator, decimal=notation.decimal
         )
     drop = unlabelled == "drop"
     with excel.explained_by(notes):
         if like is None:
-            check_columns(table.frame, name, asked, (*ignore, *(kinds or {})))
-            frame, told, more = _understood(form, table, marks, told, {*asked.named, *ignore}, kinds or {})
+            check_columns(table.frame, name, columns, (*ignore, *(kinds or {})))
+            leave = {*columns.named, *ignore}
+            frame, notation, doubts = _read_columns(form, table, marks, notation, leave, kinds or {})
             options: dict[str, Any] = {"task": task, "order": order, "ignore": ignore, "drop": drop}
-            rows = arrange(Table(frame, table.where), name, asked, labelled=labelled, notation=told, **options)
-            return _with_texts(replace(rows, notation=told, notes=(*notes, *more, *rows.notes)), name)
+            rows = arrange(Table(frame, table.where), name, columns, labelled=labelled, notation=notation, **options)
+            rows = replace(rows, notation=notation, notes=(*notes, *doubts, *rows.notes))
+            return _without_empty_texts(rows, name)
         if like.kind != "text":
             _refuse_other("tabular", like, name)
-        how = Reading(told, judge=form != "parquet", marks=marks, sure=sure)
-        rows = arrange_like(like.clf, table, name, asked, like.columns, labelled=labelled, how=how, drop=drop)
-        return replace(rows, notation=told, notes=(*notes, *rows.notes))
+        cells = CellReader(notation, judge=form != "parquet", marks=marks, sure=sure)
+        rows = arrange_like(like.clf, table, name, columns, like.columns, labelled=labelled, cells=cells, drop=drop)
+        return replace(rows, notation=notation, notes=(*notes, *rows.notes))
 
 
 def _refuse_options(options: Mapping[str, Any], name: str, what: str) -> None:
     """Raise an error for table options given with other data."""
-    given = [option for option, value in options.items() if value]
-    if given:
-        raise InputError(f"{given[0]} is for tables; {name} is {what}; leave it out")
+    for option, value in options.items():
+        if value:
+            raise InputError(f"{option} is for tables; {name} is {what}; leave it out")
 
 
-def _understood(
-    form: str, table: Table, marks: Marks, told: Notation, leave: set[str], kinds: Mapping[str, str]
+def _read_columns(
+    form: str, table: Table, marks: Marks, notation: Notation, leave: set[str], kinds: Mapping[str, str]
 ) -> tuple[pd.DataFrame, Notation, list[str]]:
-    """(a table for training, how it was written, notes); Parquet has its own types."""
+    """(a table for training, how it is written, notes); Parquet has its own types."""
     frame, where = table
     if form == "parquet" and not kinds:
-        return frame, told, []
+        return frame, notation, []
     numbers = [str(name) for name in frame.columns if marks.commas and frame[name].dtype.kind == "f"]
-    leave = leave - set(kinds) if form != "parquet" else {*map(str, frame.columns)} - set(kinds)
-    return understood(
+    return read_columns(
         frame,
-        told,
-        leave=leave,
+        notation,
+        leave=(leave if form != "parquet" else {*map(str, frame.columns)}) - set(kinds),
         kinds=kinds,
         semicolons=marks.separator == ";" or marks.commas,
         where=where,
@@ -192,14 +200,9 @@ def _understood(
 
 
 def columns_of(target: str | Sequence[str] | None, text: str | None = None, ids: str | None = None) -> Columns:
-    """The columns named by the caller."""
-    return Columns(_one_or_several(target), text, ids)
-
-
-def _one_or_several(target: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
-    """Column names without duplicates; a single name stays a string."""
+    """The columns named by the caller; several targets without duplicates."""
     names = () if target is None else (target,) if isinstance(target, str) else tuple(dict.fromkeys(target))
-    return names if len(names) > 1 else names[0] if names else None
+    return Columns(names if len(names) > 1 else names[0] if names else None, text, ids)
 
 
 def _bytes(source: str | PathLike[str]) -> tuple[str, bytes]:
@@ -214,7 +217,7 @@ def _bytes(source: str | PathLike[str]) -> tuple[str, bytes]:
         raise InputError(f"{source} cannot be read: {error.strerror or error}") from None
 
 
-def _sniffed(data: bytes, like: Model | None) -> str:
+def _infer_format(data: bytes, like: Model | None) -> str:
     """The format, inferred from the data."""
     if data[:4] == b"PAR1":
         return "parquet"
@@ -231,27 +234,21 @@ def _sniffed(data: bytes, like: Model | None) -> str:
     return "csv"
 
 
-def _picture(picture: str | bytes, name: str, labelled: bool) -> Rows:
-    if labelled:
-        raise InputError(f"labels are required; {name} is one image; give a folder with one folder of images per class")
-    return Rows([picture], None, [name], "image", where=lambda _: name)
-
-
-def _finished(rows: Rows, like: Model | None, name: str, task: str | None, order: Sequence[str]) -> Rows:
+def _finish(rows: Rows, like: Model | None, name: str, task: str | None, order: Sequence[str]) -> Rows:
     """Rows of images or texts, with the target in the form of a table's, or of the model's."""
     if like is not None:
         _refuse_other(rows.kind, like, name)
     elif rows.kind == "text":
-        rows = _with_texts(rows, name)
+        rows = _without_empty_texts(rows, name)
     if rows.y is None:
         return rows
-    given = pd.DataFrame({"label": rows.y})
+    labels = pd.DataFrame({"label": rows.y})
     if like is None:
-        return rows.aimed(*understand(given, ["label"], rows.where, task, order))
-    return rows.aimed(known(given, ["label"], rows.where, like.clf.target_), like.task)
+        return rows.with_target(*read_target(labels, ["label"], rows.where, task, order))
+    return rows.with_target(read_known_target(labels, ["label"], rows.where, like.clf.target_), like.task)
 
 
-def _with_texts(rows: Rows, name: str) -> Rows:
+def _without_empty_texts(rows: Rows, name: str) -> Rows:
     """Rows to train on, without those whose text is empty; a note counts them."""
     blank = [row for row, text in enumerate(rows.X) if rows.kind == "text" and not text.strip()]
     if not blank:
@@ -272,3 +269,60 @@ def _refuse_other(kind: str, like: Model, name: str) -> None:
             f"the model reads {what[like.kind]}; {name} holds {what[kind]}; "
             f"give {hint.get(like.kind, 'a file with one text per line, or a table with a column of texts')}"
         )
+
+
+# Images and texts
+
+
+def _read_images(folder: Path, *, labelled: bool) -> Rows:
+    """The images in folder/CLASS/…; if not `labelled`, all images below the folder. Ids are paths relative to it."""
+    names = _image_paths(folder)
+    paths = [str(folder / name) for name in names]
+    stray = [name for name in names if "/" not in name]
+    if labelled and stray:
+        raise LabelError(
+            f"{folder / stray[0]} is in no class; put every image into the folder of its class, {folder}/CLASS/"
+        )
+    y = np.array([name.partition("/")[0] for name in names], dtype=object) if labelled else None
+    return Rows(paths, y, list(names), "image", where=paths.__getitem__)
+
+
+def _image_paths(folder: Path) -> list[str]:
+    """The image files below a folder, as sorted relative paths with slashes; hidden files are ignored."""
+    images, others = [], Counter[str]()
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(name for name in names if not name.startswith(".")):
+            if name.lower().endswith(_IMAGES):
+                images.append(Path(parent, name).relative_to(folder).as_posix())
+            else:
+                others[Path(name).suffix or name] += 1
+    if not images:
+        kinds = ", ".join(f"{n} {kind}" for kind, n in others.most_common(3))
+        raise InputError(
+            f"{folder} must contain images ({', '.join(_IMAGES)}); got {kinds or 'no files'}; give a folder with one "
+            "folder of images per class, or a file"
+        )
+    return images
+
+
+def _read_texts(data: bytes, name: str, *, encoding: str, labelled: bool, classes: Collection[str] = ()) -> Rows:
+    """One text per line; its id is its line number, from 0. If `labelled`: label, tab, text. Blank lines are skipped.
+
+    classes: if every line begins with one of these and a tab, they are labels and not part of the texts.
+    """
+    lines = [
+        (number, line.strip("\r"))
+        for number, line in enumerate(decode(data, name, encoding).split("\n"), start=1)
+        if line.strip()
+    ]
+    numbers = [number for number, _ in lines]
+    parts = [line.partition("\t") for _, line in lines]
+    if labelled:
+        for number, (label, tab, _) in zip(numbers, parts, strict=True):
+            if not (label.strip() and tab):
+                raise LabelError(f"{name} line {number} must be a label, a tab and a text; got {label[:40]!r}")
+    has_label = labelled or all(tab and label.strip() in classes for label, tab, _ in parts)
+    texts = [text.strip() if has_label else line.strip() for (_, line), (_, _, text) in zip(lines, parts, strict=True)]
+    y = np.array([label.strip() for label, _, _ in parts], dtype=object) if labelled else None
+    return Rows(texts, y, [number - 1 for number in numbers], "text", where=lambda row: f"{name} line {numbers[row]}")

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from dwac._checks import listed
 from dwac.errors import InputError
 from dwac.estimator.fit.streams import Chunk, Roles, Stream, open_dataset, stream_of
-from dwac.reading.layouts import room
+from dwac.reading.places import room
 from dwac.reading.roles import check_columns, looks_like_text
 from dwac.reading.rows import Columns, Rows
-from dwac.reading.targets import TASKS, judge
+from dwac.reading.targets import TASKS, infer_task
 from dwac.tasks import CLASSES, LABELS, NUMBERS, ORDERED
 
 _SAMPLE = 100_000  # rows from which the task is inferred
@@ -60,7 +60,7 @@ def is_dataset(source: str | PathLike[str], form: str | None = None) -> bool:
 
 def read_dataset(
     source: str | PathLike[str],
-    asked: Columns,
+    columns: Columns,
     *,
     task: str | None = None,
     order: Sequence[str] = (),
@@ -74,20 +74,20 @@ def read_dataset(
     most 100,000. ignore: columns that are not used as features.
     """
     name = str(source)
-    if asked.target is None:
+    if columns.target is None:
         names = open_dataset(source).schema.names
         raise InputError(
             f"{name}: which column holds the target? Name it with --target COLUMN; its columns are {names}"
         )
-    stream = stream_of(open_dataset(source), Roles(asked.target, asked.id), name)
+    stream = stream_of(open_dataset(source), Roles(columns.target, columns.id), name)
     if ignore:
-        check_columns(pd.DataFrame(columns=stream.data.schema.names), name, asked, ignore)
+        check_columns(pd.DataFrame(columns=stream.data.schema.names), name, columns, ignore)
         wanted = [column for column in stream.features if column not in ignore]
         if not wanted:
             raise InputError(f"{name} must have a column to learn from; {listed(ignore)} ignored; keep one of them")
         stream = replace(stream, roles=replace(stream.roles, features=tuple(wanted)))
     first = next(chunk for chunk in stream.chunks() if len(chunk)).X.head(_SHOWN)
-    text = asked.text
+    text = columns.text
     if text is None and first.shape[1] == 1 and looks_like_text(first.iloc[:, 0]):
         text = str(first.columns[0])
     if text is not None:
@@ -97,16 +97,16 @@ def read_dataset(
     drawn = np.sort(rng.choice(stream.n, min(stream.n, _SAMPLE), replace=False))
     some = stream.taken(drawn, features=False)
     asked_for = task
-    task, why = _task(some, asked.targets, task, order)
+    task, why = _task(some, columns.targets, task, order)
     if asked_for is None and len(some) < stream.n:
         why = f"{why}, in {len(some):,} rows drawn at random"
-    columns = replace(asked, text=text)
+    columns = replace(columns, text=text)
     test, stream = _held_out(stream, test_size, rng)
     X: Any = first if text is None else first.iloc[:, 0].tolist()
     rows = Rows(X, _values(some.y), [], "tabular" if text is None else "text", columns, task=task, why=why)
-    held = None if test is None else stream.taken(test)
+    chunk = None if test is None else stream.taken(test)
     aside = dict.fromkeys(ignore, "ignored, as you asked")
-    return Streamed(stream, replace(rows, ids=[*some.ids], aside=aside), _rows(rows, held))
+    return Streamed(stream, replace(rows, ids=[*some.ids], aside=aside), _rows(rows, chunk))
 
 
 def _task(some: Chunk, targets: Sequence[str], task: str | None, order: Sequence[str]) -> tuple[str, str]:
@@ -119,7 +119,7 @@ def _task(some: Chunk, targets: Sequence[str], task: str | None, order: Sequence
     frame = some.y if isinstance(some.y, pd.DataFrame) else pd.DataFrame({targets[0]: some.y})
     why = "as asked"
     if task is None:
-        task, why = judge(frame, targets, lambda row: f"row {some.rows[row]}")
+        task, why = infer_task(frame, targets, lambda row: f"row {some.rows[row]}")
     texts = any(isinstance(value, str) for value in frame.iloc[:, 0])
     if texts and task in (ORDERED, NUMBERS):
         raise InputError(f"--task {task} needs numbers in data that is read in batches; {targets[0]!r} holds texts")
@@ -141,12 +141,12 @@ def _held_out(stream: Stream, size: float, rng: np.random.Generator) -> tuple[ND
     return test, replace(stream, left_out=test)
 
 
-def _rows(like: Rows, held: Chunk | None) -> Rows:
+def _rows(like: Rows, chunk: Chunk | None) -> Rows:
     """The test rows; possibly none."""
-    if held is None:
+    if chunk is None:
         return replace(like, X=like.X[:0], y=like.y[:0], ids=[])
-    X: Any = held.X if like.kind == "tabular" else held.X.iloc[:, 0].tolist()
-    return replace(like, X=X, y=_values(held.y), ids=[*held.ids])
+    X: Any = chunk.X if like.kind == "tabular" else chunk.X.iloc[:, 0].tolist()
+    return replace(like, X=X, y=_values(chunk.y), ids=[*chunk.ids])
 
 
 def _values(y: Any) -> Any:

@@ -13,8 +13,9 @@ import pandas as pd
 
 from dwac._checks import listed
 from dwac.errors import InputError
-from dwac.reading.layouts import INDEX, named, room
+from dwac.reading.layouts import INDEX, check_names
 from dwac.reading.notation import category
+from dwac.reading.places import room
 from dwac.reading.tables import Table
 
 SUFFIXES = (".xlsx", ".xlsm", ".xltx", ".xltm")
@@ -40,7 +41,7 @@ def read_workbook(data: bytes, name: str, sheet: str | None, texts: Collection[s
         if sheet is not None and sheet not in names:
             raise InputError(f"{name} has no sheet {sheet!r}; its sheets are {listed(names, 20)}")
         chosen = names[0] if sheet is None else sheet
-        notes = _notes(data, names, chosen, asked=sheet is not None)
+        notes = _notes(data, names, chosen, named=sheet is not None)
         with explained_by(notes):
             table = _table(_rows(book[chosen]), f"{name} sheet {chosen!r}", texts)
             if len(table.frame) == 0:
@@ -65,9 +66,9 @@ def explained_by(notes: Sequence[str]) -> Iterator[None]:
         raise type(error)(f"{error}; {'; '.join(notes)}") from None
 
 
-def _notes(data: bytes, names: Sequence[str], chosen: str, *, asked: bool) -> list[str]:
+def _notes(data: bytes, names: Sequence[str], chosen: str, *, named: bool) -> list[str]:
     notes = []
-    if not asked and len(names) > 1:
+    if not named and len(names) > 1:
         notes.append(f"read the sheet {chosen!r} of {listed(names, len(names))}; --sheet NAME reads another")
     if unstored := _unstored(data, chosen):
         columns = listed(unstored, 20, str)
@@ -86,14 +87,14 @@ def _unstored(data: bytes, sheet: str) -> dict[str, int]:
         parts = [name for name in archive.namelist() if name.startswith("xl/worksheets/")]
         if not any(b"<f" in archive.read(name) for name in parts):
             return {}
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     with _loaded(data, values=True) as stored, _loaded(data, values=False) as written:
         for row, formulas in zip(_cells(stored[sheet]), _cells(written[sheet]), strict=True):
             for place, (cell, formula) in enumerate(zip(row, formulas, strict=True), start=1):
                 # An empty text, a possible result of a formula, is stored as a "str".
                 if formula.data_type == "f" and cell.value is None and cell.data_type == "n":
-                    found[get_column_letter(place)] += 1
-    return dict(found)
+                    counts[get_column_letter(place)] += 1
+    return dict(counts)
 
 
 @contextmanager
@@ -169,7 +170,7 @@ def _table(rows: Iterator[tuple[int, list[Any]]], name: str, texts: Collection[s
     # A column without a name and without cells is the empty space beside a table.
     kept = [place for place in range(width) if written[place] or any(cell is not None for cell in columns[place])]
     _refuse_nameless([place for place in kept[1:] if not written[place]], name)
-    names = named([written[place] for place in kept], name)
+    names = check_names([written[place] for place in kept], name)
     frame = pd.DataFrame(
         {column: _typed(columns[place], column in texts) for column, place in zip(names, kept, strict=True)}
     )
@@ -189,12 +190,12 @@ def _refuse_nameless(places: Sequence[int], name: str) -> None:
 
 def _typed(values: list[Any], text: bool) -> pd.Series[Any]:
     """A column of cells: numbers, dates or booleans if all cells are, else text."""
-    found = pd.Series(values, dtype=object)
-    held = pd.api.types.infer_dtype(found, skipna=True)
-    if text or held in ("time", "timedelta") or (held.startswith("mixed") and held != "mixed-integer-float"):
-        return found.map(category, na_action="ignore").astype(object)
-    if held in ("integer", "floating", "mixed-integer-float"):
-        return pd.to_numeric(found)
-    if held in ("datetime", "date"):
-        return pd.to_datetime(found)
-    return found.infer_objects() if held == "boolean" else found
+    cells = pd.Series(values, dtype=object)
+    kind = pd.api.types.infer_dtype(cells, skipna=True)
+    if text or kind in ("time", "timedelta") or (kind.startswith("mixed") and kind != "mixed-integer-float"):
+        return cells.map(category, na_action="ignore").astype(object)
+    if kind in ("integer", "floating", "mixed-integer-float"):
+        return pd.to_numeric(cells)
+    if kind in ("datetime", "date"):
+        return pd.to_datetime(cells)
+    return cells.infer_objects() if kind == "boolean" else cells

@@ -1,4 +1,8 @@
-"""How a file of data is laid out: its format, compression and encoding, and the column names of CSV."""
+"""How a file of CSV or JSON Lines is laid out: its encoding, its column names, and where its records end.
+
+A newline ends a CSV record unless it is within quotes. A quote opens a field only at its start: in `5" pipe` it is an
+ordinary character. Arrow and Python's csv read files in the same way. So one huge file can be divided exactly.
+"""
 
 from __future__ import annotations
 
@@ -6,163 +10,49 @@ import codecs
 import csv
 import io
 import json
-import lzma
 import re
-import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import IO, Any
+from typing import Any, NamedTuple
 
-import pyarrow as pa
+import numpy as np
+from numpy.typing import NDArray
 
-from dwac._checks import listed
-from dwac._machine import memory
 from dwac.errors import InputError
-from dwac.reading.places import place
-from dwac.reading.records import BLOCK, spans
+from dwac.reading.places import compression_of, open_file
 from dwac.storage.parquet import require_columns
+
+Places = NDArray[np.int64]
 
 FORMS = ("parquet", "csv", "tsv", "jsonl")
 INDEX = ""  # the name of the unnamed first column, where pandas writes its index
-SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
-SUFFIXES |= {".parquet": "parquet", ".pq": "parquet"}
-_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
-_MARKS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz"}  # first bytes of files
-_BZIP2 = b"1AY&SY"  # the start of the first block, after BZh and a digit
 _DELIMITERS = ",\t;|"
 _CELL = r'(?m)(?:^|;)"?-?{}"?(?:;|\r?$)'
 _COMMA = re.compile(_CELL.format("[0-9]+,[0-9]+"))
 # 1.500 may be 1500, with a point between thousands.
 _POINT = re.compile(_CELL.format(r"(?![1-9][0-9]{0,2}\.[0-9]{3}\b)[0-9]+\.[0-9]+"))
+BLOCK = 2**22  # bytes read at once, and the size of the smallest pieces
+LONGEST = 2**26  # bytes of the longest record; beyond that, a quote was never closed
+_QUOTE, _NEWLINE, _RETURN = 34, 10, 13
 HEAD = 2**16  # bytes from which the layout is inferred; more if the column names are longer
 _LONGEST_HEAD = 2**24
 _BY_BYTE = ("utf-8", "ascii", "iso8859", "cp125", "koi8", "mac-")  # encodings in which the byte 10 is always a newline
 
 
-def room() -> int:
-    """The most bytes a table may have: a quarter of this machine's memory, as pandas and the model need some too."""
-    return memory() // 4
-
-
-# Names of files and columns
-
-
-def form_of(name: str) -> str | None:
-    """The format by a file name's suffix, ignoring a compression suffix; None if it is not in FORMS."""
-    return SUFFIXES.get(suffix_of(plain_name(name)))
-
-
-def suffix_of(name: str) -> str:
-    """The suffix of a file name in lower case: ".csv"."""
-    base = name.rsplit("/", 1)[-1]
-    return f".{base.rsplit('.', 1)[-1].lower()}" if "." in base else ""
-
-
-def plain_name(name: str) -> str:
-    """A file name without its compression suffix.
-
-    >>> plain_name("rows.csv.gz"), plain_name("rows.csv")
-    ('rows.csv', 'rows.csv')
-    """
-    return name.rsplit(".", 1)[0] if suffix_of(name) in {*_COMPRESSIONS, ".zip"} else name
-
-
-def named(names: list[str], name: str) -> list[str]:
+def check_names(names: list[str], name: str) -> list[str]:
     """Column names without surrounding spaces; an error if one is repeated or empty."""
     require_columns(len(names), name)
-    names, met = [column.strip() for column in names], set[str]()
+    names, earlier = [column.strip() for column in names], set[str]()
     for number, column in enumerate(names, start=1):
         if column == INDEX and number > 1:
             raise InputError(f"{name}: column {number} has no name; the first line must name every column")
-        if column in met:
+        if column in earlier:
             raise InputError(
                 f"{name}: column names must be unique; {column!r} appears more than once; rename or drop one of them"
             )
-        met.add(column)
+        earlier.add(column)
     return names
-
-
-# Compressed files
-
-
-def compression_of(name: str) -> str | None:
-    """The compression of a file, by its name."""
-    return _COMPRESSIONS.get(suffix_of(name))
-
-
-@contextmanager
-def decompressing(raw: Any, how: str, name: str) -> Iterator[Any]:
-    """A stream of the decompressed bytes of a file."""
-    try:
-        if how == "xz":
-            with lzma.LZMAFile(raw) as stream:
-                yield stream
-        else:
-            with pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), how) as stream:
-                yield stream
-    except (OSError, EOFError, lzma.LZMAError, pa.ArrowException) as error:
-        raise InputError(f"{name} cannot be decompressed ({how}): {error!s:.200}; copy it again") from None
-
-
-def decompressed(data: bytes, name: str) -> tuple[str, bytes]:
-    """(name of the file inside, its bytes), recognized by the first bytes; uncompressed data stays unchanged."""
-    how = next((how for mark, how in _MARKS.items() if data.startswith(mark)), None)
-    if data[:3] == b"BZh" and data[4:10] == _BZIP2:
-        how = "bz2"
-    if how is None:
-        return _from_archive(data, name) if data[:4] == b"PK\x03\x04" else (name, data)
-    with decompressing(io.BytesIO(data), how, name) as stream:
-        return plain_name(name), _limited(stream, name)
-
-
-def _from_archive(data: bytes, name: str) -> tuple[str, bytes]:
-    """The only file in a zip archive. A workbook is also an archive, and stays unchanged."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            inside = archive.namelist()
-            if "[Content_Types].xml" in inside or "mimetype" in inside:
-                return name, data
-            files = [file for file in inside if not file.endswith("/") and not file.startswith("__MACOSX/")]
-            if len(files) != 1:
-                raise InputError(f"{name} must hold one file; it holds {listed(files) or 'none'}; unpack it first")
-            with archive.open(files[0]) as stream:
-                return f"{plain_name(name)}/{files[0]}", _limited(stream, name)
-    except InputError:
-        raise
-    except Exception as error:  # a damaged archive may make zipfile raise anything
-        if "password" in str(error):
-            raise InputError(f"{name} is protected by a password; unpack it first") from None
-        raise InputError(f"{name} is not a readable zip archive: {error!s:.200}; copy it again") from None
-
-
-def _limited(stream: IO[bytes], name: str) -> bytes:
-    """All bytes of a stream, unless they would fill the memory."""
-    parts, size, most = [], 0, room()
-    while part := stream.read(2**20):
-        parts.append(bytes(part))
-        size += len(part)
-        if size > most:
-            raise InputError(
-                f"{name} takes more than {most:,} bytes when decompressed; give fewer rows at a time, or a machine "
-                "with more memory"
-            )
-    return b"".join(parts)
-
-
-@contextmanager
-def opened(url: str) -> Iterator[Any]:
-    """The bytes of a file, decompressed."""
-    there, how = place(url), compression_of(url)
-    with there.fs.open(there.path, "rb") as raw:
-        if how is None:
-            yield raw
-        else:
-            with decompressing(raw, how, url) as stream:
-                yield stream
-
-
-# Layouts
 
 
 def delimiter_of(head: str, form: str) -> str:
@@ -176,7 +66,7 @@ def decimal_comma(text: str, delimiter: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Layout:
+class FileLayout:
     """What is known about a CSV or JSON Lines file before its rows are read."""
 
     url: str
@@ -195,17 +85,17 @@ class Layout:
 
     @property
     def mark(self) -> bytes | None:
-        """The delimiter, as `dwac.reading.records` takes it."""
+        """The delimiter, as `cuts` takes it."""
         return None if self.form == "jsonl" else self.delimiter.encode()
 
     def blocks(self, size: int | None = None) -> Iterator[bytes]:
         """The bytes of the rows, decompressed, in the encoding `stored`; size: bytes read at once."""
         skip = self.start
-        with opened(self.url) as stream:
+        with open_file(self.url) as stream:
             if self.divisible:
                 stream.seek(skip)
                 skip = 0
-            for block in _transcoded(stream, self.encoding, size or BLOCK):
+            for block in _read_blocks(stream, self.encoding, size or BLOCK):
                 yield block[skip:]
                 skip = max(skip - len(block), 0)
 
@@ -215,7 +105,7 @@ class Layout:
         return self.encoding if self.encoding.startswith(_BY_BYTE) else "utf-8"
 
 
-def _transcoded(stream: Any, encoding: str, size: int) -> Iterator[bytes]:
+def _read_blocks(stream: Any, encoding: str, size: int) -> Iterator[bytes]:
     if encoding.startswith(_BY_BYTE):
         while block := stream.read(size):
             yield bytes(block)
@@ -226,26 +116,28 @@ def _transcoded(stream: Any, encoding: str, size: int) -> Iterator[bytes]:
     yield decoder.decode(b"", final=True).encode()
 
 
-def layout_of(url: str, form: str, encoding: str, separator: str | None = None, decimal: str | None = None) -> Layout:
+def layout_of(
+    url: str, form: str, encoding: str, separator: str | None = None, decimal: str | None = None
+) -> FileLayout:
     """The layout of a file, inferred from its beginning; separator and decimal mark of CSV, if known, are kept."""
 
     def begin(size: int) -> bytes:
-        with opened(url) as stream:
+        with open_file(url) as stream:
             return bytes(stream.read(size))
 
-    return judge_layout(begin, url, form, encoding, separator, decimal)
+    return infer_layout(begin, url, form, encoding, separator, decimal)
 
 
-def judge_layout(
+def infer_layout(
     begin: Callable[[int], bytes],
     url: str,
     form: str,
     encoding: str,
     separator: str | None = None,
     decimal: str | None = None,
-) -> Layout:
+) -> FileLayout:
     """`layout_of` for anything that returns its first bytes; url: its name."""
-    encoding, size = _normal(encoding), HEAD
+    encoding, size = _encoding_name(encoding), HEAD
     while True:
         head = begin(size)
         whole = len(head) < size
@@ -257,19 +149,19 @@ def judge_layout(
         if not head[mark:].strip():
             raise InputError(f"{url} is empty; give a file with data, or remove it")
         if form == "jsonl":
-            return Layout(url, form, encoding, start=mark, names=_keys(head[mark:]))
+            return FileLayout(url, form, encoding, start=mark, names=_keys(head[mark:]))
         known = separator if form == "csv" else None
-        found = _csv_layout(Layout(url, form, encoding, start=mark), head[mark:], known, decimal, whole=whole)
-        if found is not None:
-            return found
+        layout = _csv_layout(FileLayout(url, form, encoding, start=mark), head[mark:], known, decimal, whole=whole)
+        if layout is not None:
+            return layout
         if size >= _LONGEST_HEAD:
             raise InputError(f"{url}: the first line must name the columns, and does not end; is this CSV?")
         size *= 16
 
 
 def _csv_layout(
-    known: Layout, head: bytes, separator: str | None, decimal: str | None, *, whole: bool
-) -> Layout | None:
+    known: FileLayout, head: bytes, separator: str | None, decimal: str | None, *, whole: bool
+) -> FileLayout | None:
     """The layout of CSV from its beginning; None if it does not contain all of the column names."""
     text = head.decode(known.stored, errors="replace")
     first = next((line for line in text.splitlines() if line.strip()), None)
@@ -287,7 +179,7 @@ def _csv_layout(
         known,
         start=known.start + end,
         line=head.count(b"\n", 0, end) or 1,
-        names=tuple(named(next(csv.reader(io.StringIO(written, newline=""), delimiter=delimiter)), known.url)),
+        names=tuple(check_names(next(csv.reader(io.StringIO(written, newline=""), delimiter=delimiter)), known.url)),
         delimiter=delimiter,
         comma=decimal_comma(text, delimiter) if decimal is None else decimal == ",",
     )
@@ -295,16 +187,119 @@ def _csv_layout(
 
 def _keys(head: bytes) -> tuple[str, ...]:
     """The keys of the first lines of JSON Lines, as far as they can be read."""
-    found: dict[str, None] = {}
+    keys: dict[str, None] = {}
     for line in head.split(b"\n"):
         with suppress(ValueError, RecursionError):
             row = json.loads(line)
-            found |= dict.fromkeys(str(key).strip() for key in row) if isinstance(row, dict) else {}
-    return tuple(found)
+            keys |= dict.fromkeys(str(key).strip() for key in row) if isinstance(row, dict) else {}
+    return tuple(keys)
 
 
-def _normal(encoding: str) -> str:
+def _encoding_name(encoding: str) -> str:
     try:
         return codecs.lookup("utf-8" if encoding.lower() in ("utf8", "utf-8-sig") else encoding).name
     except LookupError:
         raise InputError(f"unknown encoding {encoding!r}; use for example utf-8, latin-1 or utf-16") from None
+
+
+# Records
+
+
+class Cut(NamedTuple):
+    """Bytes of whole records: they start where a record starts and end where one ends."""
+
+    data: bytes
+    start: int  # the first byte, counted from the beginning of the stream
+    row: int  # number of records before it
+    line: int  # number of lines before it
+    rows: int  # records in it
+    whole: bool = True  # False: the last record has a quote that is never closed
+
+
+def ends_of(
+    data: bytes, delimiter: bytes | None, *, quoted: bool = False, before: int = _NEWLINE
+) -> tuple[Places, bool]:
+    """The ends of records in some bytes (newlines outside quotes), and whether the bytes end within quotes.
+
+    delimiter: of CSV; None for JSON Lines, where every newline ends a record. quoted: whether the bytes begin within
+    quotes; before: the byte before them.
+
+    >>> ends_of(b'a,"b\\nc"\\nd\\n', b",")[0].tolist()
+    [7, 9]
+    """
+    array = np.frombuffer(data, dtype=np.uint8)
+    newlines = np.flatnonzero(array == _NEWLINE)
+    if delimiter is None:
+        return newlines, False
+    quotes = np.flatnonzero(array == _QUOTE)
+    if len(quotes) == 0:
+        return (newlines[:0] if quoted else newlines), quoted
+    switches = _switches(array, quotes, delimiter[0], quoted, before)
+    inside = (np.searchsorted(switches, newlines) + quoted) % 2 == 1
+    return newlines[~inside], bool((len(switches) + quoted) % 2)
+
+
+def _switches(array: NDArray[np.uint8], quotes: Places, delimiter: int, quoted: bool, before: int) -> Places:
+    """The quotes that open or close a field; "" within a field closes and opens it."""
+    prior = np.where(quotes > 0, array[quotes - 1], before)
+    starts = np.isin(prior, (delimiter, _NEWLINE, _RETURN))
+    opening = np.arange(len(quotes)) % 2 == (1 if quoted else 0)
+    resumed = quotes[0] == 0 and before == _QUOTE  # the previous block ended with the first half of ""
+    doubled = np.append(resumed, np.diff(quotes) == 1)
+    if (starts | doubled)[opening].all():
+        return quotes
+    switches, inside, closed = [], quoted, -1 if resumed else -2
+    for place, start in zip(quotes.tolist(), starts.tolist(), strict=True):
+        if inside:
+            closed = place
+        elif not (start or closed == place - 1):
+            continue  # an ordinary character in an unquoted field
+        inside = not inside
+        switches.append(place)
+    return np.array(switches, dtype=np.int64)
+
+
+def spans(data: bytes, delimiter: bytes | None) -> tuple[Places, Places]:
+    """(starts, stops) of the records in some bytes, without their newlines; blank lines are not records."""
+    ends = ends_of(data, delimiter)[0]
+    if not data.endswith(b"\n") or len(ends) == 0 or ends[-1] != len(data) - 1:
+        ends = np.append(ends, len(data))
+    starts = np.append(0, ends[:-1] + 1)
+    kept = ~_are_blank(np.frombuffer(data, dtype=np.uint8), starts, ends)
+    return starts[kept], ends[kept]
+
+
+def _are_blank(array: NDArray[np.uint8], starts: Places, ends: Places) -> NDArray[np.bool_]:
+    length = ends - starts
+    single = length == 1
+    single[single] = array[starts[single]] == _RETURN
+    return np.asarray((length == 0) | single)
+
+
+def cuts(blocks: Iterable[bytes], delimiter: bytes | None, *, start: int = 0, line: int = 0) -> Iterator[Cut]:
+    """The bytes of a stream, divided where records end: about one part per block.
+
+    A record longer than LONGEST has a quote that is never closed. The rest of the stream is then one last `Cut` that
+    is not whole and holds only the beginning of the data.
+    """
+    row, rest, quoted = 0, b"", False
+
+    def cut(data: bytes, *, whole: bool = True) -> Cut:
+        nonlocal start, row, line
+        part = Cut(data, start, row, line, len(spans(data, delimiter)[0]), whole)
+        start, row = start + len(data), row + part.rows
+        line += data.count(b"\n") + (not data.endswith(b"\n"))
+        return part
+
+    for block in blocks:
+        ends, quoted = ends_of(block, delimiter, quoted=quoted, before=rest[-1] if rest else _NEWLINE)
+        scanned, rest = len(rest), rest + block  # the bytes scanned before contain no end of a record
+        if len(ends):
+            place = scanned + int(ends[-1]) + 1
+            yield cut(rest[:place])
+            rest = rest[place:]
+        elif len(rest) > LONGEST:
+            yield Cut(rest[:LONGEST], start, row, line, 0, whole=False)
+            return
+    if rest:
+        yield cut(rest, whole=not quoted)

@@ -22,7 +22,7 @@ POINT, COMMA = ".", ","
 DAY_FIRST, MONTH_FIRST, YEAR_FIRST = "day first", "month first", "year first"
 _TABS = {"tab", "\\t", "t"}
 _BLANK = {"", "nan", "NaN"}
-_TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 
 _EXPONENT = r"(?:[eE][+-]?\d{1,3})?"
 _FORMS = {
@@ -73,23 +73,23 @@ class Notation:
         return {name: value for name, value in asdict(self).items() if value not in (None, {})}
 
     @classmethod
-    def from_dict(cls, found: Any) -> Notation:
+    def from_dict(cls, facts: Any) -> Notation:
         """The notation that `to_dict` stored; ValueError if the values are not valid."""
         known = {each.name for each in fields(cls)}
-        if not isinstance(found, dict) or not set(found) <= known:
+        if not isinstance(facts, dict) or not set(facts) <= known:
             raise ValueError(f"a notation has the keys {', '.join(sorted(known))}")
         for name, marks in (("numbers", (POINT, COMMA)), ("dates", (DAY_FIRST, MONTH_FIRST, YEAR_FIRST))):
-            given = found.get(name, {})
-            if not isinstance(given, dict) or not all(value in marks for value in given.values()):
+            columns = facts.get(name, {})
+            if not isinstance(columns, dict) or not all(value in marks for value in columns.values()):
                 raise ValueError(f"{name} of a notation must be among {', '.join(marks)}")
-        said = notation(found.get("separator"), found.get("decimal"), found.get("day_first"))
-        return replace(said, numbers=found.get("numbers", {}), dates=found.get("dates", {}))
+        notation = check_notation(facts.get("separator"), facts.get("decimal"), facts.get("day_first"))
+        return replace(notation, numbers=facts.get("numbers", {}), dates=facts.get("dates", {}))
 
 
-def notation(separator: str | None = None, decimal: str | None = None, day_first: bool | None = None) -> Notation:
+def check_notation(separator: str | None = None, decimal: str | None = None, day_first: bool | None = None) -> Notation:
     """The given options on how a table is written, checked.
 
-    >>> notation("tab", ",").separator
+    >>> check_notation("tab", ",").separator
     '\\t'
     """
     if separator is not None:
@@ -109,6 +109,16 @@ class Read(NamedTuple):
     column: pd.Series[Any]
     how: str  # the decimal mark, or the date order
     doubtful: bool  # whether another reading fits every cell too
+
+
+def is_text(values: pd.Series[Any]) -> bool:
+    """Whether a column holds only strings and missing values."""
+    return values.dtype.kind not in "biufMm" and pd.api.types.infer_dtype(values, skipna=True) == "string"
+
+
+def missing(values: pd.Series[Any]) -> pd.Series[Any]:
+    """Which values are missing: blank or NaN, also as text."""
+    return values.isna() | values.map(lambda value: isinstance(value, str) and value.strip() in _BLANK).astype(bool)
 
 
 def _cells(values: pd.Series[Any]) -> pd.Series[Any]:
@@ -171,7 +181,7 @@ def as_dates(values: pd.Series[Any], order: str | None = None, usual: str = MONT
         how = DAY_FIRST if day or (points and not month) else MONTH_FIRST if month else usual
     doubtful = order in (None, YEAR_FIRST) and len(rest) > 0 and not (day or month or points)
     swapped = how == MONTH_FIRST
-    found = pd.DataFrame(
+    dates = pd.DataFrame(
         {
             "year": numbers["a"].where(year_first, _whole_years(numbers["c"])),
             "month": numbers["b"].where(year_first, numbers["a"] if swapped else numbers["b"]),
@@ -179,7 +189,7 @@ def as_dates(values: pd.Series[Any], order: str | None = None, usual: str = MONT
             **{unit: numbers[unit].fillna(0) for unit in ("hour", "minute", "second")},
         }
     )
-    times = pd.to_datetime(found, errors="coerce") if len(found) else pd.Series([], dtype="datetime64[ns]")
+    times = pd.to_datetime(dates, errors="coerce") if len(dates) else pd.Series([], dtype="datetime64[ns]")
     return Read(times.reindex(values.index), how, doubtful)
 
 
@@ -191,72 +201,56 @@ def _whole_years(years: pd.Series[Any]) -> pd.Series[Any]:
 # A table for training
 
 
-class Understood(NamedTuple):
-    """A table with texts converted to numbers and dates where they fit, how they were written, and notes."""
-
-    frame: pd.DataFrame
-    notation: Notation
-    notes: list[str]
-
-
-def understood(
+def read_columns(
     frame: pd.DataFrame,
-    told: Notation,
+    notation: Notation,
     *,
     leave: Collection[str] = (),
     kinds: Mapping[str, str] | None = None,
     semicolons: bool = False,
     where: Callable[[int], str] = "row {}".format,
     known: Mapping[str, str] | None = None,
-) -> Understood:
-    """Read columns of text as numbers or dates if every cell is one, or as `kinds` says.
+) -> tuple[pd.DataFrame, Notation, list[str]]:
+    """(the table with texts as numbers or dates if every cell is one, or as `kinds` says; how it is written; notes).
 
     leave: columns to leave unchanged. semicolons: whether the file has decimal commas or semicolons between fields,
     as in countries that write the day first. known: columns already read as numbers, and their decimal marks.
     """
     kinds = kinds or {}
-    texts = [name for name in frame.columns if name not in leave and name not in kinds and _is_text(frame[name])]
+    texts = [name for name in frame.columns if name not in leave and name not in kinds and is_text(frame[name])]
     codes = {str(name): code for name in texts if (code := _code(frame[name]))}
     texts = [name for name in texts if name not in codes]
-    numbers = {name: found for name in texts if (found := _all_numbers(frame[name], told.decimal)) is not None}
-    dates = {name: found for name in texts if name not in numbers and (found := _all_dates(frame[name], told))}
+    numbers = {name: read for name in texts if (read := _all_numbers(frame[name], notation.decimal)) is not None}
+    dates = {name: read for name in texts if name not in numbers and (read := _all_dates(frame[name], notation))}
     european = semicolons or any(not each.doubtful and each.how == COMMA for each in numbers.values())
-    if european and told.decimal is None:
-        again = {name: as_numbers(frame[name], None, COMMA) for name, each in numbers.items() if each.doubtful}
-        numbers |= again
+    if european and notation.decimal is None:
+        numbers |= {name: as_numbers(frame[name], None, COMMA) for name, each in numbers.items() if each.doubtful}
     sure = {each.how for each in dates.values() if not each.doubtful} - {YEAR_FIRST}
     usual = sure.pop() if len(sure) == 1 else DAY_FIRST if european else MONTH_FIRST
     dates |= {name: as_dates(frame[name], None, usual) for name, each in dates.items() if each.doubtful}
     changed = {name: each.column for name, each in (numbers | dates).items()}
     notes = [*_notes(numbers, dates), *_note_of_codes(codes)]
     for name, kind in kinds.items():
-        read = _forced(frame[name], name, kind, told, COMMA if european else POINT, usual, where)
-        changed[name] = read if isinstance(read, pd.Series) else read.column
-        if isinstance(read, Read):
-            (numbers if kind == "numbers" else dates)[name] = read
-            notes += _notes({name: read} if kind == "numbers" else {}, {name: read} if kind == "dates" else {})
+        column = _as_kind(frame[name], name, kind, notation, COMMA if european else POINT, usual, where)
+        changed[name] = column.column if isinstance(column, Read) else column
+        if isinstance(column, Read):
+            (numbers if kind == "numbers" else dates)[name] = column
+            notes += _notes({name: column} if kind == "numbers" else {}, {name: column} if kind == "dates" else {})
     if changed:  # all at once: setting columns one by one fragments the frame
         frame = pd.DataFrame({name: changed.get(name, frame[name]) for name in frame.columns})
     learned = replace(
-        told,
+        notation,
         numbers={**(known or {}), **{name: each.how for name, each in numbers.items()}},
         dates={name: each.how for name, each in dates.items()},
     )
-    return Understood(frame, learned, notes)
-
-
-def _is_text(values: pd.Series[Any]) -> bool:
-    return values.dtype.kind not in "biufMm" and pd.api.types.infer_dtype(values, skipna=True) == "string"
+    return frame, learned, notes
 
 
 def _code(values: pd.Series[Any]) -> str:
     """The first code with leading zeros, such as 00123, if every cell of the column is digits; else ""."""
     cells = _cells(values).unique().tolist()
-    return next((cell for cell in cells if len(cell) > 1 and cell[0] == "0"), "") if all(map(_is_digits, cells)) else ""
-
-
-def _is_digits(cell: str) -> bool:
-    return cell.isascii() and cell.isdecimal()
+    digits = all(cell.isascii() and cell.isdecimal() for cell in cells)
+    return next((cell for cell in cells if len(cell) > 1 and cell[0] == "0"), "") if digits else ""
 
 
 def _note_of_codes(codes: Mapping[str, str]) -> list[str]:
@@ -264,8 +258,8 @@ def _note_of_codes(codes: Mapping[str, str]) -> list[str]:
         return []
     columns, first = listed(codes, len(codes)), next(iter(codes))
     return [
-        f"{columns}: codes such as {codes[first]} are taken as categories, as a number would lose its zeros; otherwise "
-        f"--kind {first}=numbers"
+        f"{columns}: codes such as {codes[first]} are read as categories, because a number would lose the zeros; to "
+        f"read numbers: --kind {first}=numbers"
     ]
 
 
@@ -278,55 +272,55 @@ def begins_like_number(values: pd.Series[Any]) -> bool:
 def _all_numbers(values: pd.Series[Any], decimal: str | None) -> Read | None:
     if not begins_like_number(values):
         return None
-    found = as_numbers(values, decimal)
-    return found if found.column.notna().sum() == len(_cells(values)) else None
+    read = as_numbers(values, decimal)
+    return read if read.column.notna().sum() == len(_cells(values)) else None
 
 
-def _all_dates(values: pd.Series[Any], told: Notation) -> Read | None:
+def _all_dates(values: pd.Series[Any], notation: Notation) -> Read | None:
     cells = _cells(values)
     if not len(cells) or not _DATE.fullmatch(cells.iloc[0]):
         return None
     # The given order decides where both fit; if it does not fit a column, the order is inferred.
-    tried = (as_dates(values, order) for order in dict.fromkeys((_order(told), None)))
-    return next((found for found in tried if found.column.notna().sum() == len(cells)), None)
+    readings = (as_dates(values, order) for order in dict.fromkeys((_order(notation), None)))
+    return next((read for read in readings if read.column.notna().sum() == len(cells)), None)
 
 
-def _order(told: Notation) -> str | None:
-    return None if told.day_first is None else DAY_FIRST if told.day_first else MONTH_FIRST
+def _order(notation: Notation) -> str | None:
+    return None if notation.day_first is None else DAY_FIRST if notation.day_first else MONTH_FIRST
 
 
-def doubt_of_number(columns: str, read: Read, why: str = "as every cell could be either") -> str:
+def doubt_of_number(columns: str, read: Read, why: str = "because every cell could be either") -> str:
     """A note on how 1,500 was read, and how to choose the other reading."""
     if read.how == COMMA:
         how, other = "decimal commas (1,500 is 1.5; 1.500 is 1500)", POINT
     else:
         how, other = "commas between thousands (1,500 is 1500; 1.500 is 1.5)", COMMA
-    return f"{columns}: read with {how}, {why}; otherwise --decimal {other}"
+    return f"{columns}: read with {how}, {why}; to change: --decimal {other}"
 
 
 def doubt_of_date(columns: str, read: Read) -> str:
     """A note on how 01/02/2020 was read, and how to choose the other reading."""
-    taken, other = ("1 February", "--month-first") if read.how == DAY_FIRST else ("2 January", "--day-first")
-    how = f"the {read.how} (01/02/2020 is {taken})"
-    return f"{columns}: read with {how}, as every date could be either; otherwise {other}"
+    date, other = ("1 February", "--month-first") if read.how == DAY_FIRST else ("2 January", "--day-first")
+    how = f"the {read.how} (01/02/2020 is {date})"
+    return f"{columns}: read with {how}, because every date could be either; to change: {other}"
 
 
 def _notes(numbers: Mapping[str, Read], dates: Mapping[str, Read]) -> list[str]:
     """Notes for the user: one sentence for all columns that were read the same way."""
     notes = []
-    for found, said in ((numbers, doubt_of_number), (dates, doubt_of_date)):
-        for how in dict.fromkeys(each.how for each in found.values()):
-            unsure = {column: each for column, each in found.items() if each.doubtful and each.how == how}
+    for columns, note in ((numbers, doubt_of_number), (dates, doubt_of_date)):
+        for how in dict.fromkeys(each.how for each in columns.values()):
+            unsure = {column: each for column, each in columns.items() if each.doubtful and each.how == how}
             if unsure:
-                notes.append(said(listed(unsure, len(unsure)), next(iter(unsure.values()))))
+                notes.append(note(listed(unsure, len(unsure)), next(iter(unsure.values()))))
     return notes
 
 
-def _forced(
+def _as_kind(
     values: pd.Series[Any],
     name: str,
     kind: str,
-    told: Notation,
+    notation: Notation,
     mark: str,
     usual: str,
     where: Callable[[int], str],
@@ -337,23 +331,23 @@ def _forced(
     if kind == "booleans":
         if values.dtype == bool:
             return values
-        truth = values.map(lambda value: _TRUTH.get(str(value).strip().lower().removesuffix(".0")), na_action="ignore")
+        truth = values.map(lambda value: TRUTH.get(str(value).strip().lower().removesuffix(".0")), na_action="ignore")
         _refuse_lost(values, truth, name, "true or false, yes or no, 1 or 0", where)
         return truth.astype(object)
     if kind == "numbers":
         if values.dtype.kind in "iuf":
             return values.astype(float)  # whole numbers might be ids
-        found = as_numbers(_as_texts(values), told.decimal, mark)
-        _refuse_lost(values, found.column, name, "numbers", where)
-        return found
+        read = as_numbers(_as_texts(values), notation.decimal, mark)
+        _refuse_lost(values, read.column, name, "numbers", where)
+        return read
     if values.dtype.kind == "M":
         return values
     texts = _as_texts(values)
-    found = as_dates(texts, _order(told), usual)
-    iso = pd.to_datetime(texts.where(found.column.isna()), format="ISO8601", errors="coerce", utc=True)
-    found = found._replace(column=found.column.fillna(iso.dt.tz_localize(None)))
-    _refuse_lost(values, found.column, name, "dates, such as 31/01/2020 or 2020-01-31", where)
-    return found
+    read = as_dates(texts, _order(notation), usual)
+    iso = pd.to_datetime(texts.where(read.column.isna()), format="ISO8601", errors="coerce", utc=True)
+    read = read._replace(column=read.column.fillna(iso.dt.tz_localize(None)))
+    _refuse_lost(values, read.column, name, "dates, such as 31/01/2020 or 2020-01-31", where)
+    return read
 
 
 def _as_texts(values: pd.Series[Any]) -> pd.Series[Any]:
@@ -376,10 +370,9 @@ def category(value: Any) -> str:
 
 
 def _refuse_lost(
-    values: pd.Series[Any], found: pd.Series[Any], name: str, wanted: str, where: Callable[[int], str]
+    values: pd.Series[Any], read: pd.Series[Any], name: str, wanted: str, where: Callable[[int], str]
 ) -> None:
-    blank = values.isna() | values.map(lambda value: isinstance(value, str) and value.strip() in _BLANK).astype(bool)
-    lost = (found.isna() & ~blank).to_numpy()
+    lost = (read.isna() & ~missing(values)).to_numpy()
     if lost.any():
         row = int(lost.argmax())
         raise InputError(

@@ -17,14 +17,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-from numpy.typing import NDArray
 
 from dwac.errors import InputError
-from dwac.reading.layouts import Layout, named
-from dwac.reading.records import LONGEST, Cut
+from dwac.reading.layouts import LONGEST, Cut, FileLayout, Places, check_names
+from dwac.reading.places import room
+from dwac.storage.parquet import require_columns
 
 _NULLS = pa.csv.ConvertOptions().null_values  # spellings of a missing number in Arrow's CSV
 _LARGEST_BLOCK = 2**31 - 1
+LESS = "give fewer rows or columns at a time, or a machine with more memory"
 csv.field_size_limit(max(csv.field_size_limit(), LONGEST))  # texts may be long; Arrow has no limit
 
 
@@ -44,13 +45,13 @@ class Wanted(NamedTuple):
     codes: bool = False
 
 
-Parsed = tuple[Any, NDArray[np.int64], dict[int, str]]  # rows, their record numbers, and why others are unreadable
+Parsed = tuple[Any, Places, dict[int, str]]  # rows, their record numbers, and why others are unreadable
 
 
 # CSV
 
 
-def parse_csv(cut: Cut, layout: Layout, wanted: Wanted, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Parsed:
+def parse_csv(cut: Cut, layout: FileLayout, wanted: Wanted, starts: Places, stops: Places) -> Parsed:
     """The records of CSV between these bytes of a cut, as an Arrow table."""
     reasons: dict[int, str] = {}
     try:
@@ -68,15 +69,14 @@ def parse_csv(cut: Cut, layout: Layout, wanted: Wanted, starts: NDArray[np.int64
             good.append(row)
         else:
             reasons[row] = why
-    kept = np.array(good, dtype=np.int64)
     data = b"".join(cut.data[int(starts[row]) : int(stops[row])] + b"\n" for row in good)
     try:
         table = _arrow(_utf8(data, layout.stored), layout, wanted)
-        if len(table) != len(kept):
-            raise pa.ArrowInvalid(f"{len(kept)} records give {len(table)} rows")
+        if len(table) != len(good):
+            raise pa.ArrowInvalid(f"{len(good)} records give {len(table)} rows")
     except pa.ArrowInvalid as error:
         raise InputError(f"{layout.url} from line {cut.line + 1} on must be readable CSV: {error!s:.200}") from None
-    return _with_gaps(table, wanted), kept, reasons
+    return _with_gaps(table, wanted), np.array(good, dtype=np.int64), reasons
 
 
 def _utf8(data: bytes, encoding: str) -> bytes:
@@ -86,7 +86,7 @@ def _utf8(data: bytes, encoding: str) -> bytes:
     return data.decode(encoding).encode()
 
 
-def _fault(record: bytes, layout: Layout, *, last: bool) -> str | None:
+def _fault(record: bytes, layout: FileLayout, *, last: bool) -> str | None:
     """Why a record of CSV cannot be read; None if it can. last: the record has a quote that is never closed."""
     if last:
         return "a quote that opens in this row is never closed; close or double it"
@@ -105,7 +105,7 @@ def _fault(record: bytes, layout: Layout, *, last: bool) -> str | None:
     return None
 
 
-def _arrow(data: bytes, layout: Layout, wanted: Wanted) -> pa.Table:
+def _arrow(data: bytes, layout: FileLayout, wanted: Wanted) -> pa.Table:
     """Records of CSV as a table. A column holds numbers, dates or booleans if all its cells here do, else text."""
     if not data:
         return pa.table({name: pa.array([], pa.string()) for name in layout.names})
@@ -113,13 +113,13 @@ def _arrow(data: bytes, layout: Layout, wanted: Wanted) -> pa.Table:
     table = _read(data, layout, wanted, types)
     worded = [field.name for field in table.schema if pa.types.is_time(field.type)]  # a time of day is a category
     if wanted.codes and _zeros(layout.delimiter).search(data):
-        numbers = [field.name for field in table.schema if _is_number(field.type)]
+        numbers = [f.name for f in table.schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)]
         as_texts = _read(data, layout, wanted, types | dict.fromkeys(numbers, pa.string()))
         worded += [name for name in numbers if _holds_codes(as_texts[name])]
     return _read(data, layout, wanted, types | dict.fromkeys(worded, pa.string())) if worded else table
 
 
-def _read(data: bytes, layout: Layout, wanted: Wanted, types: dict[str, Any]) -> pa.Table:
+def _read(data: bytes, layout: FileLayout, wanted: Wanted, types: dict[str, Any]) -> pa.Table:
     """CSV as Arrow reads it. types: types of some columns; Arrow infers the others."""
     names = list(layout.names)
     used = names if wanted.needed is None or not set(wanted.needed) <= set(names) else sorted(wanted.needed)
@@ -135,10 +135,6 @@ def _read(data: bytes, layout: Layout, wanted: Wanted, types: dict[str, Any]) ->
             column_types=types, decimal_point="," if layout.comma else ".", include_columns=used
         ),
     )
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _zeros(delimiter: str) -> re.Pattern[bytes]:
@@ -168,18 +164,18 @@ def _with_gaps(table: pa.Table, wanted: Wanted) -> pa.Table:
 # JSON Lines
 
 
-def parse_object(text: str) -> dict[str, Any] | str:
+def _parse_object(text: str) -> dict[str, Any] | str:
     """A line of JSON as an object, or the reason why it is not one."""
     try:
-        found = json.loads(text)
+        row = json.loads(text)
         if "\\u" in text:
-            json.dumps(found, ensure_ascii=False).encode()  # fails on half of a surrogate pair, which is not text
+            json.dumps(row, ensure_ascii=False).encode()  # fails on half of a surrogate pair, which is not text
     except (ValueError, RecursionError) as error:
         return f"it is not JSON ({error!s:.100}); write one object per line"
-    return found if isinstance(found, dict) else f"it must be one JSON object, {{…}}; got {text.strip()[:40]!r}"
+    return row if isinstance(row, dict) else f"it must be one JSON object, {{…}}; got {text.strip()[:40]!r}"
 
 
-def parse_json(cut: Cut, layout: Layout, wanted: Wanted, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Parsed:
+def parse_json(cut: Cut, layout: FileLayout, wanted: Wanted, starts: Places, stops: Places) -> Parsed:
     """The lines of JSON between these bytes of a cut, as a frame."""
     rows: list[dict[str, Any]] = []
     good, reasons = [], {}
@@ -192,34 +188,32 @@ def parse_json(cut: Cut, layout: Layout, wanted: Wanted, starts: NDArray[np.int6
             continue
         if not text.strip():
             continue
-        found = parse_object(text)
-        if isinstance(found, str):
-            reasons[number] = found
+        row = _parse_object(text)
+        if isinstance(row, str):
+            reasons[number] = row
         else:
-            rows.append(found)
+            rows.append(row)
             good.append(number)
-    frame = frame_of(rows, layout.url, wanted.texts)
+    frame = _frame_of(rows, layout.url, wanted.texts)
     # A key missing in some rows is a missing value; a key missing in all is a missing column, which is refused later.
     for name in set(wanted.needed or ()).difference(frame.columns):
-        if name in layout.names or any(key in cut.data for key in _written_keys(name)):
+        keys = (json.dumps(name, ensure_ascii=plain).encode() for plain in (True, False))
+        if name in layout.names or any(key in cut.data for key in keys):
             frame[name] = None
     return frame, np.array(good, dtype=np.int64), reasons
 
 
-def _written_keys(name: str) -> set[bytes]:
-    return {json.dumps(name, ensure_ascii=plain).encode() for plain in (True, False)}
-
-
-def frame_of(rows: list[dict[str, Any]], name: str, texts: Collection[str]) -> pd.DataFrame:
+def _frame_of(rows: list[dict[str, Any]], name: str, texts: Collection[str]) -> pd.DataFrame:
     """JSON objects as a frame; name: of the file. texts: columns whose cells stay unchanged."""
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    require_columns(len(keys), name)
+    if 8 * len(rows) * len(keys) > room():
+        raise InputError(f"{name}: its {len(rows):,} lines have {len(keys):,} different keys; {LESS}")
     frame = pd.DataFrame(rows)
-    keys = [str(key) for key in frame.columns]
-    kept = {  # pandas would turn 3 into 3.0 if some rows lack the key
-        key: pd.Series([row.get(key) for row in rows], dtype=object)
-        for key in frame.columns
-        if str(key).strip() in texts
+    unchanged = {  # pandas would turn 3 into 3.0 if some rows lack the key
+        key: pd.Series([row.get(key) for row in rows], dtype=object) for key in keys if key.strip() in texts
     }
-    if kept:  # all at once: setting columns one by one fragments the frame
-        frame = pd.DataFrame({key: kept.get(key, frame[key]) for key in frame.columns})
-    frame.columns = pd.Index(named(keys, name) if keys else [])
+    if unchanged:  # all at once: setting columns one by one fragments the frame
+        frame = pd.DataFrame({key: unchanged.get(key, frame[key]) for key in keys})
+    frame.columns = pd.Index(check_names(keys, name) if keys else [])
     return frame

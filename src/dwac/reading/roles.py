@@ -1,47 +1,46 @@
-"""The roles of a table's columns: target, ids, a text, or features of a model."""
+"""The roles of a table's columns: target, ids, a text, or features; and its rows, for training or for a model.
+
+For a model, a table is a whole file, or a batch of rows from a part of one or from Arrow.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dwac._checks import listed, suggested
 from dwac.encoders import TabularEncoder
-from dwac.encoders.tabular import Column
 from dwac.errors import InputError
-from dwac.reading.layouts import INDEX
-from dwac.reading.notation import (
-    COMMA,
-    POINT,
-    YEAR_FIRST,
-    Notation,
-    Read,
-    as_dates,
-    as_numbers,
-    begins_like_number,
-    category,
-    doubt_of_date,
-    doubt_of_number,
-)
-from dwac.reading.rows import Columns, Estimator, Rows
-from dwac.reading.tables import NO_MARKS, Marks, Table, is_text, missing
-from dwac.reading.targets import known, understand, whole
+from dwac.reading.features import CellReader, columns_named, needed_columns, read_features, worded_columns
+from dwac.reading.layouts import INDEX, FileLayout
+from dwac.reading.notation import COMMA, POINT, Notation, begins_like_number, is_text, missing
+from dwac.reading.rows import Columns, Estimator, Model, Rows
+from dwac.reading.tables import Marks, Table, first_rows
+from dwac.reading.targets import read_known_target, read_target, whole_numbers
 from dwac.tasks import CLASSES, NUMBERS
 
-_TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
-_USUAL_DECIMALS: dict[str | None, str] = {",": POINT, ";": COMMA}  # by field separator
+Batch = Any  # rows: a RecordBatch, or a DataFrame if the cells of a column differ in type, as in JSON
+Unreadable = dict[int, str]  # row → why it cannot become part of X
+
 _LINES = "; if each line is a label, a tab and a text: --format text"
 _LONG_WORDS, _LONG_CHARACTERS = 3, 20  # strings longer than this on average are texts, not categories
+
+
+# Training
 
 
 def arrange(
     table: Table,
     name: str,
-    asked: Columns,
+    columns: Columns,
     *,
     labelled: bool = True,
     task: str | None = None,
@@ -50,151 +49,61 @@ def arrange(
     ignore: Sequence[str] = (),
     drop: bool = False,
 ) -> Rows:
-    """Rows for training from a table: the `asked` columns must exist; a single other column of long strings is a text.
+    """Rows for training from a table, whose `columns` exist; a single other column of long strings is a text.
 
     ignore: columns to leave out. drop: leave out rows without a target, instead of refusing them.
     """
-    frame, where = table
-    check_columns(frame, name, asked, ignore)
-    if labelled and asked.target is None:
+    frame = table.frame
+    if labelled and columns.target is None:
         raise InputError(
-            f"{name}: which column holds the target? Name it with --target COLUMN; {_columns(frame)}"
+            f"{name}: which column holds the target? Name it with --target COLUMN; {columns_named(frame)}"
             f"{_LINES if frame.shape[1] <= 2 else ''}"
         )
-    id_column = INDEX if asked.id is None and INDEX in frame and INDEX not in ignore else asked.id
-    table, kept, notes = _labelled(table, asked.targets, name, drop=drop)
-    frame, where = table
+    id_column = INDEX if columns.id is None and INDEX in frame and INDEX not in ignore else columns.id
+    (frame, where), numbers, notes = _with_target(table, columns.targets, name, drop=drop)
     if task != CLASSES:
-        frame, doubts = _with_plain_numbers(frame, asked.targets, Reading(notation or Notation()))
+        frame, doubts = _with_plain_numbers(frame, columns.targets, CellReader(notation or Notation()))
         notes += doubts
-    rest = [column for column in frame.columns if column not in {*asked.targets, id_column, asked.groups, *ignore}]
-    text = asked.text or (rest[0] if len(rest) == 1 and looks_like_text(frame[rest[0]]) else None)
+    special = {*columns.targets, id_column, columns.groups, *ignore}
+    rest = [column for column in frame.columns if column not in special]
+    text = columns.text or (rest[0] if len(rest) == 1 and looks_like_text(frame[rest[0]]) else None)
     if not rest:
         ignored = f"; {listed(ignore)} {'is' if len(ignore) == 1 else 'are'} ignored" if ignore else ""
         raise InputError(
-            f"{name} must have a column to learn from besides {listed(asked.targets)}{ignored}; add at least one"
+            f"{name} must have a column to learn from besides {listed(columns.targets)}{ignored}; add at least one"
         )
-    X: Any = frame[rest] if text is None else _texts(frame[text])
-    found = Columns(asked.target, text, id_column, asked.groups)
-    ids = kept.tolist() if id_column is None else _whole(frame, id_column, where, "id")
-    groups = None if asked.groups is None else _whole(frame, asked.groups, where, "group")
+    ids = numbers.tolist() if id_column is None else _complete(frame, id_column, where, "id")
+    groups = None if columns.groups is None else _complete(frame, columns.groups, where, "group")
     aside = dict.fromkeys(ignore, "ignored, as you asked")
     if text is not None:
         aside |= {column: "only the text is read" for column in rest if column != text}
-    if asked.groups is not None:
-        aside[asked.groups] = "rows of one value stay together"
-    kind = "tabular" if text is None else "text"
-    rows = Rows(X, None, ids, kind, found, where, notes=notes, aside=aside, groups=groups)
-    return rows if asked.target is None else rows.aimed(*understand(frame, asked.targets, where, task, order))
+    if columns.groups is not None:
+        aside[columns.groups] = "rows of one value stay together"
+    rows = Rows(
+        frame[rest] if text is None else frame[text].astype(str).mask(missing(frame[text]), "").tolist(),
+        None,
+        ids,
+        "tabular" if text is None else "text",
+        replace(columns, text=text, id=id_column),
+        where,
+        notes=notes,
+        aside=aside,
+        groups=groups,
+    )
+    return (
+        rows if columns.target is None else rows.with_target(*read_target(frame, columns.targets, where, task, order))
+    )
 
 
-def check_columns(frame: pd.DataFrame, name: str, asked: Columns, ignore: Sequence[str] = ()) -> None:
+def check_columns(frame: pd.DataFrame, name: str, columns: Columns, ignore: Sequence[str] = ()) -> None:
     """Raise an error for a named column that does not exist, or an ignored column that has a role."""
-    for column in (*asked.named, *ignore):
+    for column in (*columns.named, *ignore):
         _require(column, frame, name)
-    both = [column for column in asked.named if column in ignore]
+    both = [column for column in columns.named if column in ignore]
     if both:
         raise InputError(
             f"{both[0]!r} cannot be ignored: it is the target, text, id or group; leave out --ignore {both[0]}"
         )
-
-
-def arrange_like(
-    clf: Estimator,
-    table: Table,
-    name: str,
-    asked: Columns,
-    learned: Columns,
-    *,
-    labelled: bool,
-    how: Reading,
-    drop: bool = False,
-) -> Rows:
-    """Rows for a model from a table: its columns, by name and in any order; other columns are ignored.
-
-    `learned`: the columns of its training data; `asked`: the columns named now, which must exist. how: how to read
-    cells. drop: leave out rows without a target.
-    """
-    frame, where = table
-    for column in asked.named:
-        _require(column, frame, name)
-    used: set[Any] = set(getattr(clf, "feature_names_in_", []))
-    there = learned.targets and all(column in frame and column not in used for column in learned.targets)
-    found = Columns(asked.target or (learned.target if there else None), asked.text or learned.text)
-    if labelled and found.target is None:
-        if learned.target is None:
-            lines = "" if isinstance(clf.encoder_, TabularEncoder) else _LINES
-            raise InputError(
-                f"the model does not know which column of {name} is the target; name it with --target COLUMN{lines}"
-            )
-        gone = [column for column in learned.targets if column not in frame] or learned.targets
-        lost = f"{name} has no column {listed(gone)}, the target in training"
-        near = suggested(gone[0], frame.columns)
-        raise InputError(f"{lost}; {near}name it with --target COLUMN; {_columns(frame)}")
-    id_column = asked.id or next((c for c in (learned.id, INDEX) if c in frame and c not in used), None)
-    notes: tuple[str, ...] = ()
-    kept = np.arange(len(frame))
-    if found.targets and labelled:
-        table, kept, notes = _labelled(table, found.targets, name, drop=drop)
-        frame, where = table
-    y = None
-    if found.targets and labelled:
-        numeric = clf.target_.kind == NUMBERS or clf.target_.names.dtype.kind in "iuf"
-        plain, doubts = _with_plain_numbers(frame, found.targets, how) if numeric else (frame, ())
-        notes += doubts
-        y = known(plain, found.targets, where, clf.target_)
-    found = replace(found, id=id_column)
-    ids = kept.tolist() if id_column is None else _whole(frame, id_column, where, "id")
-    rest = frame.drop(columns=[c for c in (*found.targets, id_column) if c is not None])
-    if isinstance(clf.encoder_, TabularEncoder):
-        X = _features(rest, clf.encoder_, name, how)
-        notes = (*notes, *how.notes)
-        return Rows(X, y, ids, "tabular", found, where, clf.target_.kind, notes=notes)
-    text = asked.text or _text_column(rest, name, learned.text)
-    # Cells that are not text are passed on: the model checks them row by row.
-    texts = ["" if gone else value if isinstance(value, list | dict) else str(value)
-             for value, gone in zip(frame[text].tolist(), missing(frame[text]), strict=True)]  # fmt: skip
-    return Rows(texts, y, ids, "text", replace(found, text=text), where, clf.target_.kind, notes=notes)
-
-
-def _labelled(
-    table: Table, targets: Sequence[str], name: str, *, drop: bool
-) -> tuple[Table, np.ndarray[Any, Any], tuple[str, ...]]:
-    """(the rows that have a target, their row numbers, notes); all rows unless `drop`."""
-    frame, where = table
-    if not drop or not targets:
-        return table, np.arange(len(frame)), ()
-    gone = np.logical_or.reduce([missing(frame[column]).to_numpy() for column in targets])
-    kept = np.flatnonzero(~gone)
-    if len(kept) == 0:
-        raise InputError(f"{name}: no row has a target; {listed(targets)} is empty throughout; name another column")
-    if len(kept) == len(frame):
-        return table, kept, ()
-    n = len(frame) - len(kept)
-    verbs = ("has", "was") if n == 1 else ("have", "were")
-    note = f"{n:,} of {len(frame):,} rows {verbs[0]} no target and {verbs[1]} left out"
-    return Table(frame.iloc[kept].reset_index(drop=True), lambda row: where(int(kept[row]))), kept, (note,)
-
-
-def _with_plain_numbers(
-    frame: pd.DataFrame, targets: Sequence[str], how: Reading
-) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """(targets with decimal commas or thousands written plainly, 1234.5 for 1.234,5; notes)."""
-    changed, notes = {}, list[str]()
-    usual = COMMA if COMMA in how.notation.numbers.values() else POINT
-    for column in targets:
-        if not is_text(frame[column]):
-            continue
-        if not begins_like_number(frame[column]):
-            continue
-        found, doubts = how.amounts(frame[column], column, usual)
-        gone = missing(frame[column])
-        if gone.all() or (found.column.isna() & ~gone).any():
-            continue
-        if (pd.to_numeric(frame[column], errors="coerce").isna() & ~gone).any():  # not written plainly
-            changed[column] = found.column.map(repr, na_action="ignore").astype(object)
-            notes += doubts
-    return (frame.assign(**changed) if changed else frame), tuple(notes)
 
 
 def looks_like_text(values: pd.Series[Any]) -> bool:
@@ -207,22 +116,194 @@ def looks_like_text(values: pd.Series[Any]) -> bool:
     return words >= _LONG_WORDS or (characters >= _LONG_CHARACTERS and 2 * len(set(strings)) > len(strings))
 
 
-# Columns by name
+# Prediction
+
+
+def arrange_like(
+    clf: Estimator,
+    table: Table,
+    name: str,
+    columns: Columns,
+    learned: Columns,
+    *,
+    labelled: bool,
+    cells: CellReader,
+    drop: bool = False,
+) -> Rows:
+    """Rows for a model from a table: its columns, by name and in any order; other columns are ignored.
+
+    `learned`: the columns of its training data; `columns`: those named now, which must exist. cells: how to read cells.
+    drop: leave out rows without a target.
+    """
+    frame, where = table
+    for column in columns.named:
+        _require(column, frame, name)
+    used: set[Any] = set(getattr(clf, "feature_names_in_", []))
+    has_target = learned.targets and all(column in frame and column not in used for column in learned.targets)
+    roles = Columns(columns.target or (learned.target if has_target else None), columns.text or learned.text)
+    if labelled and roles.target is None:
+        _refuse_untargeted(clf, frame, name, learned)
+    id_column = columns.id or next((c for c in (learned.id, INDEX) if c in frame and c not in used), None)
+    roles, y, notes, numbers = replace(roles, id=id_column), None, tuple[str, ...](), np.arange(len(frame))
+    if roles.targets and labelled:
+        (frame, where), numbers, notes = _with_target(table, roles.targets, name, drop=drop)
+        numeric = clf.target_.kind == NUMBERS or clf.target_.names.dtype.kind in "iuf"
+        plain, doubts = _with_plain_numbers(frame, roles.targets, cells) if numeric else (frame, ())
+        notes += doubts
+        y = read_known_target(plain, roles.targets, where, clf.target_)
+    ids = numbers.tolist() if id_column is None else _complete(frame, id_column, where, "id")
+    rest = frame.drop(columns=[c for c in (*roles.targets, id_column) if c is not None])
+    if isinstance(clf.encoder_, TabularEncoder):
+        X = read_features(rest, clf.encoder_, name, cells)
+        return Rows(X, y, ids, "tabular", roles, where, clf.target_.kind, notes=(*notes, *cells.notes))
+    text = columns.text or _text_column(rest, name, learned.text)
+    # Cells that are not text are passed on: the model checks them row by row.
+    texts = ["" if gone else value if isinstance(value, list | dict) else str(value)
+             for value, gone in zip(frame[text].tolist(), missing(frame[text]), strict=True)]  # fmt: skip
+    return Rows(texts, y, ids, "text", replace(roles, text=text), where, clf.target_.kind, notes=notes)
+
+
+def _refuse_untargeted(clf: Estimator, frame: pd.DataFrame, name: str, learned: Columns) -> None:
+    """Raise an error that says how to name the target."""
+    if learned.target is None:
+        lines = "" if isinstance(clf.encoder_, TabularEncoder) else _LINES
+        raise InputError(
+            f"the model does not know which column of {name} is the target; name it with --target COLUMN{lines}"
+        )
+    absent = [column for column in learned.targets if column not in frame] or learned.targets
+    raise InputError(
+        f"{name} has no column {listed(absent)}, the target in training; {suggested(absent[0], frame.columns)}name it "
+        f"with --target COLUMN; {columns_named(frame)}"
+    )
+
+
+def rows_of(
+    model: Model, batch: Batch, columns: Columns, cells: CellReader, name: str = "the batch"
+) -> tuple[Any, Unreadable]:
+    """(X of a batch, the rows that are not part of X and why).
+
+    columns: the column of ids, and of the text or the encoded image; cells: how to read cells; name: for errors.
+    """
+    if model.kind == "image":
+        return _images(batch, columns.text, name)
+    names = list(batch.columns) if isinstance(batch, pd.DataFrame) else batch.schema.names
+    roles, learned = Columns(), Columns()
+    if model.kind == "text":
+        roles, learned = Columns(text=columns.text), Columns(text=model.columns.text)
+        names = [text] if (text := columns.text or learned.text) in names else names
+    else:
+        names = _feature_names(model, names, columns)
+    frame = batch[names] if isinstance(batch, pd.DataFrame) else _frame_of(model, batch.select(names))
+    table = Table(frame.reset_index(drop=True), "row {}".format)
+    return arrange_like(model.clf, table, name, roles, learned, labelled=False, cells=cells).X, {}
+
+
+def _feature_names(model: Model, names: list[Any], columns: Columns) -> list[Any]:
+    """The columns that a table model reads; if it was trained on an array, all that may be features."""
+    assert isinstance(model.clf.encoder_, TabularEncoder)
+    learned = {column.name for column in model.clf.encoder_.columns}
+    if any(isinstance(name, str) for name in learned):
+        return [name for name in names if name in learned]
+    return [name for name in names if name not in {columns.id, *model.columns.targets, model.columns.id}]
+
+
+def _frame_of(model: Model, batch: pa.RecordBatch) -> pd.DataFrame:
+    """A batch as a frame, with whole numbers as text where training had text."""
+    features = model.clf.encoder_.columns if isinstance(model.clf.encoder_, TabularEncoder) else []
+    categorical = [column for column in features if column.kind == "categorical"]
+    worded = {
+        column.name for column in categorical if all(isinstance(value, str | None) for value in column.categories)
+    }
+    # Before pandas, which turns whole numbers into floats if a batch has gaps: 3 would become "3.0".
+    columns = [
+        pc.cast(values, pa.string()) if field.name in worded and pa.types.is_integer(field.type) else values
+        for field, values in zip(batch.schema, batch.columns, strict=True)
+    ]
+    batch = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    frame: pd.DataFrame = batch.to_pandas(date_as_object=False, ignore_metadata=True)
+    return frame
+
+
+def _images(batch: Batch, column: str | None, name: str) -> tuple[Any, Unreadable]:
+    if isinstance(batch, pd.DataFrame):
+        raise InputError(f"{name}: images must be a column of encoded files, as Parquet has; JSON and CSV have none")
+    names = batch.schema.names
+    if column is not None and column not in names:
+        raise InputError(f"{name} has no column {column!r}; its columns are {listed(names, 20)}")
+    binary = [f.name for f in batch.schema if pa.types.is_binary(f.type) or pa.types.is_large_binary(f.type)]
+    if column is None and len(binary) != 1:
+        raise InputError(
+            f"{name}: which column holds the encoded images (binary)? Name it with text=… (--text COLUMN); its columns "
+            f"are {listed(names, 20)}"
+        )
+    values = batch.column(names.index(column or binary[0])).to_pylist()
+    unreadable = {row: "the image is missing" for row, value in enumerate(values) if not value}
+    return [value for value in values if value] or None, unreadable
+
+
+def infer_notation(model: Model, layout: FileLayout, columns: Columns, given: Notation) -> Notation:
+    """How the cells of a file are written, inferred from its beginning, as `read` infers it from the whole file.
+
+    Its parts are read separately, and all must be read in the same way. given: what the user says of it.
+    """
+    notation, sure = given.over(model.notation), given.decimal is not None
+    if not isinstance(model.clf.encoder_, TabularEncoder):
+        return notation
+    cells = CellReader(notation, marks=Marks(layout.delimiter, layout.comma), sure=sure)
+    wanted = worded_columns(model, columns, numbers=not sure and notation.decimal == COMMA)
+    rows = first_rows(layout, wanted._replace(needed=needed_columns(model, columns)))
+    if rows is not None:
+        with suppress(InputError):  # every part reports this error itself
+            rows_of(model, rows, columns, cells, layout.url)
+    return cells.settle([column.name for column in model.clf.encoder_.columns if column.kind == "numeric"])
+
+
+# Targets, texts and ids
+
+
+def _with_target(
+    table: Table, targets: Sequence[str], name: str, *, drop: bool
+) -> tuple[Table, NDArray[np.int64], tuple[str, ...]]:
+    """(the rows that have a target, their row numbers, notes); all rows unless `drop`."""
+    frame, where = table
+    if not drop or not targets:
+        return table, np.arange(len(frame)), ()
+    gone = np.logical_or.reduce([missing(frame[column]).to_numpy() for column in targets])
+    numbers = np.flatnonzero(~gone)
+    if len(numbers) == 0:
+        raise InputError(f"{name}: no row has a target; {listed(targets)} is empty throughout; name another column")
+    if len(numbers) == len(frame):
+        return table, numbers, ()
+    n = len(frame) - len(numbers)
+    verbs = ("has", "was") if n == 1 else ("have", "were")
+    note = f"{n:,} of {len(frame):,} rows {verbs[0]} no target and {verbs[1]} left out"
+    return Table(frame.iloc[numbers].reset_index(drop=True), lambda row: where(int(numbers[row]))), numbers, (note,)
+
+
+def _with_plain_numbers(
+    frame: pd.DataFrame, targets: Sequence[str], cells: CellReader
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """(targets with decimal commas or thousands written plainly, 1234.5 for 1.234,5; notes)."""
+    changed, notes = {}, list[str]()
+    usual = COMMA if COMMA in cells.notation.numbers.values() else POINT
+    for column in targets:
+        if not is_text(frame[column]):
+            continue
+        if not begins_like_number(frame[column]):
+            continue
+        read, doubts = cells.amounts(frame[column], column, usual)
+        gone = missing(frame[column])
+        if gone.all() or (read.column.isna() & ~gone).any():
+            continue
+        if (pd.to_numeric(frame[column], errors="coerce").isna() & ~gone).any():  # not written plainly
+            changed[column] = read.column.map(repr, na_action="ignore").astype(object)
+            notes += doubts
+    return (frame.assign(**changed) if changed else frame), tuple(notes)
 
 
 def _require(column: str | None, frame: pd.DataFrame, name: str) -> None:
     if column is not None and column not in frame:
-        raise InputError(f"{name} has no column {column!r}; {suggested(column, frame.columns)}{_columns(frame)}")
-
-
-def _columns(frame: pd.DataFrame, most: int = 20) -> str:
-    """The column names, and a hint if they look like data."""
-    names = [str(column) for column in frame.columns]
-    if not names:
-        return "it has none of them"
-    numbers = sum(pd.notna(pd.to_numeric(column, errors="coerce")) for column in names)
-    hint = "; is the first line with column names missing?" if 3 * numbers >= len(names) else ""
-    return f"its columns are {listed(names, most)}{hint}"
+        raise InputError(f"{name} has no column {column!r}; {suggested(column, frame.columns)}{columns_named(frame)}")
 
 
 def _text_column(frame: pd.DataFrame, name: str, learned: str | None) -> str:
@@ -231,152 +312,14 @@ def _text_column(frame: pd.DataFrame, name: str, learned: str | None) -> str:
     texts = [str(column) for column in frame.columns if is_text(frame[column])]
     if len(texts) == 1:
         return texts[0]
-    raise InputError(f"{name}: which column is the text? Name it with --text COLUMN; {_columns(frame)}")
+    raise InputError(
+        f"{name}: which column is the text? Name it with --text COLUMN (text=… in Python); {columns_named(frame)}"
+    )
 
 
-def _texts(values: pd.Series[Any]) -> list[str]:
-    return values.astype(str).mask(missing(values), "").tolist()
-
-
-def _whole(frame: pd.DataFrame, column: str, where: Callable[[int], str], what: str) -> list[Any]:
+def _complete(frame: pd.DataFrame, column: str, where: Callable[[int], str], what: str) -> list[Any]:
+    """The values of a column of ids or groups; an error if one is missing."""
     gone = missing(frame[column])
     if gone.any():
         raise InputError(f"{where(int(gone.argmax()))}: the {what} {column!r} is missing; fill it in, or drop the row")
-    return whole(frame[column].tolist())
-
-
-# Features of a model
-
-
-class Reading:
-    """How to read the cells of a table, and notes on it.
-
-    Args:
-        notation: how cells are written, as far as it was given or learned in training.
-        judge: infer the rest from the cells, which must then be those of a whole file.
-        marks: the field separator of the file, and whether other cells of it have decimal commas.
-        sure: whether the decimal mark of `notation` was given for this file; if not, a note names cells that can be
-            read in two ways.
-    """
-
-    def __init__(self, notation: Notation, *, judge: bool = True, marks: Marks = NO_MARKS, sure: bool = True) -> None:
-        self.notation, self.judge, self.marks, self.sure = notation, judge, marks, sure
-        self.notes: list[str] = []
-        self.decimals: dict[str, str] = {}  # by column, the inferred mark
-        self.orders: dict[str, str] = {}  # by column, the inferred date order
-
-    def amounts(self, values: pd.Series[Any], name: str, usual: str = POINT) -> tuple[Read, list[str]]:
-        """(texts as numbers, a note if 1,500 may also be 1.5)."""
-        known = self.notation.decimal_of(name)
-        read = as_numbers(values, known if self.sure else None, known or usual, judge=self.judge)
-        if not read.doubtful:
-            return read, []
-        if known is None:
-            read = as_numbers(values, usual=COMMA) if self.marks.commas else read
-            return read, [doubt_of_number(repr(name), read)]
-        agrees = _USUAL_DECIMALS.get(self.marks.separator) == read.how  # the file has the notation of training
-        return read, [] if agrees else [doubt_of_number(repr(name), read, "as in training")]
-
-    def numbers(self, values: pd.Series[Any], name: str) -> pd.Series[Any]:
-        """Texts as numbers, missing where they are not numbers."""
-        plain = pd.to_numeric(values, errors="coerce")
-        decimal = self.notation.decimal_of(name)
-        lost = (plain.isna() & ~missing(values)).any()
-        if not (self.judge or decimal) or not (lost or self._thousands(values, decimal)):
-            return plain
-        read, doubts = self.amounts(values, name)
-        self.notes += doubts
-        self.decimals[name] = read.how
-        return read.column.fillna(plain.where(np.isinf(plain)) if lost else plain)
-
-    def _thousands(self, values: pd.Series[Any], decimal: str | None) -> bool:
-        """Whether 1.500 is 1500, although it could also be read as 1.5."""
-        points = decimal != POINT and bool(values.str.contains(".", regex=False).any())
-        return points and (decimal == COMMA or self.marks.commas)
-
-    def dates(self, values: pd.Series[Any], name: str) -> pd.Series[Any]:
-        """Texts as dates, missing where they are not dates."""
-        found = pd.to_datetime(values, format="ISO8601", errors="coerce", utc=True).dt.tz_localize(None)
-        order = self.notation.order_of(name)
-        if not (found.isna() & ~missing(values)).any() or not (self.judge or order):
-            return found
-        if not self.judge and order == YEAR_FIRST:  # it does not decide how to read 01/02/2020
-            values = values.where(values.str.match(r"\s*\d{4}"))
-        read = as_dates(values, order)
-        self.orders[name] = read.how
-        if read.doubtful:
-            self.notes.append(doubt_of_date(repr(name), read))
-        return found.fillna(read.column)
-
-    def settled(self, columns: Sequence[Any]) -> Notation:
-        """The given and the inferred notation, for the other rows of the file; columns: the numeric ones."""
-        usual = COMMA if self.marks.commas else None
-        decimals = {name: self.decimals.get(name) or usual or self.notation.decimal_of(name) for name in columns}
-        return replace(
-            self.notation,
-            decimal=self.notation.decimal if self.sure else None,
-            numbers={name: mark for name, mark in decimals.items() if mark is not None},
-            dates={**self.notation.dates, **self.orders},
-        )
-
-
-def _features(frame: pd.DataFrame, encoder: TabularEncoder, name: str, how: Reading) -> pd.DataFrame:
-    wanted: list[Any] = [column.name for column in encoder.columns]
-    if not any(isinstance(column, str) for column in wanted):  # trained on an array: matched by position
-        if frame.shape[1] != len(wanted):
-            raise InputError(
-                f"{name} must have {len(wanted)} columns besides target and id, as in training; got {frame.shape[1]}"
-            )
-        frame = frame.set_axis(wanted, axis=1)
-    lacking = [column for column in wanted if column not in frame]
-    if lacking:
-        near = suggested(lacking[0], set(map(str, frame.columns)).difference(map(str, wanted)))
-        missed = f"{name} must have the model's columns; missing: {listed(lacking, 10)}"
-        raise InputError(f"{missed}; {near}{_columns(frame)}")
-    extra = [column for column in frame.columns if column not in wanted]
-    if extra:
-        what = "a column that the model does not use" if len(extra) == 1 else "columns that the model does not use"
-        how.notes.append(f"{name} has {what}: {listed(extra)}")
-    return pd.DataFrame({column.name: _as_learned(frame[column.name], column, how) for column in encoder.columns})
-
-
-def _as_learned(values: pd.Series[Any], column: Column, how: Reading) -> pd.Series[Any]:
-    """The values of a column in the type of training. Values that cannot be converted stay text: the model checks them
-    row by row."""
-    if column.kind == "categorical":
-        if all(isinstance(value, str | None) for value in column.categories) and not is_text(values):
-            return _categories(values, column)
-        if is_text(values) and not any(isinstance(value, str) for value in column.categories):  # 3 written as "3"
-            written = {str(value): value for value in column.categories if value is not None}
-            return values.map(lambda value: written.get(value.strip(), value), na_action="ignore").astype(object)
-        return values
-    if not is_text(values):
-        return _mixed_as_learned(values, column, how) if values.dtype == object else values
-    if column.kind == "datetime":
-        found = how.dates(values, str(column.name))
-    elif column.kind == "boolean":
-        found = values.str.strip().str.lower().map(_TRUTH)
-    else:
-        found = how.numbers(values, str(column.name))
-    lost = found.isna() & ~missing(values)
-    return found.astype(object).mask(lost, values) if lost.any() else found
-
-
-def _categories(values: pd.Series[Any], column: Column) -> pd.Series[Any]:
-    """Values other than text as categories of training: 3.0, which a gap made of 3, is "3", if that is known."""
-    learned = {value for value in column.categories if isinstance(value, str)}
-
-    def written(value: Any) -> str:
-        return str(value) if str(value) in learned or category(value) not in learned else category(value)
-
-    return values.map(written, na_action="ignore").astype(object)
-
-
-def _mixed_as_learned(values: pd.Series[Any], column: Column, how: Reading) -> pd.Series[Any]:
-    """The texts in a column of JSON that also has other values: each is read as in a column of text only."""
-    texts = values.map(lambda value: isinstance(value, str)).astype(bool)
-    if not texts.any():
-        return values
-    found = values.copy()
-    found[texts] = _as_learned(values[texts], column, how).astype(object)
-    return found
+    return whole_numbers(frame[column].tolist())

@@ -82,7 +82,7 @@ class Rows:
         where = lambda row: self.where(int(rows[row]))  # noqa: E731
         return replace(self, X=take(self.X, rows), y=y, ids=ids, groups=groups, where=where)
 
-    def aimed(self, y: Any, task: str, why: str = "") -> Rows:
+    def with_target(self, y: Any, task: str, why: str = "") -> Rows:
         """The same rows with a target."""
         return replace(self, y=y, task=task, why=why)
 
@@ -112,8 +112,8 @@ class Model:
     def save(self, folder: str | PathLike[str], **options: Any) -> Path:
         """Write both to the folder; the options are those of the estimator's `save`."""
         path = self.clf.save(folder, **options)
-        found = self.notation.to_dict()
-        facts = asdict(self.columns) | ({_NOTATION: found} if found else {})
+        notation = self.notation.to_dict()
+        facts = asdict(self.columns) | ({_NOTATION: notation} if notation else {})
         replace_file(path / COLUMNS, json.dumps(facts, ensure_ascii=False).encode())
         return path
 
@@ -132,10 +132,10 @@ def load(
     if not path.exists():
         return Model(clf)
     try:
-        found = json.loads(read_file(path, largest=_LARGEST))
-        notation = Notation.from_dict(found.pop(_NOTATION, {}))
-        target = found.get("target")
-        columns = Columns(**{**found, "target": tuple(target) if isinstance(target, list) else target})
+        facts = json.loads(read_file(path, largest=_LARGEST))
+        notation = Notation.from_dict(facts.pop(_NOTATION, {}))
+        target = facts.get("target")
+        columns = Columns(**{**facts, "target": tuple(target) if isinstance(target, list) else target})
         if not all(isinstance(name, str) for name in columns.named):
             raise TypeError("names must be strings")
     except (ValueError, TypeError, AttributeError, RecursionError, OSError, InputError) as error:

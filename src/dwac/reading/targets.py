@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dwac._checks import listed
 from dwac.errors import InputError, LabelError
-from dwac.reading.tables import missing
+from dwac.reading.notation import missing
 from dwac.tasks import CLASSES, LABELS, NUMBERS, ORDERED, Target
 
 TASKS = (CLASSES, ORDERED, LABELS, NUMBERS)
@@ -36,18 +36,10 @@ _MANY, _EACH = 50, 10  # more than 50 distinct whole numbers are amounts, unless
 Where = Callable[[int], str]
 
 
-class Understood(NamedTuple):
-    """The values of a target, the task, and the reason for it."""
-
-    y: Any
-    task: str
-    why: str
-
-
-def understand(
+def read_target(
     frame: pd.DataFrame, columns: Sequence[str], where: Where, task: str | None = None, order: Sequence[str] = ()
-) -> Understood:
-    """The target in these columns, for training; the task is inferred from its values unless it is given.
+) -> tuple[Any, str, str]:
+    """(the target in these columns, for training; its task, inferred from its values unless it is given; the reason).
 
     order: the labels from the lowest to the highest, for ordered labels; numbers do not need it.
     """
@@ -58,59 +50,61 @@ def understand(
     task = ORDERED if order else task
     why = "as asked"
     if task is None:
-        task, why = judge(frame, columns, where)
+        task, why = infer_task(frame, columns, where)
     if task in (CLASSES, ORDERED) and len(columns) > 1:
         raise InputError(
             f"{task} are read from one column; got {listed(columns)}; name one, or choose labels or numbers"
         )
     if task == CLASSES:
-        return Understood(labels(frame[columns[0]], columns[0], where), task, why)
+        return read_labels(frame[columns[0]], columns[0], where), task, why
     if task == ORDERED:
-        return Understood(_ordered(frame[columns[0]], columns[0], where, order), task, why)
-    return Understood(several(frame, columns, where) if task == LABELS else amounts(frame, columns, where), task, why)
+        return _read_ordered(frame[columns[0]], columns[0], where, order), task, why
+    read = read_label_sets if task == LABELS else read_numbers
+    return read(frame, columns, where), task, why
 
 
-def known(frame: pd.DataFrame, columns: Sequence[str], where: Where, target: Target) -> Any:
+def read_known_target(frame: pd.DataFrame, columns: Sequence[str], where: Where, target: Target) -> Any:
     """The target in these columns, for a model that was trained on the same kind of target."""
     if target.kind not in (LABELS, NUMBERS):
-        return known_labels(frame[columns[0]], columns[0], where, target.names)
+        return _read_known_labels(frame[columns[0]], columns[0], where, target.names)
     names, alone = target.names.tolist(), target.single if target.kind == NUMBERS else target.listed
     if not alone and set(columns) != set(map(str, names)):
         raise InputError(f"the targets must be those of training, {listed(names)}; got {listed(columns)}")
     if alone and len(columns) > 1:
         raise InputError(f"the model was trained on one column of {target.kind}; name one; got {listed(columns)}")
-    asked = columns if alone else list(map(str, names))
-    found: Any = several(frame, asked, where, target.names) if target.kind == LABELS else amounts(frame, asked, where)
-    return found.set_axis(names, axis=1) if isinstance(found, pd.DataFrame) else found
+    columns = columns if alone else list(map(str, names))
+    known = {"names": target.names} if target.kind == LABELS else {}
+    y = (read_label_sets if target.kind == LABELS else read_numbers)(frame, columns, where, **known)
+    return y.set_axis(names, axis=1) if isinstance(y, pd.DataFrame) else y
 
 
 # The task
 
 
-def judge(frame: pd.DataFrame, columns: Sequence[str], where: Where) -> tuple[str, str]:
+def infer_task(frame: pd.DataFrame, columns: Sequence[str], where: Where) -> tuple[str, str]:
     """(task, why): the task that the values of the target suggest."""
     if len(columns) > 1:
-        if all(_says_yes_or_no(frame[column]) for column in columns):
+        if all(str(value).strip().lower() in _YES_NO for column in columns for value in frame[column].tolist()):
             return LABELS, f"{len(columns)} columns of 0 and 1"
         for column in columns:
-            _number_of(frame[column], column, where, otherwise="several targets must be columns of 0 and 1, or numbers")
+            _read_number(frame[column], column, where, otherwise="several targets must be 0 and 1, or numbers")
         return NUMBERS, f"{len(columns)} columns of numbers"
     values = frame[columns[0]]
     if any(isinstance(value, list | np.ndarray) for value in values):
         return LABELS, "lists of labels"
     if missing(values).any() and any(isinstance(value, str) and MARK in value for value in values):
         hint = f"; if cells such as a{MARK}b hold several labels, and an empty one none: --task labels"
-        refuse_gaps(values, columns[0], where, hint)
+        _refuse_gaps(values, columns[0], where, hint)
     if any(isinstance(value, str) and _is_infinite(value.strip()) for value in values):
-        _number_of(values, columns[0], where)  # the error names the line of the first that is not a finite number
-    found = labels(values, columns[0], where)
-    distinct = pd.unique(pd.Series(found))
-    if found.dtype.kind in "iuf":
-        return _judge_numbers(found.astype(np.float64), len(distinct))
-    return CLASSES, f"{len(distinct):,} different values" if found.dtype.kind == "b" else f"{len(distinct):,} texts"
+        _read_number(values, columns[0], where)  # the error names the line of the first that is not a finite number
+    labels = read_labels(values, columns[0], where)
+    n = len(pd.unique(pd.Series(labels)))
+    if labels.dtype.kind in "iuf":
+        return _task_of_numbers(labels.astype(np.float64), n)
+    return CLASSES, f"{n:,} different values" if labels.dtype.kind == "b" else f"{n:,} texts"
 
 
-def _judge_numbers(values: NDArray[np.float64], n_distinct: int) -> tuple[str, str]:
+def _task_of_numbers(values: NDArray[np.float64], n_distinct: int) -> tuple[str, str]:
     """Treat fractions, and many whole numbers, as amounts, unless these count 0, 1, 2, … as class codes do."""
     part = values[values != np.round(values)]
     if len(part):
@@ -121,23 +115,19 @@ def _judge_numbers(values: NDArray[np.float64], n_distinct: int) -> tuple[str, s
     return CLASSES, f"{n_distinct:,} different numbers"
 
 
-def _says_yes_or_no(values: pd.Series[Any]) -> bool:
-    return all(str(value).strip().lower() in _YES_NO for value in values.tolist())
-
-
 # Numbers
 
 
-def amounts(frame: pd.DataFrame, columns: Sequence[str], where: Where) -> Any:
+def read_numbers(frame: pd.DataFrame, columns: Sequence[str], where: Where) -> Any:
     """(n,) numbers of one column, or a table of several columns."""
-    found = {column: _number_of(frame[column], column, where) for column in columns}
-    return found[columns[0]] if len(columns) == 1 else pd.DataFrame(found)
+    numbers = {column: _read_number(frame[column], column, where) for column in columns}
+    return numbers[columns[0]] if len(columns) == 1 else pd.DataFrame(numbers)
 
 
-def _number_of(values: pd.Series[Any], column: str, where: Where, otherwise: str = "") -> NDArray[np.float64]:
+def _read_number(values: pd.Series[Any], column: str, where: Where, otherwise: str = "") -> NDArray[np.float64]:
     """A column as finite numbers; an error names the line of the first that is not. otherwise: what was expected."""
-    refuse_gaps(values, column, where)
-    found, commas = np.empty(len(values)), _with_commas(values)
+    _refuse_gaps(values, column, where)
+    numbers, commas = np.empty(len(values)), _have_commas(values)
     for row, value in enumerate(values.tolist()):
         text = str(value).strip() if isinstance(value, str) else value
         if isinstance(text, str):
@@ -155,15 +145,15 @@ def _number_of(values: pd.Series[Any], column: str, where: Where, otherwise: str
             raise LabelError(
                 f"{where(row)}: the target {column!r} is infinite or too large; give a finite number, or drop the row"
             )
-        found[row] = number
-    return found
+        numbers[row] = number
+    return numbers
 
 
 def _is_infinite(text: str) -> bool:
     return text.lstrip("+-").lower() in _INFINITE
 
 
-def _with_commas(values: pd.Series[Any]) -> bool:
+def _have_commas(values: pd.Series[Any]) -> bool:
     """Whether decimals are written with a comma: 3,5 in some cells, and 3.5 in none."""
     texts = [value.strip() for value in values.tolist() if isinstance(value, str)]
     return any(map(_COMMA.fullmatch, texts)) and not any("." in text or text.count(",") > 1 for text in texts)
@@ -172,7 +162,7 @@ def _with_commas(values: pd.Series[Any]) -> bool:
 # Several labels
 
 
-def several(
+def read_label_sets(
     frame: pd.DataFrame, columns: Sequence[str], where: Where, names: NDArray[Any] | None = None
 ) -> pd.DataFrame | pd.Series[Any]:
     """Columns of 0 and 1 as a table; one column as lists, from lists or from texts such as "a|b".
@@ -183,27 +173,25 @@ def several(
         return pd.DataFrame({column: _yes_no(frame[column], column, where) for column in columns})
     column, values = columns[0], frame[columns[0]].tolist()
     nested = any(isinstance(value, list | np.ndarray) for value in values)
-    lists = [_listed(value, nested, column, row, where) for row, value in enumerate(values)]
+    lists = [_labels_of_cell(value, nested, column, row, where) for row, value in enumerate(values)]
     if names is not None:
         lists = [_as_known(labels, names, column, row, where) for row, labels in enumerate(lists)]
-    found = pd.Series([None] * len(lists), dtype=object)
-    found[:] = lists
-    return found
+    return pd.Series(np.fromiter(lists, dtype=object, count=len(lists)))
 
 
 def _yes_no(values: pd.Series[Any], column: str, where: Where) -> NDArray[np.int64]:
-    refuse_gaps(values, column, where)
-    found = [_YES_NO.get(str(value).strip().lower(), -1) for value in values.tolist()]
-    if -1 in found:
-        row = found.index(-1)
+    _refuse_gaps(values, column, where)
+    truths = [_YES_NO.get(str(value).strip().lower(), -1) for value in values.tolist()]
+    if -1 in truths:
+        row = truths.index(-1)
         raise LabelError(
             f"{where(row)}: columns of several labels must hold 0 or 1, 1 where a row has the label; "
             f"{column!r} is {str(values.iloc[row])[:60]!r}"
         )
-    return np.array(found, dtype=np.int64)
+    return np.array(truths, dtype=np.int64)
 
 
-def _listed(value: Any, nested: bool, column: str, row: int, where: Where) -> list[Any]:
+def _labels_of_cell(value: Any, nested: bool, column: str, row: int, where: Where) -> list[Any]:
     """The labels of a cell, each once."""
     if isinstance(value, list | np.ndarray):
         labels = list(value)
@@ -235,53 +223,53 @@ def _as_known(labels: list[Any], names: NDArray[Any], column: str, row: int, whe
 # Classes, and ordered labels
 
 
-def _ordered(values: pd.Series[Any], column: str, where: Where, order: Sequence[str]) -> pd.Series[Any]:
-    found = labels(values, column, where)
-    present = {str(label): label for label in pd.unique(pd.Series(found))}
+def _read_ordered(values: pd.Series[Any], column: str, where: Where, order: Sequence[str]) -> pd.Series[Any]:
+    labels = read_labels(values, column, where)
+    present = {str(label): label for label in pd.unique(pd.Series(labels))}
     if not order:
-        if found.dtype.kind not in "iuf":
+        if labels.dtype.kind not in "iuf":
             raise InputError(
                 f"which order do the labels of {column!r} have? Name them from the lowest to the highest: "
                 f"--order {','.join(sorted(present)[:10])}"
             )
-        return pd.Series(pd.Categorical(found, sorted(present.values()), ordered=True))
+        return pd.Series(pd.Categorical(labels, sorted(present.values()), ordered=True))
     wanted = [str(label).strip() for label in order]
     lacking = [label for label in present if label not in wanted]
     if lacking or len(set(wanted)) < len(wanted):
         what = f"it lacks {listed(lacking, 10)}" if lacking else "it names a label twice"
         raise InputError(f"the order must name every label of {column!r} once; {what}; got {listed(wanted, 10)}")
-    return pd.Series(pd.Categorical(found, [present[label] for label in wanted if label in present], ordered=True))
+    return pd.Series(pd.Categorical(labels, [present[label] for label in wanted if label in present], ordered=True))
 
 
-def labels(values: pd.Series[Any], column: str, where: Where) -> NDArray[Any]:
+def read_labels(values: pd.Series[Any], column: str, where: Where) -> NDArray[Any]:
     """(n,) labels: whole numbers, other numbers, booleans or strings, the first type that fits all of them."""
-    refuse_gaps(values, column, where)
-    found = whole([value.strip() if isinstance(value, str) else value for value in values.tolist()])
-    if not all(isinstance(value, str) for value in found):
-        return _array(found)
-    if all(value.lower() in _TRUTH for value in found):
-        return np.array([_TRUTH[value.lower()] for value in found])
-    if all(_DECIMAL.fullmatch(value) for value in found):
-        return np.array([float(value) for value in found])
-    return np.array(found, dtype=object)
+    _refuse_gaps(values, column, where)
+    labels = whole_numbers([value.strip() if isinstance(value, str) else value for value in values.tolist()])
+    if not all(isinstance(value, str) for value in labels):
+        return _array(labels)
+    if all(value.lower() in _TRUTH for value in labels):
+        return np.array([_TRUTH[value.lower()] for value in labels])
+    if all(_DECIMAL.fullmatch(value) for value in labels):
+        return np.array([float(value) for value in labels])
+    return np.array(labels, dtype=object)
 
 
-def known_labels(values: pd.Series[Any], column: str, where: Where, classes: NDArray[Any]) -> NDArray[Any]:
+def _read_known_labels(values: pd.Series[Any], column: str, where: Where, classes: NDArray[Any]) -> NDArray[Any]:
     """(n,) labels, each replaced by the model's class with the same spelling."""
-    refuse_gaps(values, column, where)
+    _refuse_gaps(values, column, where)
     known = {str(label): label for label in classes.tolist()}
-    alike = {_written(label): label for label in known.values()}
-    found = [known.get(str(value).strip(), alike.get(_written(value))) for value in values.tolist()]
-    if None in found:
-        row = found.index(None)
+    alike = {_plain_text(label): label for label in known.values()}
+    labels = [known.get(str(value).strip(), alike.get(_plain_text(value))) for value in values.tolist()]
+    if None in labels:
+        row = labels.index(None)
         raise LabelError(
             f"{where(row)}: the model has no class {str(values.iloc[row])!r} of {column!r}; "
             f"it was trained on {listed(known, most=10)}"
         )
-    return _array(found)
+    return _array(labels)
 
 
-def refuse_gaps(values: pd.Series[Any], column: str, where: Where, hint: str = "") -> None:
+def _refuse_gaps(values: pd.Series[Any], column: str, where: Where, hint: str = "") -> None:
     """Raise an error that names the first row without a target."""
     gone = missing(values)
     if gone.any():
@@ -294,18 +282,16 @@ def _array(values: list[Any]) -> NDArray[Any]:
     array = np.array(values)
     if array.dtype.kind in "biuf" and len({type(value) for value in values}) == 1:
         return array
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    return array
+    return np.fromiter(values, dtype=object, count=len(values))
 
 
-def whole(values: list[Any]) -> list[Any]:
+def whole_numbers(values: list[Any]) -> list[Any]:
     """Strings as whole numbers, if all of them are written plainly: 7, but not 007."""
     all_whole = all(isinstance(value, str) and _WHOLE.fullmatch(value) for value in values)
     return [int(value) for value in values] if all_whole else values
 
 
-def _written(label: Any) -> str:
+def _plain_text(label: Any) -> str:
     """A label in a common form: 1 for 1.0, true for True."""
     if isinstance(label, float):
         return f"{label:g}"

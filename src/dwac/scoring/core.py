@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from dwac._checks import listed
 from dwac.errors import InputError
 from dwac.reading import Model, Notation
-from dwac.reading.batches import Given, rows_of
-from dwac.reading.roles import Reading
+from dwac.reading.features import CellReader
+from dwac.reading.roles import Batch, rows_of
 from dwac.scoring.answers import answered, column, schema_of
 from dwac.scoring.request import Request, columns_asked, model_of, notation_of, request
 
@@ -72,7 +72,7 @@ def _scored(model: Model, found: pa.Schema, batches: Any, asked: Request) -> Ite
 def answer(
     model: Model,
     found: pa.Schema,
-    given: Given,
+    given: Batch,
     asked: Request,
     numbers: NDArray[np.int64],
     name: str = "the batch",
@@ -83,14 +83,14 @@ def answer(
     numbers: its row numbers; name: of its source, for errors; notation: of its cells, by default as in training.
     """
     # These are only some rows of a file: the notation must not be inferred from them.
-    how = Reading(notation or notation_of(asked, model), judge=False)
-    X, unreadable = rows_of(model, given, columns_asked(asked), how, name)
+    cells = CellReader(notation or notation_of(asked, model), judge=False)
+    X, unreadable = rows_of(model, given, columns_asked(asked), cells, name)
     values = answered(model, X, unreadable, asked)
     values["id"] = ids_of(given, asked, numbers, name)
     return pa.RecordBatch.from_arrays([column(values[field.name], field.type) for field in found], schema=found)
 
 
-def ids_of(given: Given, asked: Request, numbers: NDArray[np.int64], name: str) -> pa.Array:
+def ids_of(given: Batch, asked: Request, numbers: NDArray[np.int64], name: str) -> pa.Array:
     """The ids of the rows of a batch: from a column, in the requested type, or else the row numbers."""
     if asked.id is None:
         return pa.array(numbers)

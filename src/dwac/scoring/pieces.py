@@ -17,10 +17,9 @@ import pyarrow.parquet as pq
 
 from dwac._checks import listed
 from dwac.errors import InputError
-from dwac.reading.chunks import Part
-from dwac.reading.layouts import FORMS, compression_of, form_of, layout_of
-from dwac.reading.places import File, place
-from dwac.reading.records import BLOCK, cuts
+from dwac.reading.layouts import BLOCK, FORMS, cuts, layout_of
+from dwac.reading.places import File, compression_of, form_of, place
+from dwac.reading.tables import FilePart
 
 # Seconds of work each: enough pieces to keep workers busy to the end, and little to redo if a worker dies.
 ROWS, _MOST_ROWS = 2**15, 2**20  # rows of Parquet in a piece
@@ -46,9 +45,9 @@ class Piece:
     size: int = 0  # the amount of work, in bytes
 
     @property
-    def part(self) -> Part:
+    def part(self) -> FilePart:
         """The part of the file that it covers."""
-        return Part(self.file, self.form, self.start, self.stop, self.row, self.line)
+        return FilePart(self.file, self.form, self.start, self.stop, self.row, self.line)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from dwac import _checks as checks
 from dwac.errors import EPSILON, InputError, StorageError
 from dwac.reading import Columns, Model, load
-from dwac.reading.notation import Notation, notation
+from dwac.reading.notation import Notation, check_notation
 from dwac.storage import COLUMNS, MANIFEST
 
 ID_TYPES = ("string", "int64")
@@ -79,14 +79,14 @@ class Request:
         if not all(isinstance(level, float | int) and 0 < level < 1 for level in self.quantiles):
             raise InputError(f"quantiles must be numbers between 0 and 1, such as 0.1, 0.5; got {self.quantiles!r}")
         checks.positive_int(self.rows, "rows")
-        notation(self.separator, self.decimal, self.day_first)  # raises an error for invalid values
+        check_notation(self.separator, self.decimal, self.day_first)  # raises an error for invalid values
         if self.threads is not None:
             checks.positive_int(self.threads, "threads")
 
 
 def said_of(request: Request) -> Notation:
     """The notation of tables that the request gives."""
-    return notation(request.separator, request.decimal, request.day_first)
+    return check_notation(request.separator, request.decimal, request.day_first)
 
 
 def notation_of(request: Request, model: Model) -> Notation:

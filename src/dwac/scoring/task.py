@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dwac.errors import DwacError, InputError
-from dwac.reading.batches import judge_notation, needed_columns, worded_columns
-from dwac.reading.chunks import Bad, Chunk, chunks
+from dwac.reading.features import needed_columns, worded_columns
 from dwac.reading.layouts import layout_of
 from dwac.reading.places import Place, place
+from dwac.reading.roles import infer_notation
+from dwac.reading.tables import BadRow, ParsedRows, read_part
 from dwac.scoring.answers import schema_of
 from dwac.scoring.core import answer
 from dwac.scoring.pieces import Done, Piece
@@ -74,9 +75,9 @@ class Task:
         columns, notation, layout = columns_asked(asked), notation_of(asked, model), None
         if piece.form != "parquet":
             layout = layout_of(piece.file, piece.form, self.encoding, notation.separator, notation.decimal)
-            notation = judge_notation(model, layout, columns, said_of(asked))
+            notation = infer_notation(model, layout, columns, said_of(asked))
         wanted = worded_columns(model, columns)._replace(needed=needed_columns(model, columns))
-        for chunk in chunks(piece.part, layout, asked.rows, wanted):
+        for chunk in read_part(piece.part, layout, asked.rows, wanted):
             if len(chunk.numbers) == 0:
                 bad.add(chunk.bad)
                 continue
@@ -107,12 +108,12 @@ def _grouped(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
         yield pa.Table.from_batches(held, schema).unify_dictionaries()
 
 
-def _unanswered(answers: pa.RecordBatch, chunk: Chunk) -> Iterator[Bad]:
+def _unanswered(answers: pa.RecordBatch, chunk: ParsedRows) -> Iterator[BadRow]:
     """The rows that the model could not read."""
     reasons = answers.column(answers.schema.get_field_index("unreadable"))
     for row in pc.indices_nonzero(pc.is_valid(reasons)).to_pylist():
         line, text = chunk.written(row)
-        yield Bad(int(chunk.numbers[row]), line, reasons[row].as_py(), text)
+        yield BadRow(int(chunk.numbers[row]), line, reasons[row].as_py(), text)
 
 
 class _Kept:
@@ -128,7 +129,7 @@ class _Kept:
     def __exit__(self, *_: object) -> None:
         self._lines.close()
 
-    def add(self, rows: list[Bad]) -> None:
+    def add(self, rows: list[BadRow]) -> None:
         """Keep these rows too; the rows of one batch are sorted."""
         for bad in sorted(rows):
             if self._strict:

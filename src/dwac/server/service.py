@@ -15,12 +15,12 @@ from starlette.responses import Response
 
 from dwac.errors import DwacError, InputError
 from dwac.estimator import DWACClassifier, DWACRegressor
+from dwac.reading.requests import Reader, reader_of
 from dwac.server.answers import Answers, Model, Predicted
 from dwac.server.answers.classes import ClassAnswers
 from dwac.server.answers.labels import LabelAnswers
 from dwac.server.answers.numbers import NumberAnswers
 from dwac.server.batching import Batcher
-from dwac.server.inputs import Reader, reader_of
 from dwac.server.limits import CLOSE, Limits, RefusalError
 from dwac.server.schemas import Asked, AskWhy
 from dwac.server.watch import Metrics, Watch
@@ -57,7 +57,7 @@ class Service:
         return cls(model, limits, private, watch=watch or Watch(model, private=private))
 
     def __post_init__(self) -> None:
-        self.reader = reader_of(self.model, self.limits, private=self.private)
+        self.reader = reader_of(self.model, self.limits.pixels, private=self.private)
         self.answers = _TASKS.get(self.model.target_.kind, ClassAnswers)(
             self.model, self.reader, self.private, self.watch
         )

@@ -81,7 +81,7 @@ def progress_bar(title: str, epochs: int, *, show: bool | str = "auto") -> Itera
 
     show: True, False, or "auto": a bar only in a terminal or a notebook.
     """
-    with _show_progress(title, float(epochs), "", show) as update:
+    with work_bar(title, float(epochs), "", show) as update:
         done, state = 0.0, ""
 
         def on_batch(batch: int, batches: int) -> None:
@@ -101,7 +101,7 @@ def progress_bar(title: str, epochs: int, *, show: bool | str = "auto") -> Itera
 @contextmanager
 def folds_bar(title: str, folds: int, *, show: bool | str = "auto") -> Iterator[Callable[[int], None]]:
     """A function to call with the number of folds done."""
-    with _show_progress(title, float(folds), f"fold 1/{folds}", show) as update:
+    with work_bar(title, float(folds), f"fold 1/{folds}", show) as update:
         yield lambda fold: update(float(fold), f"fold {min(fold + 1, folds)}/{folds}")
 
 
@@ -109,13 +109,13 @@ def folds_bar(title: str, folds: int, *, show: bool | str = "auto") -> Iterator[
 def rows_bar(title: str, rows: int, *, show: bool | str = "auto") -> Iterator[Callable[[int], None]]:
     """A function to call with the number of rows done."""
     state = f"{rows:,} rows"
-    with _show_progress(title, float(rows), state, show) as update:
+    with work_bar(title, float(rows), state, show) as update:
         yield lambda done: update(float(done), state)
 
 
 @contextmanager
-def _show_progress(title: str, total: float, state: str, show: bool | str) -> Iterator[Callable[[float, str], None]]:
-    """A function to call with the amount done and a text; inside the context it moves a bar, and logs."""
+def work_bar(title: str, total: float, state: str, show: bool | str) -> Iterator[Callable[[float, str], None]]:
+    """A function to call with the amount done, of `total`, and a text; inside the context it moves a bar, and logs."""
     console = Console(stderr=True)
     if not is_first() or show is False:
         yield lambda *_: None

@@ -22,7 +22,7 @@ from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.readable import Reasons
 from dwac.estimator.watching import predictions_from
 from dwac.explain import privacy
-from dwac.server.inputs import Reader
+from dwac.reading.requests import Reader
 from dwac.server.schemas import Schemas
 from dwac.server.watch import Watch
 

@@ -23,6 +23,7 @@ from dwac.errors import EPSILON, DwacError, InputError, PrivacyError
 from dwac.estimator.evaluation import predict
 from dwac.estimator.preparation import count, row_ids, rows_of, take
 from dwac.explain import privacy
+from dwac.reading.requests import picture_bytes
 from dwac.reference import ReferenceSet
 from dwac.report.measures import CLOSE
 from dwac.server.answers import Model
@@ -32,7 +33,6 @@ from dwac.server.explorer.points import Points
 from dwac.server.explorer.tasks import Task
 from dwac.server.explorer.views import MOST, Examples, Progress, View, first_view, task_of, view_after
 from dwac.server.explorer.whatif import changed_image, image_of_record, uploaded_image
-from dwac.server.inputs import picture_bytes
 from dwac.server.limits import Limits, RefusalError
 
 _SESSIONS, _VIEWS, _ANSWERS = 64, 4, 16

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from dwac.errors import EPSILON
-from dwac.server.inputs import Reader
+from dwac.reading.requests import Reader
 from dwac.server.limits import Limits, RefusalError
 
 Epsilon = Annotated[float, Field(ge=1e-9, lt=1)]

@@ -1,10 +1,11 @@
-"""Rows of a request → the X that the model takes. One reader per modality; each describes its rows in JSON Schema.
+"""JSON rows of requests as rows of a model: one reader per kind of data, which also describes a row in JSON Schema.
 
-reader = reader_of(model, Limits())
+reader = reader_of(clf, pixels=2**24)
 X = reader.read([{"age": 31, "job": "nurse"}])       # a table; texts are strings, images pictures or nested numbers
 rows = reader.sift([{"age": 31, "job": "nurse"}, 7])  # rows that can be read, and why the others cannot
 
-How a row is read never depends on the other rows, which may come from another client.
+JSON values have types, so nothing is inferred: how a row is read never depends on the others, which may come from
+another client. Whether a value fits its column is checked by the encoder, as for files, frames and Arrow.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from dwac.encoders import Encoder, ImageEncoder, ModuleEncoder, TabularEncoder
 from dwac.errors import InputError, NonFiniteError, ShapeError
 from dwac.estimator.base import DWACEstimator
 from dwac.estimator.readable import Partial
-from dwac.server.limits import Limits
 
 Schema = dict[str, Any]
 _LARGEST = 3.4e38  # largest float32
@@ -44,11 +44,11 @@ class Reader(ABC):
         """A row that can be read, for the documentation."""
 
     @abstractmethod
-    def item(self, row: Any) -> Any:
+    def read_row(self, row: Any) -> Any:
         """One row, checked; raises an error with the reason if it cannot be read."""
 
     @abstractmethod
-    def joined(self, items: list[Any]) -> Any:
+    def join(self, items: list[Any]) -> Any:
         """Checked rows as X."""
 
     def sift(self, rows: list[Any]) -> Partial:
@@ -56,31 +56,31 @@ class Reader(ABC):
         items, unreadable = [], {}
         for i, row in enumerate(rows):
             try:
-                items.append(self.item(row))
+                items.append(self.read_row(row))
             except InputError as error:
                 unreadable[i] = str(error)
-        return Partial(self.joined(items) if items else None, unreadable)
+        return Partial(self.join(items) if items else None, unreadable)
 
     def read(self, rows: list[Any]) -> Any:
         """All rows as X; an error names the first one that cannot be read."""
-        found = self.sift(rows)
-        for i, why in found.unreadable.items():
-            raise InputError(f"row {i}: {why}", rows=found.unreadable)
-        return found.X
+        sifted = self.sift(rows)
+        for i, why in sifted.unreadable.items():
+            raise InputError(f"row {i}: {why}", rows=sifted.unreadable)
+        return sifted.X
 
     def columns(self) -> list[dict[str, Any]] | None:
         """The columns of a table: name, kind and known categories."""
         return None
 
 
-def reader_of(model: DWACEstimator, limits: Limits, *, private: bool = False) -> Reader:
-    """The reader for a model's data; a private one reveals no value of a training row."""
+def reader_of(model: DWACEstimator, pixels: int, *, private: bool = False) -> Reader:
+    """The reader for a model's data. pixels: the most of a picture; private: reveal no value of a training row."""
     encoder: Encoder = model.encoder_
     match encoder:
         case TabularEncoder():
             return TableReader(encoder, private=private)
         case ImageEncoder():
-            return ImageReader(encoder, limits.pixels)
+            return ImageReader(encoder, pixels)
         case ModuleEncoder():
             return NumberReader.of_module(encoder)
         case _:
@@ -98,13 +98,13 @@ class TextReader(Reader):
         """Any text."""
         return "A text to ask about"
 
-    def item(self, row: Any) -> str:
+    def read_row(self, row: Any) -> str:
         """The string as it is."""
         if not isinstance(row, str):
-            raise InputError(f"the row must be a string; got {_kind(row)}")
+            raise InputError(f"the row must be a string; got {_type_of(row)}")
         return row
 
-    def joined(self, items: list[Any]) -> list[str]:
+    def join(self, items: list[Any]) -> list[str]:
         """A list."""
         return items
 
@@ -120,9 +120,9 @@ class TableReader(Reader):
 
     def columns(self) -> list[dict[str, Any]]:
         """Name, kind and categories of each column."""
-        shown = [None if self._private else column.categories for column in self._columns]
         return [
-            {"name": c.name, "kind": c.kind, "categories": held} for c, held in zip(self._columns, shown, strict=True)
+            {"name": column.name, "kind": column.kind, "categories": None if self._private else column.categories}
+            for column in self._columns
         ]
 
     def schema(self) -> Schema:
@@ -146,14 +146,14 @@ class TableReader(Reader):
         values = [None if self._private else _typical(column) for column in self._columns]
         return dict(zip(self._names, values, strict=True)) if self._named else values
 
-    def joined(self, items: list[Any]) -> pd.DataFrame:
+    def join(self, items: list[Any]) -> pd.DataFrame:
         """A frame of objects: pandas infers no common type, so one row cannot change another."""
         cells = np.empty((len(items), len(self._names)), dtype=object)
         for i, values in enumerate(items):
             cells[i, :] = values
         return pd.DataFrame(cells, columns=self._names)
 
-    def item(self, row: Any) -> list[Any]:
+    def read_row(self, row: Any) -> list[Any]:
         """The values in the order of the columns."""
         if self._named and isinstance(row, dict):
             self._check_names(row)
@@ -161,24 +161,24 @@ class TableReader(Reader):
         elif not self._named and isinstance(row, list):
             values = row
         else:
-            wanted = f"an object with the columns {_some(self._names)}" if self._named else "a list of values"
-            raise InputError(f"the row must be {wanted}; got {_kind(row)}")
+            wanted = f"an object with the columns {_listed(self._names)}" if self._named else "a list of values"
+            raise InputError(f"the row must be {wanted}; got {_type_of(row)}")
         if len(values) != len(self._names):
             raise ShapeError(f"the row must have {len(self._names)} values; got {len(values)}")
         for name, value in zip(self._names, values, strict=True):
             if isinstance(value, dict | list):
-                raise InputError(f"column {name!r} must be a single value; got {_kind(value)}")
+                raise InputError(f"column {name!r} must be a single value; got {_type_of(value)}")
         return values
 
     def _check_names(self, row: dict[str, Any]) -> None:
         missing = [name for name in self._names if name not in row]
         if missing:
             raise InputError(
-                f"the row lacks the column{'s' * (len(missing) > 1)} {_some(missing)}; give null if a value is unknown"
+                f"the row lacks the column{'s' * (len(missing) > 1)} {_listed(missing)}; give null for an unknown value"
             )
         if len(row) > len(self._names):
             extra = [name for name in row if name not in self._known]
-            raise InputError(f"the row has the column {_some(extra)}, which the model does not know; leave it out")
+            raise InputError(f"the row has the column {_listed(extra)}, which the model does not know; leave it out")
 
 
 class NumberReader(Reader):
@@ -213,11 +213,11 @@ class NumberReader(Reader):
         """All zeros."""
         return np.zeros(self._shape, dtype=self._dtype).tolist()
 
-    def joined(self, items: list[Any]) -> NDArray[Any]:
+    def join(self, items: list[Any]) -> NDArray[Any]:
         """(n, *shape)."""
         return np.stack(items)
 
-    def item(self, row: Any) -> NDArray[Any]:
+    def read_row(self, row: Any) -> NDArray[Any]:
         """An array, checked level by level: deep nesting and uneven lengths do no harm."""
         parts = [row]
         for axis, length in enumerate(self._shape):
@@ -264,24 +264,24 @@ class ImageReader(Reader):
         """A black image."""
         return self._numbers.example()
 
-    def item(self, row: Any) -> Any:
+    def read_row(self, row: Any) -> Any:
         """An array, or the bytes of a file; never a path."""
-        return self._picture(row) if isinstance(row, str) else self._numbers.item(row)
+        return self._decode(row) if isinstance(row, str) else self._numbers.read_row(row)
 
-    def joined(self, items: list[Any]) -> list[Any]:
+    def join(self, items: list[Any]) -> list[Any]:
         """A list; if there are files, arrays also become pictures, which an encoder reads in the same way."""
         if not any(isinstance(item, bytes) for item in items):
             return items
-        return [item if isinstance(item, bytes) else self._drawn(item) for item in items]
+        return [item if isinstance(item, bytes) else self._picture_of(item) for item in items]
 
-    def _drawn(self, array: NDArray[Any]) -> Any:
+    def _picture_of(self, array: NDArray[Any]) -> Any:
         from PIL import Image
 
         pixels = array.astype(np.uint8)
         pixels = np.moveaxis(pixels, 0, -1) if self._layout == "CHW" else pixels
         return Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
 
-    def _picture(self, row: str) -> bytes:
+    def _decode(self, row: str) -> bytes:
         if not self._pictures:
             raise InputError("the row must be nested numbers, because the training images were arrays; got a string")
         return picture_bytes(row, self._pixels)
@@ -325,10 +325,10 @@ def _typical(column: Any) -> Any:
     return (bool(fills[0]) if column.kind == "boolean" else fills[0]) if fills else None
 
 
-def _some(names: list[Any]) -> str:
+def _listed(names: list[Any]) -> str:
     return listed(names, 3, lambda name: f"{str(name)!r:.60}")
 
 
-def _kind(value: Any) -> str:
+def _type_of(value: Any) -> str:
     names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from rich.console import Console
@@ -27,17 +27,24 @@ _FEW_JUDGES = 30
 _MANY = 200  # categories
 
 
-def columns_of_table(rows: Rows) -> tuple[dict[str, list[str]], dict[str, str], tuple[str, ...]]:
-    """(the columns of a table by how the model treats them, why others are not used, notes for the user)."""
-    found: dict[str, list[str]] = {}
-    aside: dict[str, str] = {}
-    columns = TabularEncoder().fit(rows.X).columns if rows.kind == "tabular" else []
+class ColumnKinds(NamedTuple):
+    """The columns of a table by how the model treats them, why others are not used, and notes for the user."""
+
+    kinds: dict[str, list[str]]
+    unused: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def sort_columns(columns: Sequence[Column], rows: Rows) -> ColumnKinds:
+    """Sort the columns that an encoder has learned by kind; rows: those of the table."""
+    kinds: dict[str, list[str]] = {}
+    unused = dict(rows.aside)
     for column in columns:
         if column.used:
-            found.setdefault(_KINDS[column.kind], []).append(str(column.name))
+            kinds.setdefault(_KINDS[column.kind], []).append(str(column.name))
         else:
-            aside[str(column.name)] = _why_unused(column, rows.X[column.name])
-    return found, aside, _column_notes(columns, rows)
+            unused[str(column.name)] = _why_unused(column, rows.X[column.name])
+    return ColumnKinds(kinds, unused, _column_notes(columns, rows))
 
 
 def _why_unused(column: Column, values: pd.Series[Any]) -> str:
@@ -46,19 +53,19 @@ def _why_unused(column: Column, values: pd.Series[Any]) -> str:
     if column.kind == "categorical" and len(values.unique()) > 1:
         return "different in every row"
     if column.kind == "numeric" and len(values.unique()) > 1:
-        return "a different whole number in every row, as ids are"
+        return "a different whole number in every row, like ids"
     return "the same in every row"
 
 
-def _column_notes(columns: list[Column], rows: Rows) -> tuple[str, ...]:
+def _column_notes(columns: Sequence[Column], rows: Rows) -> tuple[str, ...]:
     """Notes on columns that were not read as a user may expect: ids, mixed cells, many categories."""
     notes = []
     for column in columns:
         name, values = str(column.name), rows.X[column.name].dropna()
         if column.kind == "numeric" and not column.used and len(values.unique()) > 1:
             notes.append(
-                f"{name!r} is a different whole number in every row, as ids are, and is not learned from; --id {name} "
-                f"names the rows by it, --kind {name}=numbers learns from it"
+                f"{name!r} holds a different whole number in every row, like ids, so the model does not learn from it; "
+                f"--id {name} uses it as ids, --kind {name}=numbers learns from it"
             )
         if column.kind != "categorical" or not column.used:
             continue
@@ -68,56 +75,49 @@ def _column_notes(columns: list[Column], rows: Rows) -> tuple[str, ...]:
             some = listed(others.unique(), 3)
             notes.append(
                 f"{name!r} holds numbers and, in {len(others):,} of {len(words):,} cells, other texts ({some}), and is "
-                f"read as categories; empty these cells to have it read as numbers, or --ignore {name}"
+                f"read as categories; empty these cells to read it as numbers, or --ignore {name}"
             )
         elif (n := len(values.unique())) >= _MANY:
             alone = n - sum(value is not None for value in column.categories)
             rest = f", the {alone:,} that occur once as one" if alone else ""
             notes.append(
-                f"{name!r} has {n:,} different values, each read as a category of its own{rest}; if they are ids or "
+                f"{name!r} has {n:,} different values, each read as its own category{rest}; if they are ids or "
                 f"texts, --ignore {name} or --text {name}; if they can be grouped, group them"
             )
     return tuple(notes)
 
 
-def _kinds_rows(kinds: Mapping[str, list[str]], aside: Mapping[str, str]) -> list[tuple[str, str]]:
+def _kind_lines(table: ColumnKinds) -> list[tuple[str, str]]:
     """(kind, columns) for a table: all columns, and why some are not used."""
     reasons: dict[str, list[str]] = {}
-    for column, why in aside.items():
+    for column, why in table.unused.items():
         reasons.setdefault(why, []).append(column)
     lines = [f"{', '.join(columns)} ({why})" for why, columns in reasons.items()]
     unused = [(_UNUSED if place == 0 else "", line) for place, line in enumerate(lines)]
-    return [*((kind, ", ".join(columns)) for kind, columns in kinds.items()), *unused]
+    return [*((kind, ", ".join(columns)) for kind, columns in table.kinds.items()), *unused]
 
 
-def show_rows(
-    rows: Rows,
-    name: str,
-    kinds: Mapping[str, list[str]],
-    aside: Mapping[str, str],
-    console: Console,
-    dataset: Streamed | None = None,
-) -> None:
-    """Print how dwac read the data. dataset: the one from which the rows are a sample."""
+def show_rows(rows: Rows, name: str, table: ColumnKinds, console: Console, dataset: Streamed | None = None) -> None:
+    """Print how dwac reads the data. table: its columns; dataset: the one from which the rows are a sample."""
     facts = Table.grid(padding=(0, 2))
     facts.add_row("data", f"{name}: {_size(rows, dataset)}")
     if rows.columns.text is not None:
         facts.add_row("text", rows.columns.text)
     if rows.columns.targets:
         facts.add_row("target", ", ".join(rows.columns.targets))
-    facts.add_row("task", tasks.line(rows))
+    facts.add_row("task", tasks.describe_task(rows))
     if rows.columns.id is not None:
         facts.add_row("ids", rows.columns.id or "the first column, which has no name")
-    for row in _kinds_rows(kinds, aside):
+    for row in _kind_lines(table):
         facts.add_row(*row)
-    what, text = tasks.described(rows)
+    what, text = tasks.describe_target(rows)
     sampled = dataset is not None and len(rows) < dataset.stream.n
     facts.add_row(what, f"{text}, in {len(rows):,} rows drawn at random" if sampled else text)
     console.print(facts, highlight=False, markup=False)
     if dataset is not None:
         return
-    unique = [column for column, why in aside.items() if why == "different in every row"]
-    for column in [*kinds.get("categories", []), *unique]:
+    unique = [column for column, why in table.unused.items() if why == "different in every row"]
+    for column in [*table.kinds.get("categories", []), *unique]:
         if looks_like_text(rows.X[column]):
             hint = f"note: {column!r} looks like text; --text {column} would predict from this column alone"
             console.print(hint, style="yellow", highlight=False, markup=False, soft_wrap=True)
@@ -172,11 +172,11 @@ def show_training(
     clf: Estimator, seconds: float, test: Evaluated | None, validation: Rows | None, output: Path, console: Console
 ) -> None:
     """Print how training went and how good the model is."""
-    console.print(f"trained {_how(clf, seconds)}", highlight=False, soft_wrap=True)
+    console.print(f"trained {_describe_training(clf, seconds)}", highlight=False, soft_wrap=True)
     if clf.references_.voters.weighted:
         console.print(agreement_line(clf), highlight=False, soft_wrap=True)
-    if (expected := tasks.expected(clf, 0.05)) is not None:
-        console.print(f"{tasks.kind_of_sets(clf)} from {expected}", highlight=False, soft_wrap=True)
+    if (expected := tasks.expected_sets(clf, 0.05)) is not None:
+        console.print(f"{tasks.name_of_sets(clf)} from {expected}", highlight=False, soft_wrap=True)
     if test is not None:
         console.print(*evaluation_tables(test, f"On {test.n:,} held-out rows"))
         if test.n < _FEW_JUDGES:
@@ -202,20 +202,20 @@ def _is(n: int) -> str:
     return "is" if n == 1 else "are"
 
 
-def _how(clf: Estimator, seconds: float) -> str:
+def _describe_training(clf: Estimator, seconds: float) -> str:
     if clf.cross_fitted_:
         text = f"{clf.model_.ensemble_size} networks in {seconds:.0f} s, each without a fifth of the rows: "
-        text += f"{_who_votes(clf)} and calibrate"
+        text += f"{_describe_voters(clf)} and calibrate"
         judged = tasks.out_of_fold_score(clf)
         return text if judged is None else f"{text}; {judged}, each judged by those that left it out"
     networks = "" if clf.shards is None else f"{clf.shards} networks, each on its part of the rows, "
     return (
-        f"{networks}{len(clf.history_)} epochs in {seconds:.0f} s: {_who_votes(clf)}, "
+        f"{networks}{len(clf.history_)} epochs in {seconds:.0f} s: {_describe_voters(clf)}, "
         f"{len(clf.validation_ids_):,} for early stopping, {len(clf.calibration_ids_):,} for calibration"
     )
 
 
-def _who_votes(clf: Estimator) -> str:
+def _describe_voters(clf: Estimator) -> str:
     n = len(clf.references_)
     if not clf.references_.voters.weighted:
         return f"{n:,} rows vote"
@@ -223,16 +223,10 @@ def _who_votes(clf: Estimator) -> str:
 
 
 def summary(
-    rows: Rows,
-    kinds: Mapping[str, list[str]],
-    aside: Mapping[str, str],
-    clf: Estimator,
-    seconds: float,
-    test: Evaluated | None,
-    output: Path,
-    dataset: Streamed | None,
+    rows: Rows, clf: Estimator, seconds: float, test: Evaluated | None, output: Path, dataset: Streamed | None
 ) -> dict[str, Any]:
     """The same as JSON."""
+    table = sort_columns(clf.encoder_.columns if isinstance(clf.encoder_, TabularEncoder) else [], rows)
     facts = {
         "model": str(output),
         "fingerprint": fingerprint(output),
@@ -242,10 +236,10 @@ def summary(
         "task": rows.task,
         "text": rows.columns.text,
         "id": rows.columns.id,
-        "columns": {**kinds, **({_UNUSED: list(aside)} if aside else {})},
-        "left_aside": dict(aside),
-        "notes": list(rows.notes),
-        **tasks.facts(rows),
+        "columns": {**table.kinds, **({_UNUSED: list(table.unused)} if table.unused else {})},
+        "left_aside": table.unused,
+        "notes": [*rows.notes, *table.notes],
+        **tasks.target_facts(rows),
         "epochs": len(clf.history_),
         "seconds": seconds,
         "voters": len(clf.references_),
