@@ -239,6 +239,7 @@ def _groups(explanation: Explanation) -> Table:
 
 def _details(explanation: Explanation, voters: Sequence[Neighbor], most: int) -> list[str]:
     """What to compare, per voter: the columns that differ, at most `most`, or the example itself."""
+    from dwac._checks import listed
     from dwac.drawing.records import compare, kind_of
 
     records = [voter.record for voter in voters]
@@ -248,8 +249,7 @@ def _details(explanation: Explanation, voters: Sequence[Neighbor], most: int) ->
     cells = []
     for place, record in enumerate(records):
         apart = [f"{c.name} {c.value} → {c.others[place]}" for c in columns if c.differs[place]]
-        more = [f"… ({len(apart) - most} more)"] if len(apart) > most else []
-        cells.append("–" if record is None else ", ".join(apart[:most] + more) or "nothing")
+        cells.append("–" if record is None else listed(apart, most, str) or "nothing")
     return cells
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -148,11 +147,12 @@ def _measure(clf: Estimator, rows: Rows, observed: Observed, method: str, utilit
 
 def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console: Console) -> None:
     """Print the most and the least helpful: examples are compared within their class."""
-    from dwac.report.worth import ranking
+    from dwac.report.worth import points, ranking
 
     what = _OF.get(clf.target_.kind) or _UTILITIES[table.attrs["utility"]]
     many = f"{len(table):,} {'training examples' if by is None else 'groups'}"
-    together = f", together {_points(table['worth'].sum())}" if table.attrs["method"] == "shapley" else ""
+    total = table["worth"].sum()
+    together = f", together {points(total)(total)}" if table.attrs["method"] == "shapley" else ""
     harming, judges = int((table["worth"] < 0).sum()), table.attrs["queries"]
     lines = [
         f"{many}, judged by {judges:,} row{'s' * (judges != 1)}: {what}{together}.",
@@ -175,6 +175,7 @@ def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console:
 
 def _table(part: pd.DataFrame, clf: Estimator, title: str, by: str | None) -> Table:
     from dwac.drawing.records import shorten
+    from dwac.report.worth import points
 
     extra = [name for name in part.columns if name not in _FIGURES]
     shown = Table(title=title, title_justify="left")
@@ -184,11 +185,11 @@ def _table(part: pd.DataFrame, clf: Estimator, title: str, by: str | None) -> Ta
         shown.add_column(name, justify="right", no_wrap=True)
     if by is None and not clf.private_:
         shown.add_column("example", overflow="fold")
-    digits = digits_of(part["worth"]), digits_of(part["if_removed"])
+    say, say_removed = points(part["worth"]), points(part["if_removed"])
     for player, row in part.iterrows():
-        numbers = [_points(row["worth"], digits[0]), _points(2 * row["standard_error"], digits[0]).lstrip("+")]
+        numbers = [say(row["worth"]), say(2 * row["standard_error"]).lstrip("+")]
         numbers += [f"{row['relative']:+.1f}"] if by is None else []
-        numbers.append(_points(row["if_removed"], digits[1]))
+        numbers.append(say_removed(row["if_removed"]))
         about = [_example(clf, player)] if by is None else []
         shown.add_row(*map(Text, [shorten(player), *(_cell(each, row[each]) for each in extra), *numbers, *about]))
     return shown
@@ -204,29 +205,11 @@ def _cell(name: str, value: Any) -> str:
 
 
 def _example(clf: Estimator, name: Any) -> str:
+    from dwac._checks import listed
     from dwac.drawing.records import kind_of, shorten
 
     record = clf.examples_.get(name) or {}
     if kind_of(record) == "image":
         return shorten(record.get("path", record["image"]))
     cells = [f"{key} {shorten(value, 40)}" if len(record) > 1 else shorten(value) for key, value in record.items()]
-    more = [f"… ({len(cells) - _COLUMNS} more)"] if len(cells) > _COLUMNS else []
-    return ", ".join(cells[:_COLUMNS] + more) or "–"
-
-
-def digits_of(values: pd.Series[Any]) -> int:
-    """Decimal places for worth in hundredths, so that the largest has three digits."""
-    largest = 100 * float(values.abs().max())
-    return max(0, 2 - math.floor(math.log10(largest))) if 0 < largest < math.inf else 2
-
-
-def _points(value: float, digits: int | None = None) -> str:
-    """A worth in hundredths, with its sign; a dash if it is unknown, as the error from a single row is.
-
-    >>> _points(0.01234), _points(-0.5), _points(0.0), _points(0.0012, 2), _points(0.0, 2), _points(math.nan)
-    ('+1.23', '-50', '0', '+0.12', '0', '–')
-    """
-    if math.isnan(value):
-        return "–"
-    shown = f"{100 * value:+.3g}" if digits is None else f"{100 * value:+.{digits}f}"
-    return shown if float(shown) else "0"
+    return listed(cells, _COLUMNS, str) or "–"
