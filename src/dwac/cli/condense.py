@@ -62,13 +62,13 @@ def condense(
     start = time.perf_counter()
     with at_work(f"condensing {len(loaded.clf.references_):,} voters"):
         small = Model(loaded.clf.condense(size), loaded.columns, loaded.notation)
-        written = small.save(
+        folder = small.save(
             output,
             include_examples=not loaded.clf.private_,
             include_members=include_members,
             overwrite=overwrite,
         )
-    facts = _facts(loaded.clf, small.clf, time.perf_counter() - start, before, written)
+    facts = _facts(loaded.clf, small.clf, time.perf_counter() - start, before, folder)
     if json:
         print_json(facts)
     else:
@@ -97,13 +97,13 @@ def _bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
 
 
-def _facts(clf: Estimator, small: Estimator, seconds: float, before: int, written: Path) -> dict[str, Any]:
+def _facts(clf: Estimator, small: Estimator, seconds: float, before: int, folder: Path) -> dict[str, Any]:
     """The result, for programs."""
     from dwac.storage import fingerprint
 
     return {
-        "model": str(written),
-        "fingerprint": fingerprint(written),
+        "model": str(folder),
+        "fingerprint": fingerprint(folder),
         "seconds": seconds,
         "voters_before": len(clf.references_),
         "voters": len(small.references_),
@@ -112,7 +112,7 @@ def _facts(clf: Estimator, small: Estimator, seconds: float, before: int, writte
         **_sizes(clf, "_before"),
         **_sizes(small),
         "bytes_before": before,
-        "bytes": _bytes(written),
+        "bytes": _bytes(folder),
     }
 
 

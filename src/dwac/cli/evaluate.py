@@ -38,7 +38,7 @@ def evaluate(
     json: options.Json = False,
     strict: options.Strict = False,
     *,
-    written: options.Writing,
+    tables: options.TableOptions,
 ) -> None:
     """Measure a model on rows whose target is known: errors, calibration, coverage of sets or intervals, typicality.
 
@@ -54,15 +54,13 @@ def evaluate(
 
     dwac evaluate model/ test.csv
     """
-    options.check_rows(model, written.form, data)
+    options.check_rows(model, tables.form, data)
     from dwac.estimator.evaluation import evaluate as evaluate_rows
     from dwac.estimator.evaluation import predict
     from dwac.reading import load, read
 
     loaded = load(model, device=device, expect=expect, unknown=unknown)
-    rows = read(
-        data, like=loaded, target=target, text=text, labelled=True, unlabelled=unlabelled, **written.arguments()
-    )
+    rows = read(data, like=loaded, target=target, text=text, labelled=True, unlabelled=unlabelled, **tables.arguments())
     print_notes(rows.notes)
     with at_work(f"evaluating {len(rows):,} rows"):
         with rows_located(rows):

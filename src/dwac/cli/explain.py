@@ -60,7 +60,7 @@ def explain(
     json: options.Json = False,
     strict: options.Strict = False,
     *,
-    written: options.Writing,
+    tables: options.TableOptions,
 ) -> None:
     """Explain predictions by the training examples with the largest votes, and show how few of them decide.
 
@@ -77,11 +77,11 @@ def explain(
 
     echo "a fine film" | dwac explain model/ - --json
     """
-    options.check_rows(model, written.form, data)
+    options.check_rows(model, tables.form, data)
     from dwac.reading import load, read
 
     loaded = load(model, device=device, expect=expect, unknown=unknown)
-    rows = read(data, like=loaded, text=text, ids=ids, **written.arguments())
+    rows = read(data, like=loaded, text=text, ids=ids, **tables.arguments())
     print_notes(rows.notes)
     rows = _choose(rows, row, name)
     with progress_printed():

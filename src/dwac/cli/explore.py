@@ -48,7 +48,7 @@ def explore(
     expect: options.Expect = None,
     strict: options.Strict = False,
     *,
-    written: options.Writing,
+    tables: options.TableOptions,
 ) -> None:
     """Explore predictions in your browser: a map, the votes, and what would change without them. Runs until Ctrl-C.
 
@@ -58,7 +58,7 @@ def explore(
 
     dwac explore model/ new.csv --compare other-model/
     """
-    options.check_rows(model, written.form, data)
+    options.check_rows(model, tables.form, data)
     with needs_server("explore"):
         from dwac.server.explorer import Explorer, explorer_app
         from dwac.server.explorer.page import address
@@ -68,7 +68,7 @@ def explore(
 
     if compare is not None and data is None:
         raise InputError("--compare needs data to compare the models on: dwac explore MODEL DATA --compare OTHER")
-    arguments = {**written.arguments(), "target": target, "text": text, "ids": ids}
+    arguments = {**tables.arguments(), "target": target, "text": text, "ids": ids}
     loaded = load(model, device=device, expect=expect)
     rows = None if data is None else _read_rows(data, loaded, arguments)
     print_notes(() if rows is None else rows.notes)

@@ -78,12 +78,12 @@ def forget(
     with Console(stderr=True).status("forgetting …"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the votes are gone", UserWarning)  # printed below instead
         loaded.clf.forget(names, exact=exact)
-    written = Model(loaded.clf, loaded.columns, loaded.notation).save(
+    folder = Model(loaded.clf, loaded.columns, loaded.notation).save(
         output, include_examples=not loaded.clf.private_, overwrite=overwrite
     )
     if certificate is not None:
         loaded.clf.deletions_[-1].save(certificate)
-    facts = _facts(loaded.clf, len(names), exact, time.perf_counter() - start, written)
+    facts = _facts(loaded.clf, len(names), exact, time.perf_counter() - start, folder)
     if json:
         print_json(facts)
     else:
@@ -99,13 +99,13 @@ def names_of(clf: Estimator, ids: list[str], done: str) -> list[Any]:
     return list(dict.fromkeys(known[name] for name in ids))
 
 
-def _facts(clf: Estimator, n: int, exact: bool, seconds: float, written: Path) -> dict[str, Any]:
+def _facts(clf: Estimator, n: int, exact: bool, seconds: float, folder: Path) -> dict[str, Any]:
     """The result, for programs."""
     from dwac.storage import fingerprint
 
     facts = {
-        "model": str(written),
-        "fingerprint": fingerprint(written),
+        "model": str(folder),
+        "fingerprint": fingerprint(folder),
         "forgotten": n,
         "exact": exact,
         "voters": len(clf.references_),

@@ -41,7 +41,7 @@ def monitor(
     json: options.Json = False,
     strict: options.Strict = False,
     *,
-    written: options.Writing,
+    tables: options.TableOptions,
 ) -> None:
     """Check whether new rows still resemble the calibration rows, and if not, show what changed.
 
@@ -58,12 +58,12 @@ def monitor(
 
     dwac monitor model/ tuesday.csv -o monitor.json --json
     """
-    options.check_rows(model, written.form, data)
+    options.check_rows(model, tables.form, data)
     from dwac.reading import load, read
 
     loaded = load(model, device=device, expect=expect)
     watch = _monitor(loaded.clf, output, list(ignore or ()), false_alarms, restart=restart)
-    rows = read(data, like=loaded, text=text, ids=ids, **written.arguments())
+    rows = read(data, like=loaded, text=text, ids=ids, **tables.arguments())
     print_notes(rows.notes)
     earlier = watch.state.unreadable
     with rows_located(rows):

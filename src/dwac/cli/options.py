@@ -259,7 +259,7 @@ def levels_of(quantiles: str | None) -> list[float]:
     return levels
 
 
-class Writing(NamedTuple):
+class TableOptions(NamedTuple):
     """How the input tables of a command are written; each field is an option."""
 
     form: Format = None
@@ -278,18 +278,18 @@ class Writing(NamedTuple):
 
 
 def reads_tables(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameter `written` of a command by the options of `Writing`."""
+    """Replace the parameter `tables` of a command by the options of `TableOptions`."""
     signature = inspect.signature(command)
-    hints = get_type_hints(command, include_extras=True) | get_type_hints(Writing, include_extras=True)
-    parameters = [each for each in signature.parameters.values() if each.name != "written"]
-    for name, default in Writing._field_defaults.items():
+    hints = get_type_hints(command, include_extras=True) | get_type_hints(TableOptions, include_extras=True)
+    parameters = [each for each in signature.parameters.values() if each.name != "tables"]
+    for name, default in TableOptions._field_defaults.items():
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
     parameters = [each.replace(annotation=hints[each.name]) for each in parameters]
 
     @wraps(command)
     def run(**options: Any) -> None:
-        written = Writing(**{name: options.pop(name) for name in Writing._fields})
-        command(**options, written=written)
+        tables = TableOptions(**{name: options.pop(name) for name in TableOptions._fields})
+        command(**options, tables=tables)
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}

@@ -57,7 +57,7 @@ def predict(
         typer.Option("--spreadsheet-safe", help="Put ' before CSV cells that a spreadsheet would run as formulas."),
     ] = False,
     *,
-    written: options.Writing,
+    tables: options.TableOptions,
 ) -> None:
     """Predict new rows, and say how far to trust each prediction.
 
@@ -84,7 +84,7 @@ def predict(
 
     cat new.jsonl | dwac predict model/ - --json
     """
-    options.check_rows(model, written.form, data)
+    options.check_rows(model, tables.form, data)
     file_form = options.check_table(output)
     import pandas as pd
 
@@ -96,7 +96,7 @@ def predict(
     if probabilities and loaded.task == "numbers":
         raise InputError("--probabilities are for classes and labels; this model predicts numbers; use --quantiles")
     levels = {} if quantiles is None else {"quantiles": options.levels_of(quantiles)}
-    rows = read(data, like=loaded, text=text, ids=ids, **written.arguments())
+    rows = read(data, like=loaded, text=text, ids=ids, **tables.arguments())
     print_notes(rows.notes)
     with rows_located(rows), progress_printed():
         frame = _predict_rows(loaded.clf, rows, epsilon, private=private, probabilities=probabilities, **levels)

@@ -57,7 +57,7 @@ def report(
     unlabelled: options.Unlabelled = "refuse",
     strict: options.Strict = False,
     *,
-    written: options.Writing,
+    tables: options.TableOptions,
 ) -> None:
     """Write a report to read, mail or print: one HTML file that needs no network.
 
@@ -80,7 +80,7 @@ def report(
 
     dwac report model/ people.csv --unlike martians.csv --title "Who earns more?"
     """
-    options.check_rows(model, written.form, data, unlike, check_labels)
+    options.check_rows(model, tables.form, data, unlike, check_labels)
     options.check_file(output, "-o")
     from dwac import report as reports
     from dwac.estimator import DWACClassifier
@@ -93,7 +93,7 @@ def report(
     if by is not None:
         kept_column(loaded.clf, by, "--by")  # raises an error before the work
     roles: dict[str, Any] = {"target": target, "text": text, "ids": ids, "unlabelled": unlabelled}
-    rows = read(data, like=loaded, labelled=True, **roles, **written.arguments())
+    rows = read(data, like=loaded, labelled=True, **roles, **tables.arguments())
     print_notes(rows.notes)
     hidden = private or loaded.clf.private_
     given = len(rows)
@@ -109,11 +109,11 @@ def report(
         note = f"{left}; {note}" if note else left
     strange = None
     if unlike is not None:
-        others = read(unlike, like=loaded, labelled=False, **written._replace(form=None, sheet=None).arguments())
+        others = read(unlike, like=loaded, labelled=False, **tables._replace(form=None, sheet=None).arguments())
         strange = observe_rows(loaded.clf, others, **reading)[1]
     issues = None
     if check_labels is not None:
-        judged = read(check_labels, like=loaded, labelled=True, **roles, **written._replace(sheet=None).arguments())
+        judged = read(check_labels, like=loaded, labelled=True, **roles, **tables._replace(sheet=None).arguments())
         judged = observe_rows(loaded.clf, judged, **reading)[0]
         assert isinstance(loaded.clf, DWACClassifier)
         issues = reports.label_issues(loaded.clf, judged.X, judged.y, ids=judged.ids)

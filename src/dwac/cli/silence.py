@@ -41,18 +41,18 @@ def silence(
     loaded = load(model, device=device, expect=expect)
     clf, names = loaded.clf, names_of(loaded.clf, ids, "silenced")
     clf.silence(names)
-    written = Model(clf, loaded.columns, loaded.notation).save(
+    folder = Model(clf, loaded.columns, loaded.notation).save(
         output, include_examples=not clf.private_, overwrite=overwrite
     )
     voters, rows = len(clf.references_), len(clf.calibration_ids_)
     if json:
         facts = {"silenced": len(names), "voters": voters, "calibration": rows}
-        print_json({"model": str(written), "fingerprint": fingerprint(written), **facts})
+        print_json({"model": str(folder), "fingerprint": fingerprint(folder), **facts})
         return
     print_lines(
         [
             f"silenced: {len(names):,} row{'s' * (len(names) != 1)}; {voters:,} vote",
             f"calibration keeps its {rows:,} rows and their labels, so sets and intervals keep their guarantee",
-            written_line(written),
+            written_line(folder),
         ]
     )

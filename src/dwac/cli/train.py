@@ -174,7 +174,7 @@ def train(
         ),
     ] = None,
     *,
-    written: options.Writing,
+    tables: options.TableOptions,
 ) -> None:
     """Train a model on your data.
 
@@ -214,7 +214,7 @@ def train(
     torchrun --nproc-per-node 2 -m dwac.training photos/ -o model/     # two processes, which share every batch
     """
     options.refuse_occupied(output, overwrite=overwrite)
-    options.check_choice("format", written.form, options.FORMATS)
+    options.check_choice("format", tables.form, options.FORMATS)
     kinds_said = options.kinds_of(kind)
     options.check_data(data)
     if shards is not None:
@@ -238,20 +238,20 @@ def train(
     labels = [label for label in (order or "").split(",") if label.strip()]
     meaning: dict[str, Any] = {"task": task, "order": labels, "ignore": ignore or []}
     dataset: Streamed | None = None
-    if is_dataset(data, written.form):
+    if is_dataset(data, tables.form):
         _refuse_for_batches(
             unlabelled,
             kind=kind,
-            sheet=written.sheet,
-            decimal=written.decimal,
-            separator=written.separator,
+            sheet=tables.sheet,
+            decimal=tables.decimal,
+            separator=tables.separator,
             groups=groups,
-            **({} if written.day_first is None else {"day-first" if written.day_first else "month-first": True}),
+            **({} if tables.day_first is None else {"day-first" if tables.day_first else "month-first": True}),
         )
         dataset = read_dataset(data, columns_of(target, text, ids), test_size=test_size, seed=seed, **meaning)
         rows = dataset.rows
     else:
-        meaning |= written.arguments() | {"kinds": kinds_said, "unlabelled": unlabelled}
+        meaning |= tables.arguments() | {"kinds": kinds_said, "unlabelled": unlabelled}
         rows = read(data, target=target, text=text, ids=ids, groups=groups, **meaning)
     tasks.check(rows, data)
     name = rows.kind if encoder == "auto" else encoder

@@ -76,7 +76,7 @@ def worth(
     json: options.Json = False,
     strict: options.Strict = False,
     *,
-    written: options.Writing,
+    tables: options.TableOptions,
 ) -> None:
     """Measure what each training example is worth: which examples help predictions, and which harm them.
 
@@ -99,12 +99,12 @@ def worth(
 
     dwac worth model/ test.csv --by clinic     # whose data carries the model
     """
-    options.check_rows(model, written.form, data)
+    options.check_rows(model, tables.form, data)
     file_form = options.check_table(output)
     from dwac.reading import load, read
 
     loaded = load(model, device=device, expect=expect)
-    given = written.arguments() | {"unlabelled": unlabelled}
+    given = tables.arguments() | {"unlabelled": unlabelled}
     rows = read(data, like=loaded, target=target, text=text, ids=ids, labelled=True, **given)
     print_notes(rows.notes)
     judges, observed, bad = observe_rows(loaded.clf, rows, strict=strict, fate="are left out")
