@@ -70,7 +70,7 @@ def fast_settings(rows: Rows, n: int, encoder: str) -> dict[str, Any]:
 def describe_fast(settings: Mapping[str, Any]) -> str:
     """What --fast does, in a sentence."""
     if not settings:
-        return f"--fast changes nothing: a table of fewer than {SMALL_TABLE:,} rows is trained in seconds"
+        return f"--fast: changes nothing, because a table of fewer than {SMALL_TABLE:,} rows is trained in seconds"
     return f"--fast: one network, {settings['epochs']} epochs at most; train without it for the best accuracy"
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dwac.reading import Estimator, Rows, Streamed
 
 _NUMBERED = (
-    "--shards without --id: rows are identified by their numbers, which change if a row is removed from the file; give "
+    "--shards without --id: rows are identified by row numbers, which change if a row is removed from the file; give "
     "--id COLUMN"
 )
 
