@@ -207,7 +207,7 @@ def _describe_training(clf: Estimator, seconds: float) -> str:
         text = f"{clf.model_.ensemble_size} networks in {seconds:.0f} s, each without a fifth of the rows: "
         text += f"{_describe_voters(clf)} and calibrate"
         judged = tasks.out_of_fold_score(clf)
-        return text if judged is None else f"{text}; {judged}, each judged by those that left it out"
+        return text if judged is None else f"{text}; {judged}, each row judged by the networks that left it out"
     networks = "" if clf.shards is None else f"{clf.shards} networks, each on its part of the rows, "
     return (
         f"{networks}{len(clf.history_)} epochs in {seconds:.0f} s: {_describe_voters(clf)}, "
