@@ -27,7 +27,7 @@ from dwac.cli.app import app as dwac_command
 from dwac.errors import InputError
 from dwac.server import Limits, create_app
 from dwac.server import run as running
-from dwac.server.answers import Answers, Votes
+from dwac.server.answers import PredictJob, Responder
 from dwac.server.batching import Batcher
 from dwac.server.gate import HEADERS
 from tests.named import named, refuses
@@ -321,10 +321,13 @@ def test_a_bad_row_in_a_batch_is_flagged_and_changes_no_other(table: DWACClassif
     good = json.loads(people(8).to_json(orient="records", date_format="iso"))
     bad = {**good[3], "age": "old"}
     asked = [[row] for row in good[:3]] + [[good[0], bad]] + [[row] for row in good[4:]]
-    answers = create_app(table).state.service.answers.run(Votes(), asked)
-    assert answers[3].reasons[0] is None
-    assert named(answers[3].reasons[1], "'age'", "'old'")
-    probabilities = np.concatenate([answer.probabilities[answer.readable] for answer in answers])
+    answers = create_app(table).state.service.responder.run(PredictJob(0.05), asked)
+    assert answers[3].unreadable[0] is None
+    assert named(answers[3].unreadable[1], "'age'", "'old'")
+    readable = [[why is None for why in answer.unreadable] for answer in answers]
+    probabilities = np.concatenate(
+        [answer.values["probabilities"][rows] for answer, rows in zip(answers, readable, strict=True)]
+    )
     expected = table.predict_proba(people(8).iloc[[0, 1, 2, 0, 4, 5, 6, 7]])
     np.testing.assert_allclose(probabilities, expected, atol=1e-6)
 
@@ -335,15 +338,15 @@ class Slow:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.busy, self.go = threading.Event(), threading.Event()
         self.go.set()
-        asked = Answers.together
+        asked = Responder.together
 
-        def together(answers: Answers, key: Votes, requests: Any) -> Any:
+        def together(responder: Responder, key: PredictJob, requests: Any) -> Any:
             if not self.go.is_set():
                 self.busy.set()
                 self.go.wait(HANG)
-            return asked(answers, key, requests)
+            return asked(responder, key, requests)
 
-        monkeypatch.setattr(Answers, "together", together)
+        monkeypatch.setattr(Responder, "together", together)
 
 
 def test_a_full_queue_refuses_at_once_and_recovers(digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -750,8 +753,8 @@ def test_a_call_that_does_not_come_back_does_not_hold_up_the_end(
     digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, finished = Slow(monkeypatch), threading.Event()
-    asked = Answers.run
-    monkeypatch.setattr(Answers, "run", lambda *given: (asked(*given), finished.set())[0])  # type: ignore[func-returns-value]
+    asked = Responder.run
+    monkeypatch.setattr(Responder, "run", lambda *given: (asked(*given), finished.set())[0])  # type: ignore[func-returns-value]
     with ThreadPoolExecutor(1) as pool:
         with served(create_app(digits), grace=False) as client:
             slow.go.clear()
@@ -786,7 +789,7 @@ def test_an_unexpected_error_is_logged_and_not_shown(
     digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with served(create_app(digits)) as client:
-        monkeypatch.setattr(Answers, "together", lambda *_: 1 / 0)
+        monkeypatch.setattr(Responder, "together", lambda *_: 1 / 0)
         failed = client.post("/v1/predict", {"rows": rows_of(1)})
         monkeypatch.undo()
         monkeypatch.setattr("dwac.server.service.Service.card", lambda *_: 1 / 0)
@@ -806,21 +809,21 @@ class PanicException(BaseException):
 def test_a_panic_below_python_is_one_refusal_and_the_worker_goes_on(
     digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = Answers.together
+    asked = Responder.together
 
-    def together(answers: Answers, key: Votes, requests: Any) -> Any:
+    def together(responder: Responder, key: PredictJob, requests: Any) -> Any:
         if any(row == rows_of(2)[1] for rows in requests for row in rows):
             raise PanicException("index out of bounds")
-        return asked(answers, key, requests)
+        return asked(responder, key, requests)
 
     with served(create_app(digits)) as client, ThreadPoolExecutor(6) as pool:
-        monkeypatch.setattr(Answers, "together", together)
+        monkeypatch.setattr(Responder, "together", together)
         bodies = [{"rows": rows_of(2)[i == 3 :][:1]} for i in range(6)]
         answers = list(pool.map(lambda body: client.post("/v1/predict", body), bodies))
         assert [answer.status for answer in answers] == [200, 200, 200, 500, 200, 200]
         assert answers[3].code == "internal"
         assert client.get("/v1/health/ready").status == 200
-        monkeypatch.setattr(Answers, "together", lambda *_: (_ for _ in ()).throw(PanicException("for ever")))
+        monkeypatch.setattr(Responder, "together", lambda *_: (_ for _ in ()).throw(PanicException("for ever")))
         assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 500
         failing = client.get("/v1/health/ready")
         assert (failing.status, failing.code) == (503, "failing")

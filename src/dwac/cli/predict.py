@@ -24,6 +24,8 @@ from dwac.cli.output import (
 from dwac.errors import EPSILON, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
     from dwac.reading import Estimator, Rows
@@ -95,11 +97,11 @@ def predict(
         raise InputError(f"--quantiles are for models of numbers; this one predicts {loaded.task}; leave it out")
     if probabilities and loaded.task == "numbers":
         raise InputError("--probabilities are for classes and labels; this model predicts numbers; use --quantiles")
-    levels = {} if quantiles is None else {"quantiles": options.levels_of(quantiles)}
+    levels = options.levels_of(quantiles)
     rows = read(data, like=loaded, text=text, ids=ids, **tables.arguments())
     print_notes(rows.notes)
     with rows_located(rows), progress_printed():
-        frame = _predict_rows(loaded.clf, rows, epsilon, private=private, probabilities=probabilities, **levels)
+        frame = _predict_rows(loaded.clf, rows, epsilon, levels, private=private, probabilities=probabilities)
     bad = reasons_by_row([why if isinstance(why, str) else None for why in frame["unreadable"]])
     report_unreadable(bad, rows, strict=strict, fate="have no answer")
     _note_unknown(frame.get("unknown"), rows, loaded.clf.unknown)
@@ -121,7 +123,7 @@ def predict(
 
 
 def _predict_rows(
-    clf: Estimator, rows: Rows, epsilon: float, *, private: bool, probabilities: bool, **levels: Any
+    clf: Estimator, rows: Rows, epsilon: float, levels: Sequence[float], *, private: bool, probabilities: bool
 ) -> pd.DataFrame:
     """The prediction for each row; many rows are predicted in parts, to show progress."""
     import numpy as np
@@ -134,14 +136,8 @@ def _predict_rows(
     with rows_bar("predicting", len(rows), show="auto" if len(rows) > AT_ONCE else False) as done:
         for start in range(0, len(rows), AT_ONCE):
             part = rows if len(rows) <= AT_ONCE else rows.take(np.arange(start, min(start + AT_ONCE, len(rows))))
-            predicted = predict_rows(clf, part.X, private=True if private else None)
-            frame = predicted.frame(epsilon, **levels)
-            if probabilities and clf.target_.kind != "labels":  # for several labels they are there already
-                names = [f"probability_{label}" for label in clf.target_.names.tolist()]
-                shares = pd.DataFrame(predicted.probabilities, columns=names)
-                notes = [name for name in _NOTES if name in frame]
-                frame = pd.concat([frame.drop(columns=notes), shares, frame[notes]], axis=1)
-            frames.append(frame)
+            predictions = predict_rows(clf, part.X, private=True if private else None)
+            frames.append(predictions.frame(epsilon, levels, probabilities=probabilities))
             done(start + len(part))
     return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
 

@@ -7,7 +7,7 @@ rows.reasons                    # (n,): None, or why a row cannot be read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,11 +41,6 @@ def require_some(rows: Bools) -> None:
 def without(labels: NDArray[Any], rows: Bools) -> NDArray[Any]:
     """Labels (n,), None where a row could not be read."""
     return labels if rows.all() else np.where(rows, labels.astype(object), np.array(None, dtype=object))
-
-
-def emptied(values: Iterable[Any], rows: Bools) -> list[Any]:
-    """Values (n,), None where a row could not be read."""
-    return [value if here else None for value, here in zip(values, rows, strict=True)]
 
 
 def masked(values: NDArray[Any], rows: Bools) -> Floats:

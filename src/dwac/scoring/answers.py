@@ -20,8 +20,9 @@ from dwac.reading import Estimator, Model
 from dwac.reference import ReferenceSet
 from dwac.scoring.request import Request
 from dwac.tasks import LABELS, NUMBERS
+from dwac.tasks.answers import UNKNOWN, UNREADABLE, AnswerColumn, ValueKind, table_columns
 
-_SHARE = pa.float64()
+_TYPES = {ValueKind.SHARE: pa.float64(), ValueKind.NUMBER: pa.float64()}  # the rest, besides labels, is text
 
 
 def schema_of(model: Model, request: Request) -> pa.Schema:
@@ -29,51 +30,25 @@ def schema_of(model: Model, request: Request) -> pa.Schema:
     clf = model.clf
     if request.quantiles and model.task != NUMBERS:
         raise InputError(f"quantiles are for models of numbers; this one predicts {model.task}; leave them out")
-    columns: list[tuple[str, pa.DataType]] = [("id", pa.int64() if request.id is None else _id_type(request))]
-    columns += {LABELS: _labels, NUMBERS: _numbers}.get(model.task, _classes)(clf, request)
+    fields = [("id", pa.string() if request.id is not None and request.id_type == "string" else pa.int64())]
+    declared, calibrated = clf.target_.columns(request.quantiles), len(clf.calibration_y_) > 0
+    for name, column, _ in table_columns(declared, calibrated=calibrated, probabilities=request.probabilities):
+        fields.append((name, arrow_type(column)))
     if request.voters:
-        columns.append(("voters", _voter_type(clf, request)))
-    notes = ["unknown", "unreadable"] if clf.encoder_.kind == "tabular" else ["unreadable"]
-    return pa.schema([*columns, *((name, pa.string()) for name in notes)])
+        fields.append(("voters", _voter_type(clf, request)))
+    notes = [UNKNOWN, UNREADABLE] if clf.encoder_.kind == "tabular" else [UNREADABLE]
+    return pa.schema([*fields, *((note.name, arrow_type(note)) for note in notes)])
 
 
-def _id_type(request: Request) -> pa.DataType:
-    return pa.int64() if request.id_type == "int64" else pa.string()
-
-
-def _classes(clf: Estimator, request: Request) -> list[tuple[str, pa.DataType]]:
-    names = clf.target_.names.tolist()
-    label = type_of(names)
-    columns = [("label", label), ("probability", _SHARE)]
-    if len(clf.calibration_y_):
-        columns += [("confidence", _SHARE), ("credibility", _SHARE)]
-        columns.append(("typicality", _SHARE))
-        columns += [("set", pa.list_(label))]
-    return columns + ([(f"probability_{name}", _SHARE) for name in names] if request.probabilities else [])
-
-
-def _labels(clf: Estimator, request: Request) -> list[tuple[str, pa.DataType]]:
-    del request  # the probability of each label is always given
-    names, calibrated = clf.target_.names.tolist(), len(clf.calibration_y_) > 0
-    held = pa.list_(type_of(names))
-    columns = [("labels", held)]
-    columns += [("typicality", _SHARE)] if calibrated else []
-    columns += [("set", held)] if calibrated else []
-    for name in names:
-        columns.append((f"probability_{name}", _SHARE))
-        columns += [(f"decision_{name}", pa.string())] if calibrated else []
-    return columns
-
-
-def _numbers(clf: Estimator, request: Request) -> list[tuple[str, pa.DataType]]:
-    calibrated, found = len(clf.calibration_y_) > 0, []
-    for name in clf.target_.names.tolist():
-        behind = "" if clf.target_.single else f"_{name}"
-        found.append(f"prediction{behind}")
-        found += [f"lower{behind}", f"upper{behind}"] if calibrated else []
-        found += [f"quantile_{level:g}{behind}" for level in request.quantiles]
-    found += ["typicality"] if calibrated else []
-    return [(name, pa.float64()) for name in found]
+def arrow_type(column: AnswerColumn) -> pa.DataType:
+    """The type of a column of answers."""
+    match column.kind:
+        case ValueKind.LABEL:
+            return type_of(column.names)
+        case ValueKind.LABELS:
+            return pa.list_(type_of(column.names))
+        case kind:
+            return _TYPES.get(kind, pa.string())
 
 
 def type_of(values: Iterable[Any]) -> pa.DataType:
@@ -101,18 +76,14 @@ def answered(
     quiet: do not warn that there are few calibration rows; once is enough.
     """
     clf = model.clf
-    found = predict(clf, Partial(X, unreadable), private=request.private)
-    more: dict[str, Any] = {"quantiles": request.quantiles} if model.task == NUMBERS else {}
+    predictions = predict(clf, Partial(X, unreadable), private=request.private)
     with warnings.catch_warnings():
         if quiet:
             warnings.simplefilter("ignore", CalibrationWarning)
-        frame = found.frame(request.epsilon, **more)
-    values: dict[str, Any] = {str(name): frame[name] for name in frame.columns}
-    if request.probabilities and model.task not in (LABELS, NUMBERS):
-        names = clf.target_.names.tolist()
-        values |= {f"probability_{name}": found.probabilities[:, place] for place, name in enumerate(names)}
+        frame = predictions.frame(request.epsilon, request.quantiles, probabilities=request.probabilities)
+    values: dict[str, Any] = {name: frame[name] for name in frame.columns}
     if request.voters:
-        values["voters"] = _voters(clf, found, request)
+        values["voters"] = _voters(clf, predictions, request)
     return values
 
 
@@ -140,7 +111,7 @@ def _voter_type(clf: Estimator, request: Request) -> pa.DataType:
     else:
         label = type_of(target.names.tolist())
         vote = ("label", pa.list_(label) if target.kind == LABELS else label)
-    return pa.list_(pa.struct([("id", type_of(references.ids.tolist())), vote, ("share", _SHARE)]))
+    return pa.list_(pa.struct([("id", type_of(references.ids.tolist())), vote, ("share", pa.float64())]))
 
 
 def _voters(clf: Estimator, found: Any, request: Request) -> pa.Array:

@@ -28,7 +28,7 @@ from dwac.server.answers import Model
 from dwac.server.gate import LOOPBACK, Gate
 from dwac.server.limits import Limits, RefusalError, refusal_of
 from dwac.server.service import Service, json_response
-from dwac.server.watch import Metrics, Watch
+from dwac.server.watch import Metrics, Monitored, Watch
 
 STATIC = Path(__file__).parent / "static"
 _ABOUT = "Every prediction is a weighted vote of training examples, with a measure of how far to trust it."
@@ -155,7 +155,7 @@ def routes_of(service: Service) -> APIRouter:
     api = APIRouter(prefix="/v1", responses=_refusals(_ALL))
     limits, reader = service.limits, service.reader
 
-    task = service.answers.schemas
+    task = service.schemas
 
     def asked(name: str, kind: type[schemas.Asked], answer: type[BaseModel]) -> dict[str, Any]:
         body = schemas.request_body(kind, reader, limits)
@@ -165,14 +165,14 @@ def routes_of(service: Service) -> APIRouter:
     @api.post("/predict", summary="Predict", **asked("predict", task.ask, task.predictions))
     async def predict(request: Request) -> Response:
         ask = await rows_of(request, task.ask)
-        return json_response(service.answers.predictions(await service.votes(ask), ask))
+        return json_response(service.responder.predictions(await service.predict(ask)))
 
     if task.sets is not None:
 
         @api.post("/sets", summary="Prediction sets", **asked("sets", task.ask, task.sets))
         async def sets(request: Request) -> Response:
             ask = await rows_of(request, task.ask)
-            return json_response(service.answers.sets(await service.votes(ask), ask))
+            return json_response(service.responder.sets(await service.predict(ask)))
 
     @api.post("/explain", summary="Explain", **asked("explain", task.ask_why, task.explanations))
     async def explain(request: Request) -> Response:
@@ -180,7 +180,7 @@ def routes_of(service: Service) -> APIRouter:
         service.check_rows(ask.rows, limits.rows_to_explain)
         if ask.k > limits.neighbors:
             raise RefusalError(422, "invalid_request", f"k must be at most {limits.neighbors}; got {ask.k}")
-        return json_response({"explanations": await service.explanations(ask)})
+        return json_response({"explanations": await service.explain(ask)})
 
     async def rows_of(request: Request, kind: type[schemas.Asked]) -> schemas.Asked:
         ask = schemas.checked(kind, await service.read(request))
@@ -209,7 +209,7 @@ def routes_of(service: Service) -> APIRouter:
 
     @api.get(
         "/monitor",
-        response_model=schemas.Monitored,
+        response_model=Monitored,
         summary="Are rows as before?",
         responses=_refusals({409: "The model has nothing to compare with, or the service does not monitor."}),
     )

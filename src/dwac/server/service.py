@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -16,22 +16,17 @@ from starlette.responses import Response
 from dwac.errors import DwacError, InputError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.reading.requests import Reader, reader_of
-from dwac.server.answers import Answers, Model, Predicted
-from dwac.server.answers.classes import ClassAnswers
-from dwac.server.answers.labels import LabelAnswers
-from dwac.server.answers.numbers import NumberAnswers
+from dwac.server.answers import ExplainJob, Model, Predicted, PredictJob, Responder
 from dwac.server.batching import Batcher
 from dwac.server.limits import CLOSE, Limits, RefusalError
-from dwac.server.schemas import Asked, AskWhy
+from dwac.server.schemas import Asked, AskWhy, Schemas, schemas_of
 from dwac.server.watch import Metrics, Watch
-from dwac.tasks import LABELS, NUMBERS
 
 log = logging.getLogger("dwac.server")
 
 _PATIENCE = 2.0  # seconds for the model to finish its call at shutdown
 _KEEP_SECONDS = 1.0
 _LONG = 2**16  # bytes of JSON from which parsing moves to a thread
-_TASKS: dict[str, type[Answers]] = {LABELS: LabelAnswers, NUMBERS: NumberAnswers}
 
 
 @dataclass
@@ -44,7 +39,8 @@ class Service:
     metrics: Metrics = field(default_factory=Metrics)
     watch: Watch = field(kw_only=True)
     reader: Reader = field(init=False)
-    answers: Answers = field(init=False)
+    schemas: Schemas = field(init=False)
+    responder: Responder = field(init=False)
     batcher: Batcher | None = field(init=False, default=None)
     buffered: int = field(init=False, default=0)
 
@@ -58,14 +54,13 @@ class Service:
 
     def __post_init__(self) -> None:
         self.reader = reader_of(self.model, self.limits.pixels, private=self.private)
-        self.answers = _TASKS.get(self.model.target_.kind, ClassAnswers)(
-            self.model, self.reader, self.private, self.watch
-        )
+        self.schemas = schemas_of(self.model.target_)
+        self.responder = Responder(self.model, self.reader, self.private, self.watch)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Answer requests inside the context; at its end, those in the queue are still answered."""
-        self.batcher = Batcher(self.answers.run, self.limits, self.metrics.batch_rows.add)
+        self.batcher = Batcher(self.responder.run, self.limits, self.metrics.batch_rows.add)
         worker = asyncio.create_task(self._work(self.batcher))
         await asyncio.sleep(0)  # lets the worker start
         keeper = asyncio.create_task(self._keep()) if self.watch.kept else None
@@ -105,10 +100,10 @@ class Service:
     async def _warm_up(self) -> None:
         """Make a first call, which prepares what later ones reuse; it does no harm if the model refuses the example."""
         with suppress(DwacError):
-            await self.votes(self._example(), watched=False)
+            await self.predict(self._example(), watched=False)
 
     def _example(self) -> Asked:
-        return self.answers.schemas.ask(rows=[self.reader.example()], strict=False)
+        return self.schemas.ask.model_validate({"rows": [self.reader.example()]})
 
     def queue(self) -> Batcher:
         """The queue, if it accepts another request."""
@@ -121,36 +116,35 @@ class Service:
         """Refuse if a prediction would be refused; after a panic, first check that the model answers."""
         if self.queue().panicked:
             try:
-                await self.votes(self._example(), watched=False)
+                await self.predict(self._example(), watched=False)
             except Exception as error:
                 if isinstance(error, RefusalError):
                     raise
                 raise RefusalError(503, "failing", "the model fails; see the log", {"retry-after": "5"}) from error
 
-    async def votes(self, ask: Asked, *, watched: bool = True) -> Predicted:
+    async def predict(self, ask: Asked, *, watched: bool = True) -> Predicted:
         """Predictions for the rows of a request; an error if it is strict and one cannot be read.
 
         watched: whether the rows are monitored.
         """
-        asked = self.answers.votes_for(ask)._replace(watched=watched)
-        predicted: Predicted = await self._ask(asked, ask.rows)
-        if ask.strict and predicted.reasons is not None:
-            _require_all(predicted.reasons.tolist())
+        predicted: Predicted = await self._submit(self.responder.predict_job(ask, watched=watched), ask.rows)
+        if ask.strict:
+            _require_all(predicted.unreadable)
         return predicted
 
-    async def explanations(self, ask: AskWhy) -> list[dict[str, Any]]:
+    async def explain(self, ask: AskWhy) -> list[dict[str, Any]]:
         """Explanations for the rows of a request; an error if it is strict and one cannot be read."""
-        explained: list[dict[str, Any]] = await self._ask(self.answers.why(ask), ask.rows)
+        explanations: list[dict[str, Any]] = await self._submit(self.responder.explain_job(ask), ask.rows)
         if ask.strict:
-            _require_all([each["unreadable"] for each in explained])
-        return explained
+            _require_all([each["unreadable"] for each in explanations])
+        return explanations
 
-    async def _ask(self, asked: Hashable, rows: list[Any]) -> Any:
-        return await self.queue().submit(asked, rows, size=len(rows))
+    async def _submit(self, job: PredictJob | ExplainJob, rows: list[Any]) -> Any:
+        return await self.queue().submit(job, rows, size=len(rows))
 
     def card(self) -> dict[str, Any]:
         """The model, the rows that it takes and the limits of the service."""
-        return {**self.answers.card(), "limits": asdict(self.limits)}
+        return {**self.responder.card(), "limits": asdict(self.limits)}
 
     # Requests
 

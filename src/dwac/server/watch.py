@@ -17,10 +17,13 @@ from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, Field
+
 from dwac.errors import CalibrationError, DwacError, InputError, StorageError
 from dwac.monitoring import Monitor, merge_states
 from dwac.monitoring.monitor import read_state
 from dwac.server.limits import RefusalError
+from dwac.server.schemas import Share
 from dwac.storage.files import make_folder, read_file, replace_file
 
 log = logging.getLogger("dwac.server")
@@ -254,3 +257,68 @@ def prepare_folder(folder: Path, workers: int) -> None:
                 f"{folder} holds the monitors of {found[2]} workers, which share the error rate; give --workers "
                 f"{found[2]}, or another folder"
             )
+
+
+# The answer to GET /v1/monitor
+
+
+class Changed(BaseModel):
+    """What moved: the latest rows next to training or calibration rows."""
+
+    kind: str = Field(description="column, group (of voters) or prediction")
+    name: str
+    sentence: str
+    p_value: Share = Field(description="Corrected for all that was compared; for one look.")
+    nats: float = Field(description="How far the latest rows are from before (Kullback-Leibler divergence).")
+
+
+class Alarmed(BaseModel):
+    """When the evidence was enough, and what had moved."""
+
+    row: int = Field(description="Number of the row in the stream of its worker, from 0.")
+    id: Any = None
+    time: float = Field(description="Seconds since 1970.")
+    by: str = Field(description="typicality, certainty, prediction, or the name of a column")
+    since: int | None = Field(description="The row with which the change probably began; null if that is unknown.")
+    moved: list[Changed] = Field(description="Most first.")
+
+
+class Detected(BaseModel):
+    """What one score has found."""
+
+    name: str
+    kind: str = Field(description="model or column")
+    evidence: float
+    peak: float
+
+
+class Period(BaseModel):
+    """Consecutive rows of one worker."""
+
+    first: int
+    rows: int
+    unreadable: int
+    began: float | None
+    ended: float | None
+    typicality: float | None = Field(description="Mean.")
+    credibility: float | None = Field(description="Mean.")
+    evidence: float = Field(description="log10, at its end.")
+
+
+class Monitored(BaseModel):
+    """The rows that were predicted so far: how many, how typical, and whether they are still like calibration rows."""
+
+    rows: int
+    unreadable: int
+    alarm: Alarmed | None = Field(description="Null while there is no alarm. It stays until a new monitor is begun.")
+    evidence: float = Field(description="Against: the rows are like those of calibration.")
+    peak: float = Field(description="The highest that it ever was.")
+    limit: float = Field(description="Evidence that raises the alarm: 1 / false_alarms.")
+    p_value: Share = Field(description="1 / peak: valid whenever one looks.")
+    false_alarms: float = Field(description="The probability of a false alarm, ever.")
+    typicality: float | None = Field(description="Mean over all rows.")
+    credibility: float | None = Field(description="Mean over all rows.")
+    detectors: list[Detected]
+    history: list[Period] = Field(description="Oldest first, at most some 200 per worker.")
+    notes: list[str] = Field(description="What cannot be watched, and why.")
+    workers: int

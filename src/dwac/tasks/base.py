@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,6 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from dwac.tasks.answers import AnswerColumn
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -94,6 +97,10 @@ class Target(ABC):
     @abstractmethod
     def remaining(self, codes: Ints, exact: Floats, training: Ints) -> tuple[Target, Ints, Floats]:
         """The target that fit would learn from these rows, and their codes and values, after others were deleted."""
+
+    @abstractmethod
+    def columns(self, levels: Sequence[float] = ()) -> tuple[AnswerColumn, ...]:
+        """The columns of an answer; levels: of the quantiles of numbers to answer with."""
 
     def holds(self, exact: Floats) -> bool:
         """Whether these are valid values of rows, (n, T)."""

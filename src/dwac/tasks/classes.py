@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 from dwac._checks import listed
 from dwac.conformal import nonconformity
 from dwac.errors import LabelError, ShapeError
+from dwac.tasks.answers import TYPICALITY, AnswerColumn, ValueKind
 from dwac.tasks.base import (
     CLASSES,
     ORDERED,
@@ -67,6 +69,11 @@ class Classes(Target):
             )
         return self._with(self.names[here]), np.searchsorted(here, codes), exact
 
+    def columns(self, levels: Sequence[float] = ()) -> tuple[AnswerColumn, ...]:
+        """Label, probabilities, trust and prediction set; levels have no effect."""
+        del levels
+        return class_columns(self.names.tolist())
+
     def _with(self, names: NDArray[Any]) -> Classes:
         return classes(names)
 
@@ -93,6 +100,35 @@ class Ordered(Classes):
 def classes(names: NDArray[Any], *, ordered: bool = False) -> Classes:
     """Classes, or ordered labels."""
     return (Ordered if ordered else Classes)(names, names, np.zeros((len(names), 0)), np.zeros((2, 0)))
+
+
+def class_columns(names: Sequence[Any]) -> tuple[AnswerColumn, ...]:
+    """The columns of an answer with one of these labels."""
+    share, labels = ValueKind.SHARE, tuple(names)
+    return (
+        AnswerColumn("label", ValueKind.LABEL, "The label with the most votes.", labels),
+        AnswerColumn("probability", share, "Of the label."),
+        AnswerColumn(
+            "confidence",
+            share,
+            "1 - the second largest p-value: how firmly other labels are rejected.",
+            calibrated=True,
+        ),
+        AnswerColumn("credibility", share, "The largest p-value: near 0 if no label fits.", calibrated=True),
+        TYPICALITY,
+        AnswerColumn(
+            "label_set",
+            ValueKind.LABELS,
+            "Prediction set: labels with p > ε. Misses the true one at a rate of at most ε.",
+            labels,
+            in_tables=("set",),
+            calibrated=True,
+        ),
+        AnswerColumn(
+            "probabilities", share, "Per class.", labels, per_name=True, in_tables=("probability",), optional=True
+        ),
+        AnswerColumn("p_values", share, "Per class.", labels, per_name=True, calibrated=True, evidence=True),
+    )
 
 
 # Reading y

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac.errors import LabelError, ShapeError
+from dwac.tasks.answers import TYPICALITY, AnswerColumn, ValueKind
 from dwac.tasks.base import LABELS, Bools, Floats, Ints, Loss, Summary, Target, averaged_table, named_anew
 
 
@@ -78,6 +79,11 @@ class Labels(Target):
         """Whether all are 0 or 1."""
         return bool(np.isin(exact, (0.0, 1.0)).all())
 
+    def columns(self, levels: Sequence[float] = ()) -> tuple[AnswerColumn, ...]:
+        """Labels, the set that misses few, and for each label its probability and the decision on it."""
+        del levels
+        return label_columns(self.names.tolist())
+
     def with_sets(self, indicators: Floats) -> Labels:
         """The same with more label sets, (n, L) of 0 and 1, after the existing ones."""
         new = np.unique(indicators, axis=0)
@@ -103,6 +109,37 @@ def label_sets(names: NDArray[Any], table: Floats, *, listed: bool = False) -> L
     outcomes = np.empty(len(table), dtype=object)
     outcomes[:] = [tuple(names[row > 0].tolist()) for row in table]
     return Labels(outcomes, names, table, np.zeros((2, 0)), listed=listed)
+
+
+def label_columns(names: Sequence[Any]) -> tuple[AnswerColumn, ...]:
+    """The columns of an answer with several of these labels."""
+    share, labels = ValueKind.SHARE, tuple(names)
+    each: dict[str, Any] = {"names": labels, "per_name": True}
+    evidence: dict[str, Any] = {**each, "calibrated": True, "evidence": True}
+    return (
+        AnswerColumn("labels", ValueKind.LABELS, "Those with a probability of at least one half.", labels),
+        TYPICALITY,
+        AnswerColumn(
+            "label_set",
+            ValueKind.LABELS,
+            "Labels probable enough that on average at most a share ε of a row's labels is missing.",
+            labels,
+            in_tables=("set",),
+            calibrated=True,
+        ),
+        AnswerColumn("probabilities", share, "Per label; they need not sum to 1.", in_tables=("probability",), **each),
+        AnswerColumn(
+            "decisions",
+            ValueKind.DECISION,
+            "Per label. Of the rows that have a label at most a share ε gets a no, and of those that do not at most a "
+            "share ε gets a yes.",
+            in_tables=("decision",),
+            calibrated=True,
+            **each,
+        ),
+        AnswerColumn("p_yes", share, "Per label: the p-value of having it.", **evidence),
+        AnswerColumn("p_no", share, "Per label: the p-value of not having it.", **evidence),
+    )
 
 
 # Reading y

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dwac import _checks as checks
 from dwac.errors import LabelError, NonFiniteError, ShapeError
+from dwac.tasks.answers import TYPICALITY, AnswerColumn, ValueKind
 from dwac.tasks.base import NUMBERS, Bools, Floats, Ints, Loss, Summary, Target, averaged_table, log_probabilities
 
 WITHIN = 0.1  # standard deviations of its votes within which a number counts as the same
@@ -87,6 +88,35 @@ class Numbers(Target):
     def remaining(self, codes: Ints, exact: Floats, training: Ints) -> tuple[Numbers, Ints, Floats]:
         """The target with bins from the remaining training rows."""
         return self.of_part(exact, training), codes, exact
+
+    def columns(self, levels: Sequence[float] = ()) -> tuple[AnswerColumn, ...]:
+        """The number, its interval, the quantiles of the votes at these levels, and typicality."""
+        number = ValueKind.NUMBER
+        several: dict[str, Any] = {}
+        if not self.single:
+            several = {"names": tuple(self.names.tolist()), "per_name": True, "within": "numbers"}
+        return (
+            AnswerColumn("prediction", number, "The mean of the votes, or their median.", **several),
+            AnswerColumn(
+                "interval",
+                number,
+                "Misses the true number at a rate of at most ε; a null end is unbounded. Null for a model without "
+                "calibration rows.",
+                parts=("lower", "upper"),
+                in_tables=("lower", "upper"),
+                calibrated=True,
+                **several,
+            ),
+            AnswerColumn(
+                "quantiles",
+                number,
+                "Of the votes, by the levels asked for; they have no guarantee.",
+                parts=tuple(f"{level:.15g}" for level in levels),
+                in_tables=tuple(f"quantile_{level:g}" for level in levels),
+                **several,
+            ),
+            TYPICALITY,
+        )
 
 
 def numbers(exact: Floats, names: Sequence[Any], *, single: bool = True) -> Numbers:

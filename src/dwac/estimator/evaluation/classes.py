@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,10 +29,11 @@ from dwac.estimator.evaluation.common import (
     share,
 )
 from dwac.estimator.observed import Observed
-from dwac.estimator.readable import Reasons, emptied, masked, unmasked, without
+from dwac.estimator.readable import Reasons, masked, unmasked, without
 from dwac.explain import privacy
 from dwac.tasks import ORDERED
-from dwac.tasks.classes import encode_known
+from dwac.tasks.answers import AnswerColumn
+from dwac.tasks.classes import class_columns, encode_known
 
 _CHANCE, _NAMED = 0.01, 3  # p-value below which a class falls short; how many are named
 
@@ -92,19 +94,26 @@ class Predictions(Answers):
         exact = -nonconformity(unmasked(self.log_class_weights), "probability")
         return masked(privacy.shares(exact) if self.private else exact, self.readable)
 
-    def frame(self, epsilon: float = EPSILON) -> pd.DataFrame:
-        """One row per example: label, probability, confidence, credibility, typicality, and the prediction set at ε.
+    def columns(self, quantiles: Sequence[float] = ()) -> tuple[AnswerColumn, ...]:
+        """Label, probability, confidence, credibility, typicality and prediction set; quantiles have no effect."""
+        del quantiles
+        return class_columns(self.classes.tolist())
 
-        `unreadable` gives the reason if a row could not be read: everything else is then None or NaN.
-        """
-        found: dict[str, Any] = {"label": self._shown(self.labels), "probability": self.probabilities.max(axis=1)}
-        if self.conformal is not None:
-            found |= {"confidence": self.conformal.confidence, "credibility": self.conformal.credibility}
-            if self.conformal.typicality is not None:
-                found["typicality"] = self.conformal.typicality
-            sets = [self.classes[held].tolist() for held in self.conformal.label_sets(epsilon)]
-            found["set"] = emptied(sets, self.readable)
-        return pd.DataFrame(found | self._notes())
+    def answer(self, epsilon: float = EPSILON, quantiles: Sequence[float] = ()) -> dict[str, Any]:
+        """The values of the columns; labels as codes, sets as masks."""
+        del quantiles
+        probabilities, trust = self.probabilities, self.conformal
+        values = {"label": self.codes, "probability": probabilities.max(axis=1), "probabilities": probabilities}
+        if trust is None:
+            return values
+        return {
+            **values,
+            "confidence": trust.confidence,
+            "credibility": trust.credibility,
+            "typicality": trust.typicality,
+            "label_set": trust.label_sets(epsilon),
+            "p_values": trust.p_values,
+        }
 
     def evaluate(self, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> Evaluation:
         """Compare with true labels y (n,). Rows that could not be read are only counted.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 from dwac.drawing.records import plain
 from dwac.errors import EPSILON, InputError
 from dwac.estimator.readable import Reasons, readable
+from dwac.tasks.answers import AnswerColumn, table_of
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -81,8 +83,24 @@ class Answers(ABC):
         """(n,): near 0, unlike anything known; None if it was not measured."""
 
     @abstractmethod
-    def frame(self, epsilon: float = EPSILON) -> pd.DataFrame:
-        """One row per example: what is predicted, and how far to trust it at error rate ε."""
+    def columns(self, quantiles: Sequence[float] = ()) -> tuple[AnswerColumn, ...]:
+        """The columns of an answer; quantiles: of numbers, at these levels."""
+
+    @abstractmethod
+    def answer(self, epsilon: float = EPSILON, quantiles: Sequence[float] = ()) -> dict[str, Any]:
+        """The values of the columns, at error rate ε: an array (n, …) each, or None without calibration rows."""
+
+    def frame(
+        self, epsilon: float = EPSILON, quantiles: Sequence[float] = (), *, probabilities: bool = False
+    ) -> pd.DataFrame:
+        """One row per example: what is predicted, and how far to trust it at error rate ε.
+
+        `unreadable` gives the reason if a row could not be read: everything else is then None or NaN. With several
+        numbers, each has its own columns, which end in its name. probabilities: also a column per class.
+        """
+        values = self.answer(epsilon, quantiles)
+        table = table_of(self.columns(quantiles), values, self.readable, probabilities=probabilities)
+        return table.assign(**self._notes())
 
     @abstractmethod
     def part(self, rows: Any) -> Self:
@@ -104,10 +122,6 @@ class Answers(ABC):
         place = np.full(len(self), -1)
         place[self.readable] = np.arange(len(self.h))
         return self.h[torch.as_tensor(place[rows][place[rows] >= 0], device=self.h.device)]
-
-    def _shown(self, values: NDArray[Any]) -> pd.Series[Any]:
-        """(n,): a column of labels; whole numbers stay whole even if some are missing."""
-        return pd.Series(values.tolist(), dtype=None if self.readable.all() else object)
 
     def _notes(self) -> dict[str, pd.Series[Any]]:
         """The last columns of a frame, (n,) each: `unknown` (tables only) and `unreadable`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,11 +17,11 @@ from dwac.errors import EPSILON
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.evaluation.common import GAP, TYPICALITY, Answers, Bools, Evaluated, Fact, Floats, mean, share
 from dwac.estimator.observed import Observed
-from dwac.estimator.readable import Reasons, emptied, unmasked
+from dwac.estimator.readable import Reasons, unmasked
 from dwac.explain import privacy
 from dwac.tasks import read_labels
-
-DECISIONS = {1: "yes", 0: "no", -1: "undecided"}
+from dwac.tasks.answers import AnswerColumn
+from dwac.tasks.labels import label_columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,26 +71,25 @@ class LabelPredictions(Answers):
         up = np.minimum(p + 0.5 / privacy.STEPS, 1) if self.private else p
         return np.asarray(self.misses.sets(up, epsilon) & self.readable[:, None])  # up: rounding only adds labels
 
-    def frame(self, epsilon: float = EPSILON) -> pd.DataFrame:
-        """One row per example: its labels, the set that misses few, typicality, and two columns for each label.
+    def columns(self, quantiles: Sequence[float] = ()) -> tuple[AnswerColumn, ...]:
+        """Labels, the set that misses few, typicality, and the probability of each label with a decision on it."""
+        del quantiles
+        return label_columns(self.names.tolist())
 
-        These are its probability and the decision on it at ε: yes, no or undecided. `unreadable` gives the reason if a
-        row could not be read: everything else is then None or NaN.
-        """
-        found: dict[str, Any] = {"labels": self._listed(self.has)}
-        if self.typicality is not None:
-            found["typicality"] = self.typicality
-        sets, decided = self.sets(epsilon), self.decisions(epsilon)
-        if sets is not None:
-            found["set"] = self._listed(sets)
-        for place, name in enumerate(self.names.tolist()):
-            found[f"probability_{name}"] = self.probabilities[:, place]
-            if decided is not None:
-                found[f"decision_{name}"] = emptied([DECISIONS[int(told)] for told in decided[:, place]], self.readable)
-        return pd.DataFrame(found | self._notes())
-
-    def _listed(self, has: Bools) -> list[list[Any] | None]:
-        return emptied([self.names[row].tolist() for row in has], self.readable)
+    def answer(self, epsilon: float = EPSILON, quantiles: Sequence[float] = ()) -> dict[str, Any]:
+        """The values of the columns; labels and sets as masks, decisions as codes."""
+        del quantiles
+        values: dict[str, Any] = {"labels": self.has, "probabilities": self.probabilities}
+        if self.conformal is None:
+            return values
+        return {
+            **values,
+            "typicality": self.typicality,
+            "label_set": self.sets(epsilon),
+            "decisions": self.decisions(epsilon),
+            "p_yes": self.conformal.p_yes,
+            "p_no": self.conformal.p_no,
+        }
 
     def evaluate(self, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> LabelEvaluation:
         """Compare with the true labels: a table (n, L) of 0 and 1, or n lists of labels.

@@ -32,6 +32,7 @@ from dwac.estimator.regressor import DWACRegressor
 from dwac.explain import privacy
 from dwac.explain.rendering import Numerals
 from dwac.tasks import read_numbers
+from dwac.tasks.answers import AnswerColumn
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,26 +118,17 @@ class NumberPredictions(Answers):
         """(n, T): the continuous ranked probability score."""
         return self.distribution.crps(y)
 
-    def frame(self, epsilon: float = EPSILON, quantiles: Sequence[float] = ()) -> pd.DataFrame:
-        """One row per example: prediction, lower and upper end of its interval at ε, typicality, requested quantiles.
+    def columns(self, quantiles: Sequence[float] = ()) -> tuple[AnswerColumn, ...]:
+        """Prediction, interval, quantiles and typicality."""
+        return self.reg.target_.columns(quantiles)
 
-        With several numbers, each has its own columns, which end in its name: prediction_price, lower_price, …
-        `unreadable` gives the reason if a row could not be read: everything else is then NaN.
-        """
-        ends, values = self.intervals(epsilon), self.shown
-        asked = self.quantiles(quantiles) if len(quantiles) else None
-        found: dict[str, Any] = {}
-        for t, name in enumerate(self.names):
-            behind = "" if self.reg.target_.single else f"_{name}"
-            found[f"prediction{behind}"] = values[:, t]
-            if ends is not None:
-                found |= {f"lower{behind}": ends[:, t, 0], f"upper{behind}": ends[:, t, 1]}
-            for place, level in enumerate(quantiles if asked is not None else ()):
-                assert asked is not None
-                found[f"quantile_{level:g}{behind}"] = asked[:, t, place]
-        if self.typicality is not None:
-            found["typicality"] = self.typicality
-        return pd.DataFrame(found | self._notes())
+    def answer(self, epsilon: float = EPSILON, quantiles: Sequence[float] = ()) -> dict[str, Any]:
+        """The values of the columns, rounded if private."""
+        levels = np.empty((*self.values.shape, 0)) if len(quantiles) == 0 else self.quantiles(quantiles)
+        values = {"prediction": self.shown, "interval": self.intervals(epsilon), "quantiles": levels}
+        if self.reg.target_.single:
+            values = {name: None if array is None else array[:, 0] for name, array in values.items()}
+        return {**values, "typicality": self.typicality}
 
     def evaluate(self, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> NumberEvaluation:
         """Compare with true numbers y, (n,) or (n, T). strict has no effect on numbers."""

@@ -223,6 +223,15 @@ class VotedTask(Task):
 
     outcome: ClassVar[str] = "a class"
 
+    def frame(self, predictions: Any, truth: NDArray[Any], epsilon: float) -> pd.DataFrame:
+        """Their labels first, and then the columns of an answer."""
+        with silent():  # the page explains next to the slider what a very small ε cannot do
+            frame: pd.DataFrame = predictions.frame(epsilon).drop(columns="unreadable")  # all rows can be read
+        name = str(frame.columns[0])
+        frame = frame.rename(columns={name: "predicted"})
+        frame.insert(0, name, [self.named(value) for value in truth])
+        return frame
+
     def evidence(self, clf: Any, votes: Floats, examples: Any) -> tuple[Any, ...]:
         """The same as `clf.evidence`, for rows that can all be read."""
         names = examples.ids if examples.of_training else None

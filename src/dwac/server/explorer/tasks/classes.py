@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from dwac.drawing.records import plain
@@ -94,16 +92,6 @@ class ClassTask(VotedTask):
         trust = None if predictions.conformal is None else float(predictions.conformal.credibility[row])
         probability = float(predictions.probabilities[row].max())
         return {"label": plain(predictions.labels[row]), "probability": probability, "credibility": trust}
-
-    def frame(self, predictions: Predictions, truth: NDArray[Any], epsilon: float) -> pd.DataFrame:
-        """Label, predicted label, probability, trust and prediction set."""
-        trust = predictions.conformal
-        # The page explains next to the slider what a very small ε cannot do: no warning here.
-        trust = None if trust is None else replace(trust, n_calibration=None)
-        predicted = replace(predictions, conformal=trust).frame(epsilon)
-        predicted = predicted.rename(columns={"label": "predicted"}).drop(columns="unreadable")  # all rows can be read
-        predicted.insert(0, "label", [self.named(code) for code in truth])
-        return predicted
 
     def disagreeing_rows(self, ours: Predictions, theirs: Predictions) -> Ints:
         """Rows with different labels, those where both are most confident first."""

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from dwac.drawing.records import plain
@@ -111,14 +110,6 @@ class LabelTask(VotedTask):
         """The predicted labels, and the least certain probability among all."""
         p = predictions.probabilities[row]
         return {"label": self._listed(predictions.has[row]), "probability": float(np.maximum(p, 1 - p).min())}
-
-    def frame(self, predictions: LabelPredictions, truth: NDArray[Any], epsilon: float) -> pd.DataFrame:
-        """Labels, predicted labels, and the probability of and decision on each."""
-        with silent():
-            predicted = predictions.frame(epsilon)
-        predicted = predicted.rename(columns={"labels": "predicted"}).drop(columns="unreadable")
-        predicted.insert(0, "labels", [self.named(row) for row in truth])
-        return predicted
 
     def disagreeing_rows(self, ours: LabelPredictions, theirs: LabelPredictions) -> Ints:
         """Rows with different labels, those whose probabilities differ most first."""

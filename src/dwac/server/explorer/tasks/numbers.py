@@ -28,28 +28,21 @@ _MOVED = 1e-3  # of the spread of the numbers: smaller moves are not listed
 _CELLS = 2**22  # votes in memory at once
 
 
-@dataclass(frozen=True, eq=False)
-class Numbers:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExploredNumbers(NumberPredictions):
     """The predictions from the votes on n examples."""
 
-    found: NumberPredictions  # of the model with its current voters
-    shown: Floats  # (n, T), rounded if private
     of_training: bool
     _intervals: dict[float, Floats | None] = field(default_factory=dict)
 
-    @property
-    def typicality(self) -> Floats | None:
-        """(n,)."""
-        return self.found.typicality
-
     def intervals(self, epsilon: float) -> Floats | None:
         """(n, T, 2) at ε; None without calibration rows, or for training examples, as these calibrate or vote."""
-        if self.of_training or len(self.shown) == 0:
+        if self.of_training or len(self) == 0:
             return None
         if epsilon not in self._intervals:
             with silent():
                 self._intervals.clear()
-                self._intervals[epsilon] = self.found.intervals(epsilon)
+                self._intervals[epsilon] = super().intervals(epsilon)
         return self._intervals[epsilon]
 
 
@@ -190,18 +183,18 @@ class NumberTask(Task):
             after[doubtful] = recount(doubtful)
         return np.asarray(after)
 
-    def predictions(self, clf: Any, votes: Floats, examples: Any, *, private: bool) -> Numbers:
+    def predictions(self, clf: Any, votes: Floats, examples: Any, *, private: bool) -> ExploredNumbers:
         """Numbers and typicality."""
         typicality = None
         if len(votes) and len(clf.calibration_y_):
             typicality = clf.fitted_.typicality(examples.novelty, private=private)
         h = torch.as_tensor(examples.h).to(clf.references_.embeddings)
-        found = NumberPredictions(clf, h, votes[:, 1 + self._width :], typicality, None, private)
-        return Numbers(found, found.shown, examples.of_training)
+        values = votes[:, 1 + self._width :]
+        return ExploredNumbers(clf, h, values, typicality, None, private, of_training=examples.of_training)
 
-    def codes(self, predictions: Numbers) -> Ints:
+    def codes(self, predictions: ExploredNumbers) -> Ints:
         """(n,): the bins of the predicted numbers."""
-        return np.asarray(self.clf.target_.codes(predictions.found.values))
+        return np.asarray(self.clf.target_.codes(predictions.values))
 
     # The page
 
@@ -233,7 +226,7 @@ class NumberTask(Task):
         sizes = np.bincount(groups.leaves, references.sizes, len(groups.parents))
         return {**super().disc(references), "value": (np.stack(sums, axis=1) / sizes[:, None]).tolist()}
 
-    def measure(self, predictions: Numbers, truth: NDArray[Any]) -> Measure:
+    def measure(self, predictions: ExploredNumbers, truth: NDArray[Any]) -> Measure:
         """The size of the errors."""
         return Measure.of_numbers(predictions.shown, truth, self._spread)
 
@@ -241,35 +234,30 @@ class NumberTask(Task):
         """The mean of their numbers."""
         return self.named(self.disc(references)["value"][disc])
 
-    def changed_rows(self, before: Numbers, after: Numbers) -> Ints:
+    def changed_rows(self, before: ExploredNumbers, after: ExploredNumbers) -> Ints:
         """Rows whose numbers move by more than a thousandth of the spread of all, the largest moves first."""
         by = (np.abs(after.shown - before.shown) / self._spread).max(axis=1, initial=0.0)
         rows = np.flatnonzero(by > _MOVED)
         return rows[np.argsort(-by[rows], kind="stable")]
 
-    def summary(self, predictions: Numbers, row: int) -> dict[str, Any]:
+    def summary(self, predictions: ExploredNumbers, row: int) -> dict[str, Any]:
         """The number."""
         return {"label": self.named(predictions.shown[row])}
 
-    def frame(self, predictions: Numbers, truth: NDArray[Any], epsilon: float) -> pd.DataFrame:
-        """True and predicted number, interval and typicality."""
-        ends, single, found = predictions.intervals(epsilon), self.clf.target_.single, {}
-        for t, name in enumerate(self.clf.target_.names):
-            behind = "" if single else f"_{name}"
-            found[f"number{behind}"] = truth[:, t]
-            found[f"prediction{behind}"] = predictions.shown[:, t]
-            if ends is not None:
-                found |= {f"lower{behind}": ends[:, t, 0], f"upper{behind}": ends[:, t, 1]}
-        if predictions.typicality is not None:
-            found["typicality"] = predictions.typicality
-        return pd.DataFrame(found)
+    def frame(self, predictions: ExploredNumbers, truth: NDArray[Any], epsilon: float) -> pd.DataFrame:
+        """The columns of an answer, and before each prediction the true number."""
+        frame = predictions.frame(epsilon).drop(columns="unreadable")  # all rows can be read
+        for t, name in enumerate(predictions.names):
+            ending = "" if self.clf.target_.single else f"_{name}"
+            frame.insert(frame.columns.tolist().index(f"prediction{ending}"), f"number{ending}", truth[:, t])
+        return frame
 
-    def disagreeing_rows(self, ours: Numbers, theirs: Any) -> Ints:
+    def disagreeing_rows(self, ours: ExploredNumbers, theirs: Any) -> Ints:
         """All rows, those on which the two models differ most first."""
         gap = (np.abs(ours.shown - theirs.shown) / self._spread).max(axis=1)
         return np.argsort(-gap, kind="stable")
 
-    def errors(self, predictions: Numbers, truth: NDArray[Any]) -> list[dict[str, Any]]:
+    def errors(self, predictions: ExploredNumbers, truth: NDArray[Any]) -> list[dict[str, Any]]:
         """The examples that are furthest from their predictions."""
         rows = np.flatnonzero(self.known(truth))
         by = np.abs(predictions.shown[rows] - truth[rows]) / self._spread

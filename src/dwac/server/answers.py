@@ -1,0 +1,255 @@
+"""Answers of a model to several requests at once: what its task declares (`dwac.tasks.answers`), as JSON."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dwac.conformal import smallest_calibration
+from dwac.drawing.records import plain
+from dwac.errors import CalibrationError, CalibrationWarning
+from dwac.estimator import DWACClassifier, DWACRegressor
+from dwac.estimator.watching import predictions_from
+from dwac.explain import privacy
+from dwac.reading.requests import Reader
+from dwac.server.limits import RefusalError
+from dwac.server.schemas import names_field
+from dwac.server.watch import Watch
+from dwac.tasks import LABELS, NUMBERS
+from dwac.tasks.answers import AnswerColumn, ValueKind, cells_of
+
+Model = DWACClassifier | DWACRegressor
+
+
+class PredictJob(NamedTuple):
+    """A request for predictions without its rows. Equal ones are answered together."""
+
+    epsilon: float
+    quantiles: tuple[float, ...] = ()
+    watched: bool = True  # whether the monitor observes these rows
+
+
+class ExplainJob(NamedTuple):
+    """A request for explanations without its rows."""
+
+    k: int
+    epsilon: float
+    labels: tuple[Any, ...] = ()  # those to explain, if a row may have several; (): the predicted ones
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The answers for some rows: arrays (n, …) by the names of the columns, None where there are none."""
+
+    job: PredictJob
+    values: dict[str, NDArray[Any] | None]
+    unreadable: list[str | None]  # (n,)
+    unknown: list[str | None]  # (n,)
+
+    def part(self, rows: slice) -> Predicted:
+        """The answers for some of the rows."""
+        values = {name: None if array is None else array[rows] for name, array in self.values.items()}
+        return Predicted(self.job, values, self.unreadable[rows], self.unknown[rows])
+
+    def rows(self, columns: Sequence[AnswerColumn]) -> list[dict[str, Any]]:
+        """A JSON object per row; for a row that could not be read, everything except the reason is null."""
+        rows: list[dict[str, Any]] = [{} for _ in self.unreadable]
+        for column in columns:
+            array = self.values.get(column.name)
+            for row, value in zip(rows, _json_values(column, array, len(rows)), strict=True):
+                if not column.within:
+                    row[column.name] = value
+                    continue
+                for key, part in value.items():
+                    row.setdefault(column.within, {}).setdefault(key, {})[column.name] = part
+        return [
+            {**(row if why is None else dict.fromkeys(row)), "unreadable": why, "unknown": unknown}
+            for row, why, unknown in zip(rows, self.unreadable, self.unknown, strict=True)
+        ]
+
+
+def _json_values(column: AnswerColumn, array: NDArray[Any] | None, n: int) -> list[Any]:
+    """(n,): the values of a column as JSON values."""
+    keys = list(plain(dict.fromkeys(column.names))) if column.per_name else []
+    if array is None:
+        return [dict.fromkeys(keys) if column.within else None for _ in range(n)]
+    if column.kind is ValueKind.NUMBER:
+        array = np.where(np.isfinite(array), array.astype(object), np.array(None))  # an unbounded end
+    cells = cells_of(column, array, plain(column.names))
+    if column.parts is not None:
+        cells = [_with_keys(cell, column.parts, column.per_name) for cell in cells]
+    return [dict(zip(keys, cell, strict=True)) for cell in cells] if column.per_name else cells
+
+
+def _with_keys(values: list[Any], keys: Sequence[str], several: bool) -> Any:
+    """The parts of a value by their keys; several: of each of several values."""
+    return [dict(zip(keys, each, strict=True)) for each in values] if several else dict(zip(keys, values, strict=True))
+
+
+@dataclass(frozen=True)
+class Responder:
+    """Answers requests with a model, which is never changed. The numbers equal those in Python."""
+
+    model: Any
+    reader: Reader
+    private: bool
+    watch: Watch | None = None  # observes every row that is predicted
+
+    def run(self, job: PredictJob | ExplainJob, requests: list[list[Any]]) -> list[Any]:
+        """The answer to each request, or the exception that it raised.
+
+        If the requests fail together, each half is tried separately: only the request at fault is refused.
+        """
+        try:
+            return self.together(job, requests)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic in native code is not an Exception
+            if len(requests) == 1:
+                return [error]
+            half = len(requests) // 2
+            return [*self.run(job, requests[:half]), *self.run(job, requests[half:])]
+
+    def together(self, job: PredictJob | ExplainJob, requests: list[list[Any]]) -> list[Any]:
+        """The answers to several requests, computed as one."""
+        X = self.reader.sift([row for rows in requests for row in rows])
+        parts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *map(len, requests)]).tolist())]
+        with silent():
+            if isinstance(job, ExplainJob):
+                explanations = self._explain(X, job)
+                return [explanations[rows] for rows in parts]
+            predicted = self._predict(X, job)
+            return [predicted.part(rows) for rows in parts]
+
+    def _predict(self, X: Any, job: PredictJob) -> Predicted:
+        """Predictions for X, the same as `dwac.estimator.evaluation.predict`; the monitor also observes the rows."""
+        observed = self.model.observe(X, private=self.private)
+        predictions = predictions_from(self.model, observed, private=self.private)
+        if job.watched and self.watch is not None:
+            self.watch.observe(observed, predictions)
+        n, (reasons, unknown) = len(predictions), (predictions.reasons, predictions.unknown)
+        return Predicted(
+            job,
+            predictions.answer(job.epsilon, job.quantiles),
+            [None] * n if reasons is None else reasons.tolist(),
+            [None] * n if unknown is None else unknown.tolist(),
+        )
+
+    def _explain(self, X: Any, job: ExplainJob) -> list[dict[str, Any]]:
+        """An explanation per row of X, for JSON. Of several labels only some: each costs a separate vote."""
+        explanations = self.model.explain(X, job.k, epsilon=job.epsilon, private=self.private)
+        if self.model.target_.kind != LABELS:
+            return [each.to_dict() for each in explanations]
+        return [each.to_dict(job.labels or each.labels or (_likeliest(each),)) for each in explanations]
+
+    # What a request needs from the model
+
+    def predict_job(self, ask: Any, *, watched: bool = True) -> PredictJob:
+        """What predictions and sets need from the model."""
+        return PredictJob(ask.epsilon, tuple(getattr(ask, "quantiles", ())), watched)
+
+    def explain_job(self, ask: Any) -> ExplainJob:
+        """What explanations need from the model."""
+        labels = getattr(ask, "labels", None)
+        if labels is None:
+            return ExplainJob(ask.k, ask.epsilon)
+        known = {str(plain(label)): label for label in self.model.classes_.tolist()}
+        unknown = [label for label in labels if str(plain(label)) not in known]
+        if unknown:
+            message = f"labels must be among those of the model (GET /v1/model); got {unknown[0]!r:.60}"
+            raise RefusalError(422, "invalid_request", message)
+        return ExplainJob(ask.k, ask.epsilon, tuple(dict.fromkeys(known[str(plain(label))] for label in labels)))
+
+    # The form of answers
+
+    def predictions(self, predicted: Predicted) -> dict[str, Any]:
+        """The answer to /predict."""
+        columns = self.model.target_.columns(predicted.job.quantiles)
+        return self._answer("predictions", predicted, [column for column in columns if not column.evidence])
+
+    def sets(self, predicted: Predicted) -> dict[str, Any]:
+        """The answer to /sets: everything that needs calibration rows."""
+        if len(self.model.calibration_y_) == 0:
+            raise CalibrationError(
+                "prediction sets need calibration rows, and the model has none; add some with recalibrate"
+            )
+        return self._answer("sets", predicted, [each for each in self.model.target_.columns() if each.calibrated])
+
+    def _answer(self, name: str, predicted: Predicted, columns: Sequence[AnswerColumn]) -> dict[str, Any]:
+        epsilon = predicted.job.epsilon
+        n_unreadable = sum(why is not None for why in predicted.unreadable)
+        answer = {"epsilon": epsilon, "note": self.note(epsilon), "n_unreadable": n_unreadable}
+        return {**answer, name: predicted.rows(columns)}
+
+    @cached_property
+    def note(self) -> Any:
+        """What calibration does not allow at an ε; cached, because it takes longer than the rest of an answer."""
+        return lru_cache(maxsize=64)(self._note)
+
+    def _note(self, epsilon: float) -> str | None:
+        """What calibration does not allow at this ε; None if there are no limits to report."""
+        kind, n, needed = self.model.target_.kind, len(self.model.calibration_y_), smallest_calibration(epsilon)
+        if n == 0:
+            return None
+        expected = None if kind in (LABELS, NUMBERS) else self.model.expected_sets(epsilon)
+        n = n if expected is None else expected.n_calibration
+        if n < needed:
+            work = {LABELS: "deciding on a label", NUMBERS: "bounding a number"}.get(kind, "excluding a label")
+            return f"{work} at this epsilon needs {needed} calibration rows; the model has {self.count(n)}"
+        if expected is not None:
+            return str(replace(expected, n_calibration=self.count(n))) if (expected.full_share or 0) > 0.5 else None
+        rare = self._rare_labels(epsilon) if kind == LABELS else ()
+        few = ", ".join(map(str, rare[:5])) + (" and others" if len(rare) > 5 else "")
+        return (
+            f"fewer than {needed} calibration rows have, or lack, {few}: decisions on these are rare" if rare else None
+        )
+
+    def _rare_labels(self, epsilon: float) -> Sequence[Any]:
+        """Labels that too few calibration rows have, or lack, to be decided on often."""
+        rare: Sequence[Any] = self.model._label_calibration().labels.expected(epsilon, self.model.classes_).rare
+        return rare
+
+    def card(self) -> dict[str, Any]:
+        """The facts about the model."""
+        target, agreement = self.model.target_, self.model.agreement_
+        if agreement is not None:
+            agreement = (privacy.agreement(agreement) if self.private else agreement)._asdict()
+        return {
+            "task": target.kind,
+            names_field(target.kind): plain(target.names),
+            "fingerprint": self.model.fingerprint_,
+            "kind": self.model.encoder_.kind,
+            "kernel": self.model.kernel,
+            "n_references": self.count(len(self.model.references_)),
+            "n_examples": self.count(round(float(self.model.references_.sizes.sum()))),
+            "agreement": agreement,
+            "n_calibration": self.count(len(self.model.calibration_y_)),
+            "columns": self.reader.columns(),
+            "row": self.reader.schema(),
+            "example": self.reader.example(),
+            "private": self.private,
+        }
+
+    def count(self, n: int) -> int:
+        """A number of examples; rounded if private."""
+        return privacy.count(n) if self.private else int(n)
+
+
+def _likeliest(explanations: Any) -> Any:
+    return max(explanations.probabilities, key=explanations.probabilities.__getitem__)
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Silence warnings of what calibration does not allow at some ε: answers and pages show it themselves."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        yield

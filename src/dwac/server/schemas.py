@@ -1,0 +1,411 @@
+"""Requests and answers of the service: their fields, their meaning in OpenAPI, and the check of a request.
+
+The fields of answers that depend on the task are made from the columns that it declares (`dwac.tasks.answers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+
+from dwac.errors import EPSILON
+from dwac.reading.requests import Reader
+from dwac.server.limits import Limits, RefusalError
+from dwac.tasks import CLASSES, LABELS, NUMBERS, Target
+from dwac.tasks.answers import TYPICALITY, UNKNOWN, UNREADABLE, AnswerColumn, ValueKind
+from dwac.tasks.classes import class_columns
+
+MOST_LEVELS = 99
+Epsilon = Annotated[float, Field(ge=1e-9, lt=1)]
+T = TypeVar("T", bound=BaseModel)
+# JSON does not distinguish 5.0 from 5.
+Whole = Annotated[int, BeforeValidator(lambda k: int(k) if isinstance(k, float) and k.is_integer() else k)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Ends = Annotated[list[float | None], Field(min_length=2, max_length=2)]  # a null end is unbounded
+Histogram = Annotated[list[list[float]], Field(min_length=2, max_length=2)]
+
+
+# Requests
+
+
+class Asked(BaseModel):
+    """Rows, and the error rate ε of their prediction sets."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    rows: list[Any] = Field(
+        min_length=1,
+        description="The examples, in the form that the model takes; any other row is reported as unreadable.",
+    )
+    strict: bool = Field(False, description="Refuse the whole request if any row cannot be read.")
+    epsilon: Epsilon = Field(EPSILON, description="The share of prediction sets that may miss the true label.")
+
+
+class AskLabels(Asked):
+    """Rows, and the error rate ε of their decisions and sets."""
+
+    epsilon: Epsilon = Field(
+        EPSILON, description="The share of wrong decisions on each label, and of labels that sets may miss."
+    )
+
+
+class AskNumbers(Asked):
+    """Rows, the error rate ε of their intervals, and levels of quantiles."""
+
+    epsilon: Epsilon = Field(EPSILON, description="The share of intervals that may miss the true number.")
+    quantiles: list[Share] = Field(
+        [], max_length=MOST_LEVELS, description="Levels, such as 0.25, of the quantiles of the votes to answer with."
+    )
+
+
+class AskWhy(Asked):
+    """Rows, and how many neighbours to show per row."""
+
+    k: Whole = Field(5, ge=1, description="Number of training examples to show per row.")
+    epsilon: Epsilon = Field(EPSILON, description="The error rate of prediction sets and intervals.")
+
+
+class AskWhyLabels(AskWhy):
+    """Rows, how many neighbours to show per label, and which labels to explain."""
+
+    labels: list[Any] | None = Field(
+        None,
+        min_length=1,
+        description="Which labels; null: those that each row is predicted to have, or the likeliest.",
+    )
+
+
+def checked(kind: type[T], asked: Any) -> T:
+    """The checked request, or a refusal that names the field."""
+    try:
+        return kind.model_validate(asked)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the body"
+        came = f"{first['input']!r:.60}"
+        raise RefusalError(422, "invalid_request", f"{where}: {first['msg']}; got {came}") from None
+
+
+def request_body(kind: type[Asked], reader: Reader, limits: Limits) -> dict[str, Any]:
+    """The body of a request in OpenAPI, for this model."""
+    schema = kind.model_json_schema()
+    why = issubclass(kind, AskWhy)
+    schema["properties"]["rows"] |= {
+        "items": {"anyOf": [reader.schema(), {}]},  # any other row is reported as unreadable
+        "maxItems": limits.rows_to_explain if why else limits.rows,
+    }
+    schema["if"] = {"properties": {"strict": {"const": True}}, "required": ["strict"]}
+    schema["then"] = {"properties": {"rows": {"items": reader.schema()}}}
+    if why:
+        schema["properties"]["k"]["maximum"] = limits.neighbors
+    asked = "k" if why else "epsilon"
+    example = {"rows": [reader.example()], asked: kind.model_fields[asked].default}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "example": example}}}}
+
+
+# Answers
+
+
+class Answered(BaseModel):
+    """The error rate of an answer."""
+
+    epsilon: float
+    note: str | None = Field(description="What the calibration rows do not allow at this ε, if anything.")
+    n_unreadable: int = Field(description="How many of the rows could not be read; they have no answer.")
+
+
+class VoterFields(BaseModel):
+    """A training example and its vote; only what it votes for and a rounded share if the service is private."""
+
+    share: float = Field(description="Share of the whole vote; in whole per cent if the service is private.")
+    weight: float | None = None
+    log_weight: float | None = None
+    size: int | None = Field(None, description="How many training examples it votes for.")
+    id: Any = None
+    distance: float | None = None
+    record: Any = None
+    label: Any = Field(description="What it votes for: a label, a number, or several numbers by place.")
+
+
+class VoterGroup(BaseModel):
+    """Training examples that vote alike."""
+
+    share: float = Field(description="Share of the whole vote: the exact sum of the members' votes.")
+    size: int = Field(description="Number of training examples.")
+    description: str | None = Field(description="What sets the group apart, in words; null if nothing is known.")
+    label: Any = Field(description="Their label; of numbers, the mean, the lowest and the highest.")
+    representative: VoterFields = Field(description="Its most central member.")
+    members: list[VoterFields] = Field(description="Some members, those most like the row first.")
+
+
+class VoterAgreement(BaseModel):
+    """How often those who vote give the label that all training examples would, on calibration rows."""
+
+    share: Share
+    low: Share = Field(description="Lower end of a 95 % interval.")
+    high: Share = Field(description="Upper end of it.")
+    n: int = Field(description="Number of rows.")
+
+
+class ExplainedRow(BaseModel):
+    """What every explanation says of its row."""
+
+    private: bool
+    record: Any = Field(description="The row that is explained.")
+    attention: Any = Field(description="For a text: its words and the attention that the network pays to each.")
+
+
+class ExplainedVote(ExplainedRow):
+    """What every explanation of one vote says of those who vote."""
+
+    epsilon: float | None
+    n_references: int = Field(description="How many vote.")
+    n_examples: int = Field(description="How many training examples they vote for.")
+    agreement: VoterAgreement | None = Field(description="Null if all training examples vote.")
+    n_groups: int = Field(description="The number of all groups.")
+    neighbors: list[VoterFields] = Field(description="Nearest first; heaviest first if they vote for others.")
+    groups: list[VoterGroup] = Field(
+        description="The k heaviest groups, and the heaviest one for another label; none if the service is private."
+    )
+
+
+class ExplainedLabel(ExplainedVote):
+    """An explanation, the same as `Explanation.to_dict()` in Python. An unreadable row has no votes."""
+
+    deciding: int | None = Field(
+        description="How many nearest examples decide the label, whatever the labels of the others."
+    )
+    deciding_groups: int | None = Field(
+        description="How many of the heaviest groups decide the label, whatever the labels of all others; null if the "
+        "service is private."
+    )
+    flip_size: int | None = Field(description="How many training examples must be removed to change the label.")
+
+
+class Influential(BaseModel):
+    """A training example whose removal would move the prediction."""
+
+    id: Any
+    target: float = Field(description="Its number.")
+    share: float = Field(description="Share of the whole vote.")
+    move: float = Field(description="The prediction without it, minus the prediction.")
+    name: Any = Field(description="Of the number that moves, if several are predicted.")
+    record: Any
+
+
+class ExplainedNumber(ExplainedVote):
+    """An explanation, the same as `NumberExplanation.to_dict()` in Python. An unreadable row has no votes.
+
+    If the service is private, all numbers are rounded, and there are no neighbours, groups, quantiles or influence.
+    """
+
+    prediction: float | None
+    interval: Ends | None = Field(description="Lower and upper end; null without calibration rows.")
+    guarantee: float | None = Field(description="The least coverage in theory, on average.")
+    names: list[Any]
+    average: Literal["mean", "median"]
+    quantiles: dict[str, float] | None = Field(description="Of the votes, by level.")
+    histogram: Histogram | None = Field(description="Edges of bins, and the share of the votes in each bin.")
+    influential: list[Influential] = Field(description="Whose removal moves the prediction most, the largest first.")
+
+
+class ExplainedNumbers(ExplainedNumber):
+    """The same of several numbers: each entry of a list is of the name in its place."""
+
+    prediction: list[float | None]  # type: ignore[assignment]
+    interval: list[Ends] | None  # type: ignore[assignment]
+    quantiles: dict[str, list[float]] | None  # type: ignore[assignment]
+    histogram: list[Histogram] | None  # type: ignore[assignment]
+
+
+class ModelCard(BaseModel):
+    """The model and the rows that it takes."""
+
+    task: Literal["classes", "ordered", "labels", "numbers"] = Field(
+        description="ordered: the classes have an order, and sets no gaps."
+    )
+    fingerprint: str | None = Field(
+        description="Of the model folder, as `dwac train` printed it and `--expect` demands it; also the header "
+        "dwac-fingerprint of every answer. Null if the model was not loaded from a folder."
+    )
+    kind: str = Field(description="tabular, image, text, huggingface or module")
+    kernel: str
+    n_references: int = Field(description="Number of training examples that vote.")
+    n_examples: int = Field(description="Number of training examples that they vote for.")
+    agreement: VoterAgreement | None = Field(description="Null if all training examples vote.")
+    n_calibration: int
+    columns: list[dict[str, Any]] | None = Field(description="Columns of a table; null for other data.")
+    row: dict[str, Any] = Field(description="JSON Schema of one row.")
+    example: Any = Field(description="A row that the model accepts.")
+    private: bool
+    limits: dict[str, float]
+
+
+# Answers that depend on the task, from the columns that it declares
+
+_TYPES: dict[ValueKind, Any] = {
+    ValueKind.LABEL: Any,
+    ValueKind.LABELS: list[Any],
+    ValueKind.SHARE: Share,
+    ValueKind.NUMBER: float,
+    ValueKind.DECISION: Literal["yes", "no", "undecided"],
+    ValueKind.TEXT: str,
+}
+
+
+def fields_of(columns: Iterable[AnswerColumn]) -> dict[str, Any]:
+    """The fields of a JSON object with these columns, as `pydantic.create_model` takes them."""
+    fields: dict[str, Any] = {}
+    nested: dict[str, list[AnswerColumn]] = {}
+    for column in columns:
+        if column.within:
+            nested.setdefault(column.within, []).append(replace(column, within="", per_name=False))
+        else:
+            form = _by_key(_form(column)) if column.per_name else _form(column)
+            fields[column.name] = (form if form is Any else form | None, Field(description=column.meaning))
+    for name, inner in nested.items():
+        form = _by_key(_object("Estimate", "A number, and how uncertain it is.", fields_of(inner)))
+        fields[name] = (form | None, Field(description="Per number that is predicted, by name."))
+    return fields
+
+
+def _form(column: AnswerColumn) -> Any:
+    """The type of a column of answers, or of what it has for each name."""
+    form = _TYPES[column.kind]
+    if column.parts is None:
+        return form
+    if not column.parts:  # those that a request asks for
+        return _by_key(form)
+    return _object(column.name.title(), column.meaning, dict.fromkeys(column.parts, (form | None, ...)))
+
+
+def _by_key(form: Any) -> Any:
+    return dict[str, form]
+
+
+def _object(name: str, about: str, fields: dict[str, Any], base: type[BaseModel] = BaseModel) -> Any:
+    return create_model(name, __doc__=about, __base__=base, **fields)
+
+
+def _row(name: str, about: str, columns: Iterable[AnswerColumn], base: type[BaseModel] = BaseModel) -> Any:
+    """The answer for a row: these columns, and whether and how it was read."""
+    return _object(name, about, fields_of((*columns, UNREADABLE, UNKNOWN)), base)
+
+
+def _per_row(name: str, field: str, row: Any, base: type[BaseModel] = BaseModel) -> Any:
+    """The answer for all rows."""
+    return _object(name, f"One of the {field} per row.", {field: (list[row], ...)}, base)
+
+
+class Schemas(NamedTuple):
+    """The requests and answers of one task, and their descriptions."""
+
+    ask: type[Asked]
+    ask_why: type[AskWhy]
+    predictions: type[BaseModel]
+    sets: type[BaseModel] | None  # None if the task has no sets
+    explanations: type[BaseModel]
+    card: type[ModelCard]
+    about: Mapping[str, str]  # by the name of a route
+
+
+_ABOUT = {
+    CLASSES: {
+        "predict": "Label, probabilities, confidence, credibility, typicality and prediction set of each row.",
+        "sets": "The labels that cannot be rejected at error rate ε, and the p-value of every label.",
+        "explain": "The training examples that voted and their shares; how few decide; how many must go to change the "
+        "label.",
+        "model": "Its kind and classes, the form of its rows, the number of voters, and the limits of this service.",
+    },
+    LABELS: {
+        "predict": "Labels, their probabilities, a decision on each, typicality, and the set that misses few labels.",
+        "sets": "A decision on each label at error rate ε, its p-values, and the set that misses few labels.",
+        "explain": "For each label the training examples that voted and their shares; how few decide.",
+        "model": "Its kind and labels, the form of its rows, the number of voters, and the limits of this service.",
+    },
+    NUMBERS: {
+        "predict": "Number, interval at error rate ε, quantiles asked for and typicality of each row.",
+        "explain": "The training examples that voted, with their numbers and shares, the distribution of the votes, "
+        "and whose removal would move the prediction most.",
+        "model": "Its kind, the form of its rows, the number of voters, and the limits of this service.",
+    },
+}
+_PREDICTION = {
+    CLASSES: "The label of a row, and how far to trust it. What needs calibration rows is null without them.",
+    LABELS: "The labels of a row, and how far to trust them. What needs calibration rows is null without them.",
+    NUMBERS: "The number of a row, and how far to trust it; the guarantee of an interval is for each number alone.",
+}
+_ASK: dict[str, tuple[type[Asked], type[AskWhy]]] = {
+    CLASSES: (Asked, AskWhy),
+    LABELS: (AskLabels, AskWhyLabels),
+    NUMBERS: (AskNumbers, AskWhy),
+}
+
+
+def names_field(kind: str) -> str:
+    """The field of a card with the classes, labels or names of numbers."""
+    return kind if kind in (LABELS, NUMBERS) else CLASSES
+
+
+def schemas_of(target: Target) -> Schemas:
+    """The requests and answers of a model with this target."""
+    kind, columns = names_field(target.kind), target.columns()
+    start = {CLASSES: "", LABELS: "Labels", NUMBERS: "Number" if target.single else "Numbers"}[kind]
+    prediction = _row(f"{start}Prediction", _PREDICTION[kind], (each for each in columns if not each.evidence))
+    sets = None
+    if kind != NUMBERS:
+        about = "The prediction set of a row at ε, and everything else that needs calibration rows."
+        each_set = _row(f"{start}Set", about, (each for each in columns if each.calibrated))
+        sets = _per_row(f"{start}Sets", "sets", each_set, Answered)
+    ask, ask_why = _ASK[kind]
+    return Schemas(
+        ask,
+        ask_why,
+        predictions=_per_row(f"{start}Predictions", "predictions", prediction, Answered),
+        sets=sets,
+        explanations=_per_row(f"{start}Explanations", "explanations", _explanation(target)),
+        card=_object(f"{start}Card", str(ModelCard.__doc__), {kind: (list[Any], ...)}, ModelCard),
+        about=_ABOUT[kind],
+    )
+
+
+def _explanation(target: Target) -> Any:
+    """The explanation of a row, or of several labels by label."""
+    if target.kind == NUMBERS:
+        base, name = (ExplainedNumber, "WhyNumber") if target.single else (ExplainedNumbers, "WhyNumbers")
+        return _row(name, str(base.__doc__), [TYPICALITY], base)
+    why = _row("Why", str(ExplainedLabel.__doc__), class_columns(()), ExplainedLabel)
+    if target.kind != LABELS:
+        return why
+    columns = [column for column in target.columns() if column.name in ("labels", "label_set", "typicality")]
+    fields: dict[str, Any] = {
+        "epsilon": (float, ...),
+        "probabilities": (dict[str, Share | None], Field(description="Per label.")),
+        "explanations": (_by_key(why), Field(description="Per label that was asked for.")),
+    }
+    about = 'Explanations by label: the one of the label "sad" chooses between "sad" and "not sad".'
+    return _object("WhyLabels", about, fields, _row("Row", "", columns, ExplainedRow))
+
+
+# The service itself
+
+
+class Health(BaseModel):
+    """State of the service."""
+
+    status: str
+
+
+class Error(BaseModel):
+    """A code for programs and a message for people."""
+
+    code: str
+    message: str
+
+
+class Refused(BaseModel):
+    """Why the request was refused."""
+
+    error: Error
