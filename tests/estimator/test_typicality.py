@@ -470,7 +470,7 @@ def test_explanations_and_predictions_show_the_same_typicality(clf: DWACClassifi
 def test_the_explorer_compares_a_training_row_with_the_others(clf: DWACClassifier, tmp_path) -> None:
     explorer = pytest.importorskip("dwac.server.explorer.views")
     model, X = copy_of(clf, tmp_path / "model"), two_sides()[0]
-    examples = explorer.Examples.of(model)
+    examples = explorer.LoadedExamples.of(model)
     for place, name in enumerate(model.references_.ids[:5]):
         without = deepcopy(clf).forget([name])
         want = without.fitted_.novelty.scores(without.references_, *_rows(without, X.loc[[name]]))

@@ -27,8 +27,8 @@ from dwac.report import label_issues, label_noise, leave_one_out
 from dwac.report.wrong_labels import LEARNED
 from dwac.server.explorer import Explorer
 from dwac.server.explorer.edits import edited, voters
-from dwac.server.explorer.points import NONE
-from dwac.server.explorer.views import Examples, first_view, view_after
+from dwac.server.explorer.tasks import NONE
+from dwac.server.explorer.views import LoadedExamples, first_view, view_after
 from tests.named import named, refuses
 from tests.server.client import DWAC, TOKEN, Client
 from tests.server.data import AGED, DIGITS, PEOPLE, fitted
@@ -155,7 +155,7 @@ def test_edits_give_what_a_set_without_them_would_give(data: st.DataObject) -> N
     queries = (rng.normal(size=(15, 3)) * scale).astype(np.float32)
     own = np.arange(40) if training else np.full(15, -1)
     asked = h if training else queries
-    examples = Examples(
+    examples = LoadedExamples(
         pd.RangeIndex(len(asked)),
         asked,
         np.zeros(len(asked), int),

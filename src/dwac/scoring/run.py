@@ -40,7 +40,7 @@ _PANDAS_INDEX = "__index_level_0__"
 
 
 @dataclass
-class Summary:
+class RunSummary:
     """The results of a run so far."""
 
     rows: int = 0
@@ -56,7 +56,7 @@ class Run:
     task: Task
     pieces: list[Piece]  # all of them
     pending: list[Piece]  # those without a shard
-    summary: Summary = field(default_factory=Summary)
+    summary: RunSummary = field(default_factory=RunSummary)
 
     def results(
         self, engine: str = "local", workers: int | None = None, options: Mapping[str, Any] | None = None
@@ -90,7 +90,7 @@ def score_files(
     strict: bool = False,
     overwrite: bool = False,
     **asked: Any,
-) -> Summary:
+) -> RunSummary:
     """Score files into a folder of Parquet shards, as `dwac score` does; asked: the options of `Request`.
 
     Pieces that failed are in `.failed`, each with a sentence; all others are written, and the next call tries again.

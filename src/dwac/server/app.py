@@ -157,33 +157,33 @@ def routes_of(service: Service) -> APIRouter:
 
     task = service.schemas
 
-    def asked(name: str, kind: type[schemas.Asked], answer: type[BaseModel]) -> dict[str, Any]:
+    def describe(name: str, kind: type[schemas.Asked], answer: type[BaseModel]) -> dict[str, Any]:
         body = schemas.request_body(kind, reader, limits)
         about = {"response_model": answer, "description": task.about[name]}
         return {**about, "openapi_extra": body, "responses": _refusals(_ASKED)}
 
-    @api.post("/predict", summary="Predict", **asked("predict", task.ask, task.predictions))
+    @api.post("/predict", summary="Predict", **describe("predict", task.ask, task.predictions))
     async def predict(request: Request) -> Response:
         ask = await rows_of(request, task.ask)
         return json_response(service.responder.predictions(await service.predict(ask)))
 
     if task.sets is not None:
 
-        @api.post("/sets", summary="Prediction sets", **asked("sets", task.ask, task.sets))
+        @api.post("/sets", summary="Prediction sets", **describe("sets", task.ask, task.sets))
         async def sets(request: Request) -> Response:
             ask = await rows_of(request, task.ask)
             return json_response(service.responder.sets(await service.predict(ask)))
 
-    @api.post("/explain", summary="Explain", **asked("explain", task.ask_why, task.explanations))
+    @api.post("/explain", summary="Explain", **describe("explain", task.ask_why, task.explanations))
     async def explain(request: Request) -> Response:
-        ask = schemas.checked(task.ask_why, await service.read(request))
+        ask = schemas.check_request(task.ask_why, await service.read(request))
         service.check_rows(ask.rows, limits.rows_to_explain)
         if ask.k > limits.neighbors:
             raise RefusalError(422, "invalid_request", f"k must be at most {limits.neighbors}; got {ask.k}")
         return json_response({"explanations": await service.explain(ask)})
 
     async def rows_of(request: Request, kind: type[schemas.Asked]) -> schemas.Asked:
-        ask = schemas.checked(kind, await service.read(request))
+        ask = schemas.check_request(kind, await service.read(request))
         service.check_rows(ask.rows, limits.rows)
         return ask
 

@@ -143,14 +143,14 @@ class Batcher:
     def _answers(self, jobs: list[_Job]) -> Sequence[Any]:
         """A result or an Exception per job: a panic in native code is not an Exception, and would end the worker."""
         try:
-            found: list[Any] = list(self._run(jobs[0].key, [job.payload for job in jobs]))
-            if len(found) != len(jobs):
-                raise RuntimeError(f"{len(jobs)} requests got {len(found)} answers")
+            answers: list[Any] = list(self._run(jobs[0].key, [job.payload for job in jobs]))
+            if len(answers) != len(jobs):
+                raise RuntimeError(f"{len(jobs)} requests got {len(answers)} answers")
         except BaseException as error:
-            found = [error] * len(jobs)
-        worse = [isinstance(each, BaseException) and not isinstance(each, Exception) for each in found]
+            answers = [error] * len(jobs)
+        worse = [isinstance(each, BaseException) and not isinstance(each, Exception) for each in answers]
         self.panicked = any(worse)
-        return [_wrapped(each) if bad else each for each, bad in zip(found, worse, strict=True)]
+        return [_wrapped(each) if bad else each for each, bad in zip(answers, worse, strict=True)]
 
 
 def _wrapped(error: BaseException) -> Exception:

@@ -116,8 +116,8 @@ class Gate:
         if scope["method"] == "POST" and path.startswith("/v1/"):
             self.admit()
 
-    def _check_token(self, given: bytes, wanted: bytes) -> None:
-        if not hmac.compare_digest(given, wanted):  # in constant time
+    def _check_token(self, token: bytes, wanted: bytes) -> None:
+        if not hmac.compare_digest(token, wanted):  # in constant time
             challenge = {"www-authenticate": "Bearer"}
             raise RefusalError(
                 401, "unauthorized", "a token is required; send the header Authorization: Bearer …", challenge

@@ -77,15 +77,15 @@ class AskWhyLabels(AskWhy):
     )
 
 
-def checked(kind: type[T], asked: Any) -> T:
+def check_request(kind: type[T], request: Any) -> T:
     """The checked request, or a refusal that names the field."""
     try:
-        return kind.model_validate(asked)
+        return kind.model_validate(request)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(map(str, first["loc"])) or "the body"
-        came = f"{first['input']!r:.60}"
-        raise RefusalError(422, "invalid_request", f"{where}: {first['msg']}; got {came}") from None
+        value = f"{first['input']!r:.60}"
+        raise RefusalError(422, "invalid_request", f"{where}: {first['msg']}; got {value}") from None
 
 
 def request_body(kind: type[Asked], reader: Reader, limits: Limits) -> dict[str, Any]:
@@ -100,8 +100,8 @@ def request_body(kind: type[Asked], reader: Reader, limits: Limits) -> dict[str,
     schema["then"] = {"properties": {"rows": {"items": reader.schema()}}}
     if why:
         schema["properties"]["k"]["maximum"] = limits.neighbors
-    asked = "k" if why else "epsilon"
-    example = {"rows": [reader.example()], asked: kind.model_fields[asked].default}
+    option = "k" if why else "epsilon"
+    example = {"rows": [reader.example()], option: kind.model_fields[option].default}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "example": example}}}}
 
 
@@ -296,7 +296,7 @@ def _row(name: str, about: str, columns: Iterable[AnswerColumn], base: type[Base
 
 def _per_row(name: str, field: str, row: Any, base: type[BaseModel] = BaseModel) -> Any:
     """The answer for all rows."""
-    return _object(name, f"One of the {field} per row.", {field: (list[row], ...)}, base)
+    return _object(name, f"The {field} of the rows, in their order.", {field: (list[row], ...)}, base)
 
 
 class Schemas(NamedTuple):
@@ -357,7 +357,9 @@ def schemas_of(target: Target) -> Schemas:
     sets = None
     if kind != NUMBERS:
         about = "The prediction set of a row at ε, and everything else that needs calibration rows."
-        each_set = _row(f"{start}Set", about, (each for each in columns if each.calibrated))
+        each_set = _row(
+            "Decisions" if kind == LABELS else "LabelSet", about, (each for each in columns if each.calibrated)
+        )
         sets = _per_row(f"{start}Sets", "sets", each_set, Answered)
     ask, ask_why = _ASK[kind]
     return Schemas(
@@ -381,12 +383,13 @@ def _explanation(target: Target) -> Any:
         return why
     columns = [column for column in target.columns() if column.name in ("labels", "label_set", "typicality")]
     fields: dict[str, Any] = {
+        **fields_of((*columns, UNREADABLE, UNKNOWN)),
         "epsilon": (float, ...),
         "probabilities": (dict[str, Share | None], Field(description="Per label.")),
         "explanations": (_by_key(why), Field(description="Per label that was asked for.")),
     }
     about = 'Explanations by label: the one of the label "sad" chooses between "sad" and "not sad".'
-    return _object("WhyLabels", about, fields, _row("Row", "", columns, ExplainedRow))
+    return _object("WhyLabels", about, fields, ExplainedRow)
 
 
 # The service itself

@@ -168,17 +168,17 @@ class Service:
                         raise self._too_large()
                     self._hold(len(chunk))
                     body += chunk
-            return await asyncio.to_thread(parsed, body) if len(body) > _LONG else parsed(body)
+            return await asyncio.to_thread(parse_json, body) if len(body) > _LONG else parse_json(body)
         except TimeoutError:
             message = f"the body did not arrive within {self.limits.seconds:g} s"
             raise RefusalError(408, "slow_body", message, CLOSE) from None
         finally:
             self.buffered -= len(body)
 
-    def _hold(self, more: int) -> None:
-        if self.buffered + more > self.limits.buffered_bytes:
+    def _hold(self, n_bytes: int) -> None:
+        if self.buffered + n_bytes > self.limits.buffered_bytes:
             raise RefusalError(503, "busy", "too much data is arriving at once; try again", {"retry-after": "1"})
-        self.buffered += more
+        self.buffered += n_bytes
 
     def _too_large(self) -> RefusalError:
         return RefusalError(
@@ -199,14 +199,14 @@ def _require_all(reasons: list[str | None]) -> None:
             raise RefusalError(422, "invalid_input", f"row {row}: {why}")
 
 
-def parsed(body: bytes | bytearray) -> Any:
+def parse_json(body: bytes | bytearray) -> Any:
     """Strict JSON: no NaN, no infinity, no repeated keys, no lone surrogates, no nesting beyond Python's limit."""
     try:
         text = body.decode()
-        found = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_once)
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_require_distinct_keys)
         if "\\u" in text:
-            json.dumps(found, ensure_ascii=False).encode()  # fails on half of a surrogate pair, which is not text
-        return found
+            json.dumps(value, ensure_ascii=False).encode()  # fails on half of a surrogate pair, which is not text
+        return value
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:120]
         raise RefusalError(400, "not_json", f"the body must be JSON in UTF-8: {reason}") from None
@@ -216,11 +216,11 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"JSON has no {name}; give null for unknown values")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _require_distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("an object has a key more than once")
-    return found
+    return members
 
 
 def json_response(answer: dict[str, Any]) -> Response:

@@ -60,10 +60,10 @@ class Histogram:
         return {"counts": self.counts, "sum": self.sum}
 
     def __add__(self, other: dict[str, Any]) -> Histogram:
-        found = Histogram(self.bounds)
-        found.counts = [a + int(b) for a, b in zip(self.counts, other["counts"], strict=True)]
-        found.sum = self.sum + float(other["sum"])
-        return found
+        total = Histogram(self.bounds)
+        total.counts = [a + int(b) for a, b in zip(self.counts, other["counts"], strict=True)]
+        total.sum = self.sum + float(other["sum"])
+        return total
 
 
 class Metrics:
@@ -86,13 +86,13 @@ class Metrics:
 
     def plus(self, others: Iterable[dict[str, Any]]) -> Metrics:
         """The sum of these and other counters, from their `to_dict`."""
-        found = Metrics(self._paths)
-        found.requests, found.seconds, found.batch_rows = Counter(self.requests), self.seconds, self.batch_rows
+        total = Metrics(self._paths)
+        total.requests, total.seconds, total.batch_rows = Counter(self.requests), self.seconds, self.batch_rows
         for other in others:
             for path, status, count in other["requests"]:
-                found.requests[path, status] += count
-            found.seconds, found.batch_rows = found.seconds + other["seconds"], found.batch_rows + other["batch_rows"]
-        return found
+                total.requests[path, status] += count
+            total.seconds, total.batch_rows = total.seconds + other["seconds"], total.batch_rows + other["batch_rows"]
+        return total
 
     def text(self, **gauges: float) -> str:
         """All counters, and the current gauges."""
@@ -155,11 +155,11 @@ class Watch:
             if self.monitor is None:
                 path = self._state
                 if path is not None and path.exists():
-                    found = Monitor.load(path, self._model, private=self._private)
-                    kept = sorted(map(str, found.ignored))
-                    if self._ignore and sorted(map(str, self._ignore)) != kept:
-                        raise InputError(f"{path} was begun with --ignore {kept}; give the same, or another folder")
-                    self.monitor = found
+                    monitor = Monitor.load(path, self._model, private=self._private)
+                    ignored = sorted(map(str, monitor.ignored))
+                    if self._ignore and sorted(map(str, self._ignore)) != ignored:
+                        raise InputError(f"{path} was begun with --ignore {ignored}; give the same, or another folder")
+                    self.monitor = monitor
                 else:
                     self.monitor = Monitor(
                         self._model, private=self._private, ignore=self._ignore, share=1 / self._workers
@@ -215,12 +215,12 @@ class Watch:
         """Gauges for the metrics: rows, evidence, and whether there is an alarm; none if nothing is watched."""
         if not self.monitored or self.failed or self.monitor is None:
             return {}
-        found = self.answer()
+        state = self.answer()
         return {
-            "monitor_rows": found["rows"],
-            "monitor_unreadable_rows": found["unreadable"],
-            "monitor_evidence": found["evidence"],
-            "monitor_alarm": float(found["alarm"] is not None),
+            "monitor_rows": state["rows"],
+            "monitor_unreadable_rows": state["unreadable"],
+            "monitor_evidence": state["evidence"],
+            "monitor_alarm": float(state["alarm"] is not None),
         }
 
     # Files
@@ -251,11 +251,11 @@ def prepare_folder(folder: Path, workers: int) -> None:
     except OSError as error:
         raise StorageError(f"{folder} cannot be used as a folder: {error.strerror or error}; give another") from None
     for name in names:
-        found = _STATE.fullmatch(name)
-        if found is not None and int(found[2]) != workers:
+        match = _STATE.fullmatch(name)
+        if match is not None and int(match[2]) != workers:
             raise InputError(
-                f"{folder} holds the monitors of {found[2]} workers, which share the error rate; give --workers "
-                f"{found[2]}, or another folder"
+                f"{folder} holds the monitors of {match[2]} workers, which share the error rate; give --workers "
+                f"{match[2]}, or another folder"
             )
 
 

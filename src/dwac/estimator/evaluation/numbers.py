@@ -120,7 +120,8 @@ class NumberPredictions(Answers):
 
     def columns(self, quantiles: Sequence[float] = ()) -> tuple[AnswerColumn, ...]:
         """Prediction, interval, quantiles and typicality."""
-        return self.reg.target_.columns(quantiles)
+        columns: tuple[AnswerColumn, ...] = self.reg.target_.columns(quantiles)
+        return columns
 
     def answer(self, epsilon: float = EPSILON, quantiles: Sequence[float] = ()) -> dict[str, Any]:
         """The values of the columns, rounded if private."""

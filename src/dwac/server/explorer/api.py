@@ -16,11 +16,11 @@ from starlette.responses import FileResponse, Response
 
 from dwac.drawing import COLOURS, MARKERS
 from dwac.report.card import who_votes
-from dwac.server.explorer import grouped, influence, looking, worth
+from dwac.server.explorer import groups, lists, whatif, worth
 from dwac.server.explorer.state import Explorer
 from dwac.server.explorer.words import guide
 from dwac.server.limits import RefusalError
-from dwac.server.schemas import T, checked
+from dwac.server.schemas import T, check_request
 from dwac.server.service import Service, json_response
 
 PAGE = Path(__file__).parent.parent / "static" / "explorer" / "index.html"
@@ -72,20 +72,20 @@ class Words(_Asked):
 def router(explorer: Explorer) -> APIRouter:
     """The page at `/`, and its requests below `/explorer`."""
     routes = APIRouter(include_in_schema=False)
-    finder, worths = looking.Finder(explorer), worth.Worths(explorer)
+    finder, worths = lists.Finder(explorer), worth.Worths(explorer)
 
-    async def beside(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
-        """Work in a thread, one call at a time, because there is one model."""
+    async def call(function: Callable[..., Any], *values: Any, **options: Any) -> Any:
+        """Call a function in a thread, one at a time, because there is one model."""
 
         def work() -> Any:
             with explorer.lock:
-                return function(*given, **options)
+                return function(*values, **options)
 
         return await asyncio.to_thread(work)
 
-    async def answer(request: Request, function: Callable[..., Any], *given: Any, **options: Any) -> Response:
+    async def answer(request: Request, function: Callable[..., Any], *values: Any, **options: Any) -> Response:
         """The response from a function of the explorer and the session of a page."""
-        return json_response(await beside(function, explorer, _session(request), *given, **options))
+        return json_response(await call(function, explorer, _session(request), *values, **options))
 
     @routes.get("/")
     async def page() -> Response:
@@ -94,7 +94,7 @@ def router(explorer: Explorer) -> APIRouter:
     @routes.get("/explorer/start")
     async def start(request: Request) -> Response:
         return json_response(
-            {**_start(explorer, _service(request)), **(await beside(looking.changes, explorer, _session(request)))}
+            {**_start(explorer, _service(request)), **(await call(lists.changes, explorer, _session(request)))}
         )
 
     @routes.get("/explorer/columns/{name}")
@@ -103,55 +103,55 @@ def router(explorer: Explorer) -> APIRouter:
         if name not in known:
             raise RefusalError(404, "not_found", f"the column must be one of {', '.join(known)}; got {name!r:.40}")
         session, epsilon = _session(request), _epsilon(request)
-        values = await beside(lambda: explorer.points.column(name, explorer.view(session), epsilon))
+        values = await call(lambda: explorer.points.column(name, explorer.view(session), epsilon))
         return Response(values.tobytes(), media_type="application/octet-stream")
 
     @routes.get("/explorer/points/{point:int}")
     async def example(request: Request, point: int) -> Response:
         k, label = _whole(request, "k", K, 1, MOST_NEIGHBORS), _whole(request, "label", 0, 0, 10**6)
-        return await answer(request, looking.example, point, k, epsilon=_epsilon(request), label=label)
+        return await answer(request, lists.example, point, k, epsilon=_epsilon(request), label=label)
 
     @routes.get("/explorer/points/{point:int}/brief")
     async def brief(request: Request, point: int) -> Response:
-        return await answer(request, looking.brief, point)
+        return await answer(request, lists.brief, point)
 
     @routes.get("/explorer/points/{point:int}/words")
     async def words(request: Request, point: int) -> Response:
-        return await answer(request, influence.of_point, point, _whole(request, "label", 0, 0, 10**6))
+        return await answer(request, whatif.words_of_point, point, _whole(request, "label", 0, 0, 10**6))
 
     @routes.post("/explorer/words")
     async def words_of(request: Request) -> Response:
         text = await _body(request, Words)
-        return await answer(request, influence.of_text, text.row, text.label)
+        return await answer(request, whatif.words_of_text, text.row, text.label)
 
     @routes.post("/explorer/selected")
     async def selected(request: Request) -> Response:
         selection = await _body(request, Selection)
-        return await answer(request, looking.selected, selection.points, selection.start)
+        return await answer(request, lists.selected, selection.points, selection.start)
 
     @routes.post("/explorer/selected.csv")
     async def selected_table(request: Request) -> Response:
         selection, session = await _body(request, Selection), _session(request)
-        text = await beside(looking.selected_table, explorer, session, selection.points, _epsilon(request))
+        text = await call(lists.selected_table, explorer, session, selection.points, _epsilon(request))
         return Response(text, media_type="text/csv")
 
     @routes.get("/explorer/values/{place:int}")
     async def values(place: int) -> Response:
-        return json_response(await beside(looking.column_values, explorer, place))
+        return json_response(await call(lists.column_values, explorer, place))
 
     @routes.get("/explorer/discs/{disc:int}")
     async def members(request: Request, disc: int) -> Response:
         start, whole = _whole(request, "start", 0, 0, 10**9), bool(_whole(request, "whole", 0, 0, 1))
-        return await answer(request, grouped.members, disc, start, whole=whole)
+        return await answer(request, groups.members, disc, start, whole=whole)
 
     @routes.get("/explorer/groups")
-    async def groups(request: Request) -> Response:
+    async def scores_of_groups(request: Request) -> Response:
         # Slow with many examples, like issues and worth: runs without the lock, so that other requests need not wait.
-        return json_response(await asyncio.to_thread(grouped.group_scores, explorer, _session(request)))
+        return json_response(await asyncio.to_thread(groups.group_scores, explorer, _session(request)))
 
     @routes.get("/explorer/answers/{number:int}/groups/{group:int}")
     async def subgroups(request: Request, number: int, group: int) -> Response:
-        return await answer(request, grouped.subgroups, number, group)
+        return await answer(request, groups.subgroups, number, group)
 
     @routes.post("/explorer/ask")
     async def ask(request: Request) -> Response:
@@ -159,35 +159,35 @@ def router(explorer: Explorer) -> APIRouter:
 
         def explain() -> Any:
             if question.point is not None:
-                X = explorer.changed_image(question.point, question.right, question.down, question.brightness)
+                X = whatif.change_image(explorer, question.point, question.right, question.down, question.brightness)
             elif question.picture is not None:
-                X = explorer.new_image(question.picture)
+                X = whatif.read_image(explorer, question.picture)
             else:
                 X = reader.read([question.row])
             return explorer.ask(session, X, question.k, epsilon=question.epsilon, label=question.label)
 
-        return json_response(await beside(explain))
+        return json_response(await call(explain))
 
     @routes.post("/explorer/edits")
     async def edit(request: Request) -> Response:
         step, session = await _body(request, Step), _session(request)
         match step.action:
             case "undo":
-                await beside(explorer.undo, session)
+                await call(explorer.undo, session)
             case "redo":
-                await beside(explorer.redo, session)
+                await call(explorer.redo, session)
             case _:
                 value = None if step.action == "remove" else explorer.task.new_value(step)
-                await beside(explorer.edit, session, step.point, value)
-        return await answer(request, looking.changes)
+                await call(explorer.edit, session, step.point, value)
+        return await answer(request, lists.changes)
 
     @routes.get("/explorer/search")
     async def search(request: Request) -> Response:
-        return json_response({"found": await beside(finder.find, request.query_params.get("q", "")[:LONGEST])})
+        return json_response({"found": await call(finder.find, request.query_params.get("q", "")[:LONGEST])})
 
     @routes.get("/explorer/issues")
     async def issues(request: Request) -> Response:
-        return json_response(await asyncio.to_thread(looking.issues, explorer, _session(request)))
+        return json_response(await asyncio.to_thread(lists.issues, explorer, _session(request)))
 
     @routes.get("/explorer/worth")
     async def help_and_harm(request: Request) -> Response:
@@ -195,22 +195,22 @@ def router(explorer: Explorer) -> APIRouter:
 
     @routes.get("/explorer/worth/values")
     async def worth_values(request: Request) -> Response:
-        found = await asyncio.to_thread(worth.column, worths, _session(request))
-        return Response(found.tobytes(), media_type="application/octet-stream")
+        values = await asyncio.to_thread(worth.column, worths, _session(request))
+        return Response(values.tobytes(), media_type="application/octet-stream")
 
     @routes.get("/explorer/disagreements")
     async def disagreements(request: Request) -> Response:
-        return await answer(request, looking.disagreements)
+        return await answer(request, lists.disagreements)
 
     @routes.get("/explorer/edits.json")
     async def export(request: Request) -> Response:
-        content = await beside(looking.changes, explorer, _session(request), None)
+        content = await call(lists.changes, explorer, _session(request), None)
         return json_response({"model": explorer.title, **content})
 
     @routes.get("/explorer/examples.csv")
     async def table(request: Request) -> Response:
-        found = await beside(looking.table, explorer, _session(request), _epsilon(request))
-        return Response(found, media_type="text/csv")
+        text = await call(lists.table, explorer, _session(request), _epsilon(request))
+        return Response(text, media_type="text/csv")
 
     def _epsilon(request: Request) -> float:
         return _number(request, "epsilon", explorer.epsilon, 1e-9, 1 - 1e-9)
@@ -225,7 +225,7 @@ def _service(request: Request) -> Service:
 
 async def _body(request: Request, kind: type[T]) -> T:
     """The body of a request, checked."""
-    return checked(kind, await _service(request).read(request))
+    return check_request(kind, await _service(request).read(request))
 
 
 def _session(request: Request) -> str:
@@ -240,14 +240,14 @@ def _session(request: Request) -> str:
 
 def _number(request: Request, name: str, usual: float, least: float, most: float) -> float:
     """A number from the query string."""
-    given = request.query_params.get(name, "")
+    text = request.query_params.get(name, "")
     try:
-        value = float(given) if given else usual
+        value = float(text) if text else usual
     except ValueError:
         value = math.nan
     if not least <= value <= most:
         raise RefusalError(
-            422, "invalid_request", f"{name} must be a number from {least:g} to {most:g}; got {given!r:.40}"
+            422, "invalid_request", f"{name} must be a number from {least:g} to {most:g}; got {text!r:.40}"
         )
     return value
 
@@ -258,7 +258,7 @@ def _whole(request: Request, name: str, usual: int, least: int, most: int) -> in
 
 def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
     """What the page shows before anything is clicked."""
-    points, rival, card, said = explorer.points, explorer.rival, service.card(), guide(explorer)
+    points, rival, card, sentences = explorer.points, explorer.rival, service.card(), guide(explorer)
     return {
         "title": explorer.title,
         "note": explorer.note,
@@ -266,16 +266,16 @@ def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
         "card": card,
         "colours": COLOURS,
         "markers": MARKERS,
-        "guide": said,
-        "map": said["map"],
+        "guide": sentences,
+        "map": sentences["map"],
         "columns": points.columns,
-        "data_columns": looking.column_names(explorer),
-        "words": explorer.clf.encoder_.kind in influence.KINDS and not explorer.private,
+        "data_columns": lists.column_names(explorer),
+        "words": explorer.clf.encoder_.kind in whatif.TEXTS and not explorer.private,
         "worth": points.n_training > 1,
         "target": explorer.task.start(explorer),
         "represented": who_votes(explorer.clf, private=explorer.private),
         "sizes": points.references.sizes.tolist() if points.n_training and points.references.voters.weighted else None,
-        **grouped.discs(explorer),
+        **groups.discs(explorer),
         "private": explorer.private,
         "n_training": points.n_training,
         "n_data": points.n_data,

@@ -119,8 +119,8 @@ def descriptions_after(clf: Model, changed: ReferenceSet) -> list[str | None] | 
     rows = clf.references_.voters.ids.get_indexer(changed.voters.ids)
     same = np.flatnonzero((clf.references_.labels.cpu().numpy()[rows] == changed.labels.cpu().numpy()) & (rows >= 0))
     groups, first = np.unique(after.of[same], return_index=True)
-    kept = dict(zip(groups.tolist(), before.of[rows[same[first]]].tolist(), strict=True))
-    return [known[kept[group]] if group in kept else None for group in range(len(after))]
+    old = dict(zip(groups.tolist(), before.of[rows[same[first]]].tolist(), strict=True))
+    return [known[old[group]] if group in old else None for group in range(len(after))]
 
 
 def voters(references: ReferenceSet, edits: Edits) -> ReferenceSet:
@@ -131,8 +131,8 @@ def voters(references: ReferenceSet, edits: Edits) -> ReferenceSet:
     removed = [place for place, value in edits.items() if value is None]
     if relabelled:
         values = list(relabelled.values())
-        given = {"labels": values} if references.targets is None else {"targets": np.array(values, dtype=np.float64)}
-        changed.relabel([ids[place] for place in relabelled], **given)
+        changes = {"labels": values} if references.targets is None else {"targets": np.array(values, dtype=np.float64)}
+        changed.relabel([ids[place] for place in relabelled], **changes)
     if removed:
         changed.remove([ids[place] for place in removed])
     return changed

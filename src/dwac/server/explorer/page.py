@@ -56,8 +56,8 @@ def open_page(explorer: Explorer, *, port: int = 0, show: bool = True) -> Page:
     token = secrets.token_urlsafe(24)
     server = server_of(explorer_app(explorer, token=token))
     listener = socket.create_server(("127.0.0.1", port))
-    given: dict[str, Any] = {"sockets": [listener]}
-    thread = threading.Thread(target=server.run, kwargs=given, name="dwac-explorer", daemon=True)
+    options: dict[str, Any] = {"sockets": [listener]}
+    thread = threading.Thread(target=server.run, kwargs=options, name="dwac-explorer", daemon=True)
     thread.start()
     end = time.monotonic() + _PATIENCE
     while not server.started:

@@ -1,5 +1,6 @@
-"""The points of the map, and their columns as plain bytes: 600,000 points take a few megabytes and need no parsing.
+"""The points of the map, and explanations with the points that they name.
 
+The columns of points are plain bytes: 600,000 points take a few megabytes and need no parsing.
 Training examples come first, unless the explorer is private; then rows of data. A point is numbered by its position.
 """
 
@@ -13,17 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwac.drawing.layout import Layout, spread
-from dwac.drawing.records import plain
+from dwac.drawing.records import compare, kind_of, plain
 from dwac.errors import EPSILON, InputError
-from dwac.explain import privacy
+from dwac.explain import Explanation, Group, privacy
+from dwac.explain.base import VoteExplanation
 from dwac.reference import ReferenceSet
 from dwac.report.maps import layout_of, places_of
-from dwac.server.explorer.tasks import NONE, Task
-from dwac.server.explorer.views import Examples, View
-
-__all__ = ["COLUMNS", "NONE", "Points"]
+from dwac.server.explorer.tasks import PageTask
+from dwac.server.explorer.views import LoadedExamples, View
 
 _DATA, _REMOVED, _RELABELLED = 1, 2, 4
+_LETTERS = 40  # shown per value in a table
 _SPREADS = 6.0  # width of a private map in standard deviations
 COLUMNS = {"xy": "<f4", "typicality": "<f4", "state": "<u1"}  # and those of the task, with their number types
 
@@ -32,9 +33,9 @@ COLUMNS = {"xy": "<f4", "typicality": "<f4", "state": "<u1"}  # and those of the
 class Points:
     """Training examples and rows of data on one map."""
 
-    task: Task
+    task: PageTask
     references: ReferenceSet  # before any edit
-    examples: Examples
+    examples: LoadedExamples
     layout: Layout
     predicted: NDArray[np.int64]  # codes of the outcomes predicted for the rows of data before any edit
     n_training: int  # 0 if private
@@ -43,9 +44,9 @@ class Points:
     @classmethod
     def of(
         cls,
-        task: Task,
+        task: PageTask,
         references: ReferenceSet,
-        examples: Examples,
+        examples: LoadedExamples,
         predicted: NDArray[np.int64],
         *,
         private: bool,
@@ -163,3 +164,59 @@ class Points:
         for place, value in view.edits.items():
             states[place] |= _REMOVED if value is None else _RELABELLED
         return states
+
+
+# Explanations
+
+
+def explanation_dict(task: PageTask, explanation: Any, points: Points | None, label: int = 0) -> dict[str, Any]:
+    """A dict for JSON; with `points`, also the positions of the neighbours and groups among them.
+
+    label: which of several labels is explained.
+    """
+    vote: VoteExplanation = task.vote(explanation, label)
+    open_ = points if points is not None and points.n_training and not vote.private else None
+    groups = () if vote.few_suffice else vote.shown_groups
+    return {
+        "kind": kind_of(vote.record),
+        "explanation": vote.to_dict(),
+        "few_suffice": vote.few_suffice,
+        "sentences": vote.sentences(),
+        "facts": _facts(vote) if isinstance(vote, Explanation) else {},
+        "compared": _compared(vote, [neighbor.record for neighbor in vote.neighbors]),
+        "compared_groups": _compared(vote, [group.face.record for group in groups]),
+        "neighbor_points": None if open_ is None else _places(open_, [neighbor.id for neighbor in vote.neighbors]),
+        "groups": None if open_ is None else [on_map(group, open_) for group in groups],
+        **task.more(explanation),
+    }
+
+
+def on_map(group: Group, points: Points) -> dict[str, Any]:
+    """The points of a group's representative and shown members, and its discs; for a subgroup, its one disc."""
+    (representative,) = _places(points, [group.representative.id])
+    members = _places(points, [member.id for member in group.members])
+    discs: list[int] = []
+    if points.has_discs:
+        discs = points.task.discs_of(group, points.references)
+    return {"representative_point": representative, "member_points": members, "discs": discs}
+
+
+def _places(points: Points, ids: list[Any]) -> list[int]:
+    return list(points.references.voters.positions(ids).tolist())
+
+
+def _compared(explanation: VoteExplanation, records: list[Any]) -> list[dict[str, Any]]:
+    """The columns of a table, for the example and for others."""
+    if explanation.private or kind_of(explanation.record) != "table":
+        return []
+    return [column._asdict() for column in compare(explanation.record, records, _LETTERS)]
+
+
+def _facts(explanation: Explanation) -> dict[str, Any]:
+    """Its sentences on what decides the label, what would change it, and how far few voters agree with all."""
+    sentences = explanation.sentences()
+    if explanation.unreadable:
+        return {"decided": sentences, "flipped": "", "agreed": ""}
+    agreed = sentences.pop() if explanation.n_examples != explanation.n_references else ""
+    flipped = sentences.pop()
+    return {"decided": explanation._deciding_sentences(), "flipped": flipped, "agreed": agreed}

@@ -19,21 +19,19 @@ import pandas as pd
 
 from dwac.drawing.records import image_of, kind_of
 from dwac.encoders import ImageEncoder
+from dwac.encoders.image import open_picture
 from dwac.errors import EPSILON, DwacError, InputError, PrivacyError
 from dwac.estimator.evaluation import predict
 from dwac.estimator.preparation import count, row_ids, rows_of, take
 from dwac.explain import privacy
-from dwac.reading.requests import picture_bytes
 from dwac.reference import ReferenceSet
 from dwac.report.measures import CLOSE
 from dwac.server.answers import Model
 from dwac.server.explorer.edits import Edits, History, alone, descriptions_after
-from dwac.server.explorer.explained import explained
-from dwac.server.explorer.points import Points
-from dwac.server.explorer.tasks import Task
-from dwac.server.explorer.views import MOST, Examples, Progress, View, first_view, task_of, view_after
-from dwac.server.explorer.whatif import changed_image, image_of_record, uploaded_image
-from dwac.server.limits import Limits, RefusalError
+from dwac.server.explorer.points import Points, explanation_dict
+from dwac.server.explorer.tasks import PageTask
+from dwac.server.explorer.views import MOST, LoadedExamples, Progress, View, first_view, task_of, view_after
+from dwac.server.limits import RefusalError
 
 _SESSIONS, _VIEWS, _ANSWERS = 64, 4, 16
 _FEWEST = 2  # voters
@@ -65,7 +63,7 @@ class Explorer:
     """Everything behind the page. Edits are visible to one page only; the model itself is never changed."""
 
     clf: Any  # a `Model`
-    examples: Examples
+    examples: LoadedExamples
     points: Points
     first: View
     private: bool
@@ -114,7 +112,9 @@ class Explorer:
         if X is not None:
             X, y, ids, rival, bad = _readable(clf, X, y, ids, rival)
             words["note"] = " ".join(filter(None, [words.get("note"), _left_out(bad, private=hidden)]))
-        asked = Examples.none(clf) if hidden and X is None else Examples.of(clf, X, y, ids=ids, most=most)
+        examples = (
+            LoadedExamples.none(clf) if hidden and X is None else LoadedExamples.of(clf, X, y, ids=ids, most=most)
+        )
         if rival is not None and X is None:
             raise InputError("comparing two models needs rows of data; give X")
         if rival is not None and not task.comparable(task_of(rival[0])):
@@ -123,14 +123,14 @@ class Explorer:
                 f"{task_of(rival[0]).predicts}"
             )
         other = None if rival is None else Rival.of(*rival, private=hidden)
-        view = first_view(clf, asked, progress, private=hidden)
+        view = first_view(clf, examples, progress, private=hidden)
         codes = task.codes(view.predictions)
-        points = Points.of(task, clf.references_, asked, codes, private=hidden, members=all_examples)
+        points = Points.of(task, clf.references_, examples, codes, private=hidden, members=all_examples)
         members = None if hidden else all_examples
-        return cls(clf, asked, points, view, hidden, other, unreadable=bad, members=members, **words)
+        return cls(clf, examples, points, view, hidden, other, unreadable=bad, members=members, **words)
 
     @property
-    def task(self) -> Task:
+    def task(self) -> PageTask:
         """What the page does differently by what the model predicts."""
         return self.points.task
 
@@ -206,31 +206,31 @@ class Explorer:
         epsilon, data = self.epsilon if epsilon is None else epsilon, self.points.is_data(point)
         row = point - self.points.n_training
         view = self.view(session)
-        found = self._explained(view, point, k, epsilon)
-        answer = {"point": point, **explained(self.task, found, self.points, label)}
+        explanation = self._explained(view, point, k, epsilon)
+        answer = {"point": point, **explanation_dict(self.task, explanation, self.points, label)}
         answer |= {"xy": self.points.placed[point].tolist(), "disc": self.points.disc_of(point)}
         answer |= {"editable": self.source(point) is not None, "before": None}
-        answer["answer"] = self._keep(session, self.task.vote(found, label))
+        answer["answer"] = self._keep(session, self.task.vote(explanation, label))
         if view.edits:
             before = self._explained(self.first, point, 1, epsilon)
-            answer["before"] = explained(self.task, before, self.points, label)
+            answer["before"] = explanation_dict(self.task, before, self.points, label)
         if data and self.rival is not None:
             other = self._hidden(self.rival.explain(row, k, epsilon))
-            answer["rival"] = explained(task_of(self.rival.clf), other, None, label)
+            answer["rival"] = explanation_dict(task_of(self.rival.clf), other, None, label)
         return answer
 
     def ask(self, session: str, X: Any, k: int, *, epsilon: float | None = None, label: int = 0) -> dict[str, Any]:
         """The same for a new example."""
         view, task = self.view(session), self.task
         epsilon = self.epsilon if epsilon is None else epsilon
-        found = task.explain(view.clf, X, k, epsilon, private=self.private)
+        explanation = task.explain(view.clf, X, k, epsilon, private=self.private)
         before = task.explain(self.first.clf, X, 1, epsilon, private=self.private) if view.edits else None
-        code = task.predicted_code(found if before is None else before)
+        code = task.predicted_code(explanation if before is None else before)
         xy = self.points.place(view.clf.embed(X), [code])[0].tolist()
         return {
-            "point": None, **explained(task, found, self.points, label), "xy": xy, "editable": True,
-            "before": None if before is None else explained(task, before, self.points, label),
-            "answer": self._keep(session, task.vote(found, label)), "disc": None,
+            "point": None, **explanation_dict(task, explanation, self.points, label), "xy": xy, "editable": True,
+            "before": None if before is None else explanation_dict(task, before, self.points, label),
+            "answer": self._keep(session, task.vote(explanation, label)), "disc": None,
         }  # fmt: skip
 
     def _keep(self, session: str, explanation: Any) -> int:
@@ -247,19 +247,6 @@ class Explorer:
         if (session, number) not in self._answers:
             raise RefusalError(410, "gone", "this explanation is no longer kept; select the example again")
         return self._answers[session, number]
-
-    def changed_image(self, point: int, right: int, down: int, brightness: float) -> Any:
-        """The image of a point, moved and made brighter, as an X with one example."""
-        X = self.source(point)
-        if X is None or not isinstance(self.clf.encoder_, ImageEncoder):
-            raise InputError("only images that the explorer holds in their original form can be changed")
-        return changed_image(self.clf.encoder_, X, right, down, brightness)
-
-    def new_image(self, picture: str) -> Any:
-        """A PNG or JPEG file in base64 as an X with one example."""
-        if not isinstance(self.clf.encoder_, ImageEncoder):
-            raise InputError("this model does not read images")
-        return uploaded_image(self.clf.encoder_, picture_bytes(picture, Limits().pixels))
 
     def source(self, point: int) -> Any:
         """The example of a point as an X with one row; None if it is private, or not stored as the model read it."""
@@ -297,12 +284,12 @@ class Explorer:
         if clf.encoder_.kind == "text" and shown["record"]:
             words = clf.encoder_.attention(clf.model_.backbone, [shown["record"]["text"]])
             shown["attention"] = None if words is None else words[0]
-        given = {"descriptions": descriptions_after(clf, voters), "X": self.source(point)}
-        given["novelty"] = clf.novelty_of_voters(self.points.references, np.array([point]))
+        options = {"descriptions": descriptions_after(clf, voters), "X": self.source(point)}
+        options["novelty"] = clf.novelty_of_voters(self.points.references, np.array([point]))
         h = self._h(point)[None]
-        given["fold_votes"] = clf.fold_votes(h, pd.Index([name], tupleize_cols=False), voters)
-        given |= {"private": self.private, "shown": [shown], "references": voters}
-        return task.explain_voter(clf, h, k, epsilon, **given)
+        options["fold_votes"] = clf.fold_votes(h, pd.Index([name], tupleize_cols=False), voters)
+        options |= {"private": self.private, "shown": [shown], "references": voters}
+        return task.explain_voter(clf, h, k, epsilon, **options)
 
     def _hidden(self, explanation: Any) -> Any:
         """The explanation without the record of the row itself, if private."""
@@ -355,5 +342,18 @@ def _left_out(bad: Mapping[int, str], *, private: bool) -> str:
     if not bad:
         return ""
     row, why = next(iter(bad.items()))
-    who = "1 row could not be read and is" if len(bad) == 1 else f"{len(bad):,} rows could not be read and are"
-    return f"{who} left out." if private else f"{who} left out; row {row}: {why}."
+    rows = "1 row could not be read and is" if len(bad) == 1 else f"{len(bad):,} rows could not be read and are"
+    return f"{rows} left out." if private else f"{rows} left out; row {row}: {why}."
+
+
+def image_of_record(encoder: ImageEncoder, png: bytes) -> Any:
+    """The image of a record as an X with one example, up to the precision of its 256 shades."""
+    seen = encoder.seen
+    if seen.numbers == "uint8" and seen.high >= 128:
+        return [png]
+    with open_picture(0, png) as picture:
+        shades = np.atleast_3d(np.asarray(picture, dtype=np.float64))
+    values = seen.low + shades * (seen.high - seen.low) / 255
+    values = values if seen.numbers == "float" else np.round(values).astype(np.int64)
+    order = [("HWC".index(axis)) for axis in seen.layout]
+    return (values.transpose(order) if len(order) == 3 else values[:, :, 0])[None]

@@ -1,6 +1,6 @@
 """The examples that a page shows, and their predictions with the current voters: before and after edits.
 
-examples = Examples.of(clf, X, y)        # without X: the training examples, each predicted without its own vote
+examples = LoadedExamples.of(clf, X, y)        # without X: the training examples, each predicted without its own vote
 view = first_view(clf, examples); later = view_after(view, examples, {7: None})
 """
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dwac.estimator.preparation import count, row_ids, rows_of, take
 from dwac.server.answers import Model
 from dwac.server.explorer.edits import Edits, edited
-from dwac.server.explorer.tasks import Task
+from dwac.server.explorer.tasks import PageTask
 from dwac.server.explorer.tasks.classes import ClassTask
 from dwac.server.explorer.tasks.labels import LabelTask
 from dwac.server.explorer.tasks.numbers import NumberTask
@@ -29,16 +29,16 @@ MOST = 20_000  # training examples to predict if no data is given
 Ints = NDArray[np.int64]
 
 
-_TASKS: dict[str, type[Task]] = {LABELS: LabelTask, NUMBERS: NumberTask}
+_TASKS: dict[str, type[PageTask]] = {LABELS: LabelTask, NUMBERS: NumberTask}
 
 
-def task_of(model: Any) -> Task:
+def task_of(model: Any) -> PageTask:
     """The task of a page, by what a fitted model predicts."""
     return _TASKS.get(model.target_.kind, ClassTask)(model)
 
 
 @dataclass(frozen=True, eq=False)
-class Examples:
+class LoadedExamples:
     """The examples to predict: rows of data, or training examples."""
 
     ids: pd.Index[Any]
@@ -69,7 +69,7 @@ class Examples:
         *,
         ids: Iterable[Hashable] | None = None,
         most: int = MOST,
-    ) -> Examples:
+    ) -> LoadedExamples:
         """Rows of X with labels y, if known; without X, training examples, evenly sampled if there are many."""
         references, task = clf.references_, task_of(clf)
         if X is None:
@@ -86,9 +86,9 @@ class Examples:
         return cls(row_ids(X, ids, n), h, truth, np.full(n, UNKNOWN), novelty, X)
 
     @classmethod
-    def none(cls, clf: Model) -> Examples:
+    def none(cls, clf: Model) -> LoadedExamples:
         """No examples: for a private model without data."""
-        task: Task = task_of(clf)
+        task: PageTask = task_of(clf)
         empty = np.zeros(0, dtype=np.int64)
         width = clf.references_.embeddings.shape[1]
         return cls(pd.Index([]), np.zeros((0, width)), task.unknown(0), empty, np.zeros(0))
@@ -110,7 +110,9 @@ class View:
     private: bool
 
 
-def first_view(clf: Model, examples: Examples, progress: Progress | None = None, *, private: bool = False) -> View:
+def first_view(
+    clf: Model, examples: LoadedExamples, progress: Progress | None = None, *, private: bool = False
+) -> View:
     """The view before any edit. private: predictions are rounded."""
     task, votes = task_of(clf), []
     for start in range(0, len(examples), _ROWS):
@@ -122,7 +124,7 @@ def first_view(clf: Model, examples: Examples, progress: Progress | None = None,
     return View(clf, all_votes, task.predictions(clf, all_votes, examples, private=private), {}, private)
 
 
-def view_after(first: View, examples: Examples, edits: Edits) -> View:
+def view_after(first: View, examples: LoadedExamples, edits: Edits) -> View:
     """The view after edits, computed from the changes only, where that is exact."""
     task, clf = task_of(first.clf), edited(first.clf, edits)
 

@@ -201,7 +201,7 @@ def guide(explorer: Explorer) -> dict[str, str]:
     own = _OF_TASK.get(kind, {})
     discs = len(points.layout.centres) if points.has_discs else 0
     groups = len(in_shown_groups(explorer.clf)[0].groups) if discs else 0
-    said = describe_map(unchanged=points.layout.unchanged, discs=discs, groups=groups, **_ON_MAP.get(kind, {}))
-    shown = {"map": said}
-    kept = {name: text for name, text in represented.items() if name not in own or name in ("share", "weight")}
-    return {**GUIDE, **shown, **own, **kept}
+    sentence = describe_map(unchanged=points.layout.unchanged, discs=discs, groups=groups, **_ON_MAP.get(kind, {}))
+    shown = {"map": sentence}
+    others = {name: text for name, text in represented.items() if name not in own or name in ("share", "weight")}
+    return {**GUIDE, **shown, **own, **others}

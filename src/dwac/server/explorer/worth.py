@@ -83,30 +83,30 @@ class Worths:
 
 def column(worths: Worths, session: str) -> NDArray[np.float32]:
     """(n,): the relative worth of all points; NaN for rows of data and for voters that were removed."""
-    found, points = worths.of(session), worths.explorer.points
+    result, points = worths.of(session), worths.explorer.points
     values = np.full(len(points), np.nan, dtype="<f4")
-    values[points.references.voters.ids.get_indexer(found.table.index)] = found.table["relative"]
+    values[points.references.voters.ids.get_indexer(result.table.index)] = result.table["relative"]
     return values
 
 
 def listed(worths: Worths, session: str) -> dict[str, Any]:
     """The most and least helpful within their class; the mean probability or squared error now and without each."""
-    found = worths.of(session)
-    most, least = found.ends(SHOWN)
+    result = worths.of(session)
+    most, least = result.ends(SHOWN)
     return {
-        "most": _rows(worths, session, found, most),
-        "least": _rows(worths, session, found, least),
-        "before": _shown(found, found.whole),
-        "together": found.together,
-        "harming": found.harming,
-        "n": len(found.table),
-        "judges": len(found.judges.own),
-        "rows": found.n_rows,
+        "most": _rows(worths, session, result, most),
+        "least": _rows(worths, session, result, least),
+        "before": _shown(result, result.whole),
+        "together": result.together,
+        "harming": result.harming,
+        "n": len(result.table),
+        "judges": len(result.judges.own),
+        "rows": result.n_rows,
         "by_training": worths.by_training,
     }
 
 
-def _rows(worths: Worths, session: str, found: Worth, part: pd.DataFrame) -> list[dict[str, Any]]:
+def _rows(worths: Worths, session: str, result: Worth, part: pd.DataFrame) -> list[dict[str, Any]]:
     points, task = worths.explorer.points, worths.explorer.task
     places = points.references.voters.ids.get_indexer(part.index)
     values = points.values(worths.explorer.view(session))[places]
@@ -118,12 +118,12 @@ def _rows(worths: Worths, session: str, found: Worth, part: pd.DataFrame) -> lis
             "worth": float(row["worth"]),
             "relative": float(row["relative"]),
             "standard_error": plain(float(row["standard_error"])),
-            "after": _shown(found, found.whole + row["if_removed"]),
+            "after": _shown(result, result.whole + row["if_removed"]),
         }
         for place, value, (name, row) in zip(places, values, part.iterrows(), strict=True)
     ]
 
 
-def _shown(found: Worth, score: float) -> float:
+def _shown(result: Worth, score: float) -> float:
     """A probability, or a squared error."""
-    return float(-score if found.clf.target_.kind == NUMBERS else score)
+    return float(-score if result.clf.target_.kind == NUMBERS else score)

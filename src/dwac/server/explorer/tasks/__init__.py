@@ -26,7 +26,7 @@ Recount = Callable[[Ints], Floats]  # rows -> their votes, counted in full
 
 
 @dataclass(frozen=True)
-class Task(ABC):
+class PageTask(ABC):
     """The parts of the page that depend on what the model predicts."""
 
     clf: Any  # before any edit
@@ -129,7 +129,7 @@ class Task(ABC):
 
     predicts: ClassVar[str] = "one label per row"
 
-    def comparable(self, other: Task) -> bool:
+    def comparable(self, other: PageTask) -> bool:
         """Whether a second model predicts the same."""
         return type(self) is type(other)
 
@@ -152,8 +152,8 @@ class Task(ABC):
     def discs_of(self, group: Any, references: ReferenceSet) -> list[int]:
         """The discs of the map that a group of an explanation is made of: leaves are the same in any grouping."""
         places = references.voters.ids.get_indexer(pd.Index(group.ids, tupleize_cols=False))
-        found: list[int] = np.unique(references.groups.leaves[places[places >= 0]]).tolist()
-        return found
+        discs: list[int] = np.unique(references.groups.leaves[places[places >= 0]]).tolist()
+        return discs
 
     @abstractmethod
     def measure(self, predictions: Any, truth: NDArray[Any]) -> Measure:
@@ -164,10 +164,10 @@ class Task(ABC):
         with silent():
             return clf.explain(X, k, epsilon=epsilon, private=private)[0]
 
-    def explain_voter(self, clf: Any, h: Any, k: int, epsilon: float, **given: Any) -> Any:
+    def explain_voter(self, clf: Any, h: Any, k: int, epsilon: float, **options: Any) -> Any:
         """The explanation of a training example by the others."""
         with silent():
-            return clf.explain_of(h, k, epsilon=epsilon, **given)[0]
+            return clf.explain_of(h, k, epsilon=epsilon, **options)[0]
 
     def scores(self, clf: Any, X: Any) -> Floats:
         """(n, S): the outputs that depend on X: probabilities, or numbers."""
@@ -187,7 +187,7 @@ class Task(ABC):
         raise NotImplementedError
 
 
-class VotedTask(Task):
+class VotedTask(PageTask):
     """Tasks whose outcomes have codes: examples vote for codes, and votes are log class weights (n, K)."""
 
     def no_votes(self) -> Floats:

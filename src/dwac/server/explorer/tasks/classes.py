@@ -54,8 +54,8 @@ class ClassTask(VotedTask):
         """Probabilities, p-values and typicality."""
         if len(votes) == 0:
             return Predictions(votes, clf.classes_, None, private=private)
-        given = self.evidence(clf, votes, examples)
-        return predictions_of(clf, *given, private=private)
+        evidence = self.evidence(clf, votes, examples)
+        return predictions_of(clf, *evidence, private=private)
 
     def measure(self, predictions: Predictions, truth: NDArray[Any]) -> Measure:
         """Accuracy."""
@@ -102,8 +102,8 @@ class ClassTask(VotedTask):
 
     def discs_of(self, group: Any, references: ReferenceSet) -> list[int]:
         """The discs of the group, without those of other labels, which hold relabelled members."""
-        found, names = super().discs_of(group, references), self.clf.classes_.tolist()
-        return [disc for disc in found if names[references.groups.leaf_labels[disc]] == group.label]
+        discs, names = super().discs_of(group, references), self.clf.classes_.tolist()
+        return [disc for disc in discs if names[references.groups.leaf_labels[disc]] == group.label]
 
     def subject(self, scores: Floats, label: int) -> int:
         """The predicted label."""

@@ -65,7 +65,7 @@ class LabelTask(VotedTask):
         return None if (row == _UNKNOWN).any() else self._listed(row > 0)
 
     def _listed(self, has: Any) -> list[Any]:
-        return [name for name, there in zip(self._names, has, strict=True) if there]
+        return [name for name, here in zip(self._names, has, strict=True) if here]
 
     def predictions(self, clf: Any, votes: Floats, examples: Any, *, private: bool) -> LabelPredictions:
         """Probabilities, p-values and typicality."""
@@ -87,14 +87,14 @@ class LabelTask(VotedTask):
     def column(self, name: str, points: Any, view: Any, epsilon: float) -> NDArray[Any]:
         """Labels and probabilities of all points, p-values of those with predictions."""
         del epsilon
-        found, width = view.predictions, len(self._names)
+        predictions, width = view.predictions, len(self._names)
         match name:
             case "label":
                 return np.asarray(points.values(view), dtype="<u1")
             case "predicted":
-                return np.asarray(points.spread(found.probabilities, np.nan, "<f4", width))
+                return np.asarray(points.spread(predictions.probabilities, np.nan, "<f4", width))
             case _:
-                trust = found.conformal
+                trust = predictions.conformal
                 return np.zeros(0) if trust is None else np.asarray(getattr(trust, name), dtype="<f8")
 
     def start(self, explorer: Any) -> dict[str, Any]:
@@ -142,8 +142,8 @@ class LabelTask(VotedTask):
 
     def more(self, explanation: Any) -> dict[str, Any]:
         """The probabilities of all labels."""
-        found = [{"name": plain(name), "probability": p} for name, p in explanation.probabilities.items()]
-        return {"labels": found, "predicted": plain(list(explanation.labels))}
+        labels = [{"name": plain(name), "probability": p} for name, p in explanation.probabilities.items()]
+        return {"labels": labels, "predicted": plain(list(explanation.labels))}
 
     def without_record(self, explanation: Any) -> Any:
         """The explanation of each label's vote without the example itself."""

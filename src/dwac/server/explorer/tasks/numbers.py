@@ -20,7 +20,7 @@ from dwac.reference import ReferenceSet
 from dwac.report.measures import Measure
 from dwac.server.answers import silent
 from dwac.server.explorer.edits import Edits
-from dwac.server.explorer.tasks import Floats, Ints, Recount, Task, places_after
+from dwac.server.explorer.tasks import Floats, Ints, PageTask, Recount, places_after
 from dwac.tasks import read_numbers
 
 _LEAST = 0.05  # share of the votes that must remain for a difference to be exact to about 1e-8
@@ -46,14 +46,14 @@ class ExploredNumbers(NumberPredictions):
         return self._intervals[epsilon]
 
 
-class NumberTask(Task):
+class NumberTask(PageTask):
     """Numbers (n, T). Votes are (n, 1 + 2T): the log of all votes, their means, and the predictions."""
 
     columns: ClassVar[Mapping[str, str]] = {"label": "<f8", "predicted": "<f8", "interval": "<f8"}
 
     predicts: ClassVar[str] = "numbers"
 
-    def comparable(self, other: Task) -> bool:
+    def comparable(self, other: PageTask) -> bool:
         """Whether both predict the same number of targets."""
         return isinstance(other, NumberTask) and self._width == other._width
 
@@ -96,13 +96,13 @@ class NumberTask(Task):
 
     def new_value(self, step: Any) -> tuple[float, ...]:
         """The new numbers: one, or a list of several."""
-        given = step.label if isinstance(step.label, list) else [step.label]
-        if len(given) != self._width or not all(
-            isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value) for value in given
+        numbers = step.label if isinstance(step.label, list) else [step.label]
+        if len(numbers) != self._width or not all(
+            isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value) for value in numbers
         ):
             wanted = "a number" if self._width == 1 else f"a list of {self._width} numbers"
             raise InputError(f"label must be {wanted}; got {step.label!r:.60}")
-        return tuple(map(float, given))
+        return tuple(map(float, numbers))
 
     # Votes
 
@@ -119,20 +119,22 @@ class NumberTask(Task):
         h = torch.as_tensor(examples.h[rows]).to(references.embeddings)
         votes = references.distribution(h)
         log_total, mean = votes.log_total.cpu().numpy(), votes.mean.cpu().numpy()
-        found = np.concatenate([log_total[:, None], mean, votes.median.cpu().numpy() if self._median else mean], axis=1)
+        totals = np.concatenate(
+            [log_total[:, None], mean, votes.median.cpu().numpy() if self._median else mean], axis=1
+        )
         if not examples.of_training:
-            return np.asarray(found)
+            return np.asarray(totals)
         own, voting = places_after(examples.own[rows], edits)
         for row, share in zip(
             np.flatnonzero(voting), self._own_shares(references, own, log_total)[voting], strict=True
         ):
             place = int(own[row])
             if share > 1 - _LEAST or self._median:
-                found[row] = self._without(references, h[row], place)
+                totals[row] = self._without(references, h[row], place)
             else:
                 mean_of_others = (mean[row] - share * self.of_voters(references)[place]) / (1 - share)
-                found[row] = [log_total[row] + np.log1p(-share), *mean_of_others, *mean_of_others]
-        return np.asarray(found)
+                totals[row] = [log_total[row] + np.log1p(-share), *mean_of_others, *mean_of_others]
+        return np.asarray(totals)
 
     def _own_shares(self, references: ReferenceSet, own: Ints, log_total: Floats) -> Floats:
         """(n,): the share of each training example in the votes on itself."""
@@ -269,12 +271,12 @@ class NumberTask(Task):
 
     # One example
 
-    def explain_voter(self, clf: Any, h: Any, k: int, epsilon: float, **given: Any) -> Any:
+    def explain_voter(self, clf: Any, h: Any, k: int, epsilon: float, **options: Any) -> Any:
         """The explanation of a training example by the others, with an interval at ε."""
         for name in ("fold_votes", "descriptions"):  # these belong to bins; intervals and groups do not use bins
-            given.pop(name, None)
+            options.pop(name, None)
         with silent():
-            return clf.explain_of(h, k, epsilon=epsilon, **given)[0]
+            return clf.explain_of(h, k, epsilon=epsilon, **options)[0]
 
     def scores(self, clf: Any, X: Any) -> Floats:
         """(n, T): the predicted numbers."""

@@ -12,7 +12,7 @@ from dwac.errors import InputError
 from dwac.explain import Group
 from dwac.reference import ReferenceSet
 from dwac.report.grouped import every_group, in_shown_groups
-from dwac.server.explorer.explained import on_map
+from dwac.server.explorer.points import on_map
 from dwac.server.explorer.state import Explorer
 from dwac.server.explorer.tasks.classes import ClassTask
 
@@ -26,9 +26,8 @@ def discs(explorer: Explorer) -> dict[str, Any]:
     points = explorer.points
     if not points.has_discs:
         return {"discs": [], "groups": []}
-    (references, said), layout = in_shown_groups(explorer.clf), points.layout
+    (references, descriptions), layout = in_shown_groups(explorer.clf), points.layout
     groups = references.groups
-    described = said or [None] * len(groups)
     columns = {
         "x": layout.centres[:, 0].tolist(),
         "y": layout.centres[:, 1].tolist(),
@@ -40,7 +39,10 @@ def discs(explorer: Explorer) -> dict[str, Any]:
     sizes = np.round(groups.sizes).astype(int).tolist()
     return {
         "discs": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
-        "groups": [{"size": n, "description": said} for n, said in zip(sizes, described, strict=True)],
+        "groups": [
+            {"size": n, "description": text}
+            for n, text in zip(sizes, descriptions or [None] * len(groups), strict=True)
+        ],
     }
 
 
@@ -54,20 +56,20 @@ def group_scores(explorer: Explorer, session: str) -> dict[str, Any]:
     truth = points.values(view)[points.asked]
     known, measure = task.known(truth), task.measure(view.predictions, truth)
     codes = task.codes(view.predictions) if isinstance(task, ClassTask) else None
-    found = []
+    scores = []
     for group in every_group(explorer.clf, examples.h, codes, examples.own if examples.of_training else None):
         judged = measure.values[group.rows[known[group.rows]]]
         wrong = float((~judged if judged.dtype == bool else judged).sum())
-        said = measure.say(float(judged.mean())) if len(judged) else None
-        found.append({"n": len(group.rows), "wrong": wrong, "said": said})
-    return {"measure": measure.name, "groups": found}
+        sentence = measure.say(float(judged.mean())) if len(judged) else None
+        scores.append({"n": len(group.rows), "wrong": wrong, "said": sentence})
+    return {"measure": measure.name, "groups": scores}
 
 
 def members(explorer: Explorer, session: str, disc: int, start: int, *, whole: bool) -> dict[str, Any]:
     """A page of the members of a disc, or of the whole group that contains it, the most central first."""
     explorer.require_open("it shows no groups of training examples")
     points = explorer.points
-    references, described = in_shown_groups(explorer.clf)
+    references, descriptions = in_shown_groups(explorer.clf)
     groups, n = references.groups, len(references.groups.parents) if points.has_discs else 0
     if not 0 <= disc < n:
         raise InputError(f"the disc must be one of the {n:,} discs of the map; got {disc}")
@@ -83,12 +85,12 @@ def members(explorer: Explorer, session: str, disc: int, start: int, *, whole: b
         "group": {
             "size": round(float(groups.sizes[group])),
             "n_discs": int((groups.parents == group).sum()),
-            "description": None if described is None else described[group],
+            "description": None if descriptions is None else descriptions[group],
         },
         "start": start,
         "n": len(rows),
         "n_examples": round(float(all_examples.sizes[rows].sum())),
-        "members": _listed(explorer, session, all_examples, rows[start : start + PAGE]),
+        "members": _list_examples(explorer, session, all_examples, rows[start : start + PAGE]),
     }
 
 
@@ -97,7 +99,7 @@ def _central_first(references: ReferenceSet, rows: NDArray[np.int64]) -> NDArray
     return rows[np.argsort(np.linalg.norm(h - h.mean(axis=0), axis=1), kind="stable")]
 
 
-def _listed(
+def _list_examples(
     explorer: Explorer, session: str, all_examples: ReferenceSet, rows: NDArray[np.int64]
 ) -> list[dict[str, Any]]:
     """Examples with their records; those that are points can be selected, and may have been edited."""

@@ -15,7 +15,7 @@ from dwac.errors import InputError
 from dwac.estimator.evaluation import as_csv
 from dwac.report.wrong_labels import HOW_JUDGED, label_issues
 from dwac.server.explorer.edits import Edit
-from dwac.server.explorer.grouped import line_of
+from dwac.server.explorer.groups import line_of
 from dwac.server.explorer.state import Explorer
 from dwac.server.explorer.tasks.classes import ClassTask
 from dwac.server.explorer.tasks.numbers import NumberTask
@@ -41,10 +41,10 @@ class Finder:
         if not needle:
             return []
         exact = np.flatnonzero((self._ids == needle).to_numpy())
-        found = np.flatnonzero(
+        matches = np.flatnonzero(
             self._ids.str.contains(needle, regex=False) | self._folded.str.contains(needle, regex=False)
         )
-        order = list(dict.fromkeys([*exact.tolist(), *found.tolist()]))[:FOUND]
+        order = list(dict.fromkeys([*exact.tolist(), *matches.tolist()]))[:FOUND]
         name = self.explorer.points.name
         return [{"point": p, "id": name(p), "text": shorten(self._texts[p], _LETTERS)} for p in order]
 
@@ -66,8 +66,8 @@ def _texts(explorer: Explorer) -> list[str]:
     points, clf = explorer.points, explorer.clf
     if explorer.private:
         return [""] * len(points)
-    held = clf.examples_.frame()
-    by_id = {} if held is None else dict(zip(held.index, _lines(held), strict=True))
+    records = clf.examples_.frame()
+    by_id = {} if records is None else dict(zip(records.index, _lines(records), strict=True))
     training = [by_id.get(name, "") for name in points.references.ids]
     return training + (_lines(clf.encoder_.records(explorer.examples.X)) if points.n_data else [])
 
@@ -82,9 +82,9 @@ def _lines(records: pd.DataFrame) -> list[str]:
     ]
 
 
-def example(explorer: Explorer, session: str, point: int, k: int, **asked: Any) -> dict[str, Any]:
-    """The name and label of a point, and its prediction; asked: the options of `Explorer.point`."""
-    answer = explorer.point(session, point, k, **asked)
+def example(explorer: Explorer, session: str, point: int, k: int, **options: Any) -> dict[str, Any]:
+    """The name and label of a point, and its prediction; options: those of `Explorer.point`."""
+    answer = explorer.point(session, point, k, **options)
     now = explorer.task.named(explorer.points.values(explorer.view(session))[point])
     part = "data" if explorer.points.is_data(point) else "training"
     return {**answer, "id": explorer.points.name(point), "part": part, "true": now}
@@ -98,26 +98,27 @@ def issues(explorer: Explorer, session: str) -> dict[str, Any]:
     clf = explorer.view(session).clf
     m = len(clf.references_)
     rows = None if m <= MOST else np.linspace(0, m - 1, MOST).astype(np.int64)
-    found = label_issues(clf, rows=rows)
-    places = explorer.points.references.voters.positions(found["id"].head(LISTED).tolist()).tolist()
+    suspects = label_issues(clf, rows=rows)
+    places = explorer.points.references.voters.positions(suspects["id"].head(LISTED).tolist()).tolist()
     listed = [
         {"point": place, **{name: plain(value) for name, value in row.items()}}
-        for place, row in zip(places, found.head(LISTED).to_dict("records"), strict=True)
+        for place, row in zip(places, suspects.head(LISTED).to_dict("records"), strict=True)
     ]
-    counts = {"n": len(found), "asked": m if rows is None else len(rows), "n_references": m}
-    return {"issues": listed, **counts, "judged": HOW_JUDGED[found.attrs["judged"]]}
+    counts = {"n": len(suspects), "asked": m if rows is None else len(rows), "n_references": m}
+    return {"issues": listed, **counts, "judged": HOW_JUDGED[suspects.attrs["judged"]]}
 
 
 def _errors(explorer: Explorer, session: str) -> dict[str, Any]:
     """The loaded examples that are furthest from what the others vote for."""
     task, view, points = explorer.task, explorer.view(session), explorer.points
-    found = task.errors(view.predictions, points.values(view)[points.asked])
+    errors = task.errors(view.predictions, points.values(view)[points.asked])
     listed = [
         {"point": int(points.asked[each["row"]]), "id": plain(explorer.examples.ids[each["row"]]), **each}
-        for each in found[:LISTED]
+        for each in errors[:LISTED]
     ]
-    n, held = len(explorer.examples), len(view.clf.references_)
-    return {"issues": listed, "n": len(found), "asked": n, "n_references": held, "judged": ""}
+    n_references = len(view.clf.references_)
+    counts = {"n": len(errors), "asked": len(explorer.examples), "n_references": n_references}
+    return {"issues": listed, **counts, "judged": ""}
 
 
 def disagreements(explorer: Explorer, session: str) -> dict[str, Any]:
@@ -264,27 +265,27 @@ def column_values(explorer: Explorer, place: int) -> dict[str, Any]:
     if not 0 <= place < len(names):
         raise InputError(f"the column must be one of the {len(names)} of the data, counted from 0; got {place}")
     column = explorer.clf.encoder_.columns[place]
-    held = _column(explorer, column.name)
+    values = _column(explorer, column.name)
     if column.kind == "datetime":
-        return _dates(held)
-    numbers = pd.to_numeric(held, errors="coerce") if column.kind == "numeric" else None
+        return _dates(values)
+    numbers = pd.to_numeric(values, errors="coerce") if column.kind == "numeric" else None
     if numbers is not None and numbers.notna().any():
         return {"numbers": [None if not np.isfinite(v) else round(float(v), 9) for v in numbers.astype(float)]}
-    texts = held.map(lambda value: None if pd.isna(value) else shorten(value, 40)).astype(object)
+    texts = values.map(lambda value: None if pd.isna(value) else shorten(value, 40)).astype(object)
     common = texts.value_counts().index[: _NAMED + 1].tolist()
     shown = sorted(common if len(common) <= _NAMED else common[:_NAMED])
     codes = {name: code for code, name in enumerate(shown)}
     rest = len(shown) if texts.nunique() > len(shown) else None
-    found = [None if pd.isna(text) else codes.get(text, rest) for text in texts]
-    return {"names": [*shown, *([] if rest is None else [_OTHERS])], "codes": found}
+    names = [*shown, *([] if rest is None else [_OTHERS])]
+    return {"names": names, "codes": [None if pd.isna(text) else codes.get(text, rest) for text in texts]}
 
 
 def _column(explorer: Explorer, name: Any) -> pd.Series[Any]:
     """The values of all points, training examples first."""
     points, clf = explorer.points, explorer.clf
-    held = clf.examples_.frame()
+    records = clf.examples_.frame()
     ids = pd.Index(list(points.references.ids), tupleize_cols=False)
-    voters = pd.Series(None, index=ids, dtype=object) if held is None else held[name].reindex(ids)
+    voters = pd.Series(None, index=ids, dtype=object) if records is None else records[name].reindex(ids)
     parts = [voters.astype(object)]
     if points.n_data:
         parts.append(clf.encoder_.records(explorer.examples.X)[name].astype(object))
@@ -292,9 +293,9 @@ def _column(explorer: Explorer, name: Any) -> pd.Series[Any]:
     return joined
 
 
-def _dates(held: pd.Series[Any]) -> dict[str, Any]:
+def _dates(values: pd.Series[Any]) -> dict[str, Any]:
     """Dates as days, and the first and the last in words."""
-    dates = pd.to_datetime(held, errors="coerce", utc=True, format="mixed")
+    dates = pd.to_datetime(values, errors="coerce", utc=True, format="mixed")
     days = (dates - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
     known = dates.dropna()
     ends = [] if known.empty else [f"{known.min():%Y-%m-%d}", f"{known.max():%Y-%m-%d}"]
