@@ -114,7 +114,7 @@ def score(
         encoding=encoding,
         strict=strict,
         overwrite=overwrite,
-        said=lambda what: console.print(what, highlight=False, soft_wrap=True),
+        announce=lambda what: console.print(what, highlight=False, soft_wrap=True),
         epsilon=epsilon,
         probabilities=probabilities,
         voters=voters,

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from dwac.errors import InputError
 from dwac.scoring import core
-from dwac.scoring.request import Request, model_of, request
+from dwac.scoring.request import Request, model_of, request_of
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Scorer:
     @property
     def arrow_schema(self) -> pa.Schema:
         """The columns of the answers. Loads the model."""
-        found = core.schema(self.request)
-        return found if self.request.id is not None else found.remove(found.get_field_index("id"))
+        schema = core.schema(self.request)
+        return schema if self.request.id is not None else schema.remove(schema.get_field_index("id"))
 
 
 # Spark
@@ -67,16 +67,16 @@ def spark(model: str | PathLike[str] | Request, **options: Any) -> SparkScorer:
         model: the path of a model folder that every executor sees, or a `Request`.
         options: those of `Request`. threads is 1 unless given, as Spark gives each task one core (spark.task.cpus).
     """
-    return SparkScorer(_travelling(model, options))
+    return SparkScorer(_make_portable(model, options))
 
 
-def _on_own_gpu(asked: Request) -> Request:
+def _on_own_gpu(request: Request) -> Request:
     """The request on the GPU that Spark gave to this task (spark.task.resource.gpu.amount), if it did."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    given = context.resources().get("gpu") if context is not None and asked.device == "auto" else None
-    return asked if given is None else replace(asked, device=f"cuda:{given.addresses[0]}")
+    gpu = context.resources().get("gpu") if context is not None and request.device == "auto" else None
+    return request if gpu is None else replace(request, device=f"cuda:{gpu.addresses[0]}")
 
 
 def _spark_type(kind: pa.DataType) -> str:
@@ -118,7 +118,7 @@ def dask(model: str | PathLike[str] | Request, **options: Any) -> DaskScorer:
         model: the path of a model folder that every worker sees, or a `Request`.
         options: those of `Request`. threads is 1 unless given: Dask runs as many tasks at once as a worker has threads.
     """
-    return DaskScorer(_travelling(model, options))
+    return DaskScorer(_make_portable(model, options))
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:
@@ -159,22 +159,22 @@ def ray(
         from ray.data import ActorPoolStrategy
     except ModuleNotFoundError as error:
         raise InputError(f"dwac.scoring.ray needs {error.name}: pip install 'dwac[ray]'") from None
-    asked = _travelling(model, options)
-    if asked.device == "auto":
-        asked = replace(asked, device="cuda" if gpus else "cpu")
+    request = _make_portable(model, options)
+    if request.device == "auto":
+        request = replace(request, device="cuda" if gpus else "cpu")
     return {
         "fn": RayScorer,
-        "fn_constructor_args": (asked,),
+        "fn_constructor_args": (request,),
         "batch_format": "pyarrow",
-        "batch_size": asked.rows,
+        "batch_size": request.rows,
         "zero_copy_batch": True,
         "compute": ActorPoolStrategy(min_size=1, max_size=workers),
-        "num_cpus": asked.threads,
+        "num_cpus": request.threads,
         "num_gpus": gpus,
     }
 
 
-def _travelling(model: str | PathLike[str] | Request, options: dict[str, Any]) -> Request:
+def _make_portable(model: str | PathLike[str] | Request, options: dict[str, Any]) -> Request:
     """The request to send to workers: with an absolute path, and few enough threads not to compete for cores."""
-    asked = request(model, **options)
-    return replace(asked, model=os.path.abspath(asked.model), threads=asked.threads or 1)
+    request = request_of(model, **options)
+    return replace(request, model=os.path.abspath(request.model), threads=request.threads or 1)

@@ -1,8 +1,13 @@
-"""`score`: Arrow record batches in, Arrow record batches out. Independent of files and engines."""
+"""`score`: Arrow record batches in, Arrow record batches out. Independent of files and engines.
+
+The columns and their Arrow types follow from the model, the request, and what the task declares.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
+from copy import copy
 from os import PathLike
 from typing import Any
 
@@ -11,22 +16,28 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from dwac._checks import listed
-from dwac.errors import InputError
-from dwac.reading import Model, Notation
+from dwac.errors import CalibrationWarning, InputError
+from dwac.estimator.evaluation import predict
+from dwac.estimator.readable import Partial
+from dwac.reading import Estimator, Model, Notation
 from dwac.reading.features import CellReader
 from dwac.reading.roles import Batch, rows_of
-from dwac.scoring.answers import answered, column, schema_of
-from dwac.scoring.request import Request, columns_asked, model_of, notation_of, request
+from dwac.reference import ReferenceSet
+from dwac.scoring.request import Request, model_of, notation_of, request_of, requested_columns
+from dwac.tasks import LABELS, NUMBERS
+from dwac.tasks.answers import UNKNOWN, UNREADABLE, AnswerColumn, ValueKind, table_columns
 
+_TYPES = {ValueKind.SHARE: pa.float64(), ValueKind.NUMBER: pa.float64()}  # the rest, besides labels, is text
 _MOST_BYTES = 2**26  # of a batch, if that is fewer rows than `rows`: encoded images may be large
 
 
 def schema(model: str | PathLike[str] | Request, **options: Any) -> pa.Schema:
     """The columns and types of the output of `score`, known before the first row; with the same options."""
-    asked = request(model, **options)
-    return schema_of(model_of(asked), asked)
+    request = request_of(model, **options)
+    return schema_of(model_of(request), request)
 
 
 def score(model: str | PathLike[str] | Request, batches: Any, **options: Any) -> Iterator[pa.RecordBatch]:
@@ -48,63 +59,62 @@ def score(model: str | PathLike[str] | Request, batches: Any, **options: Any) ->
     unknown, the values that training never had; unreadable, the reason why a row could not be read. The last two are
     null otherwise. `schema` gives their types.
     """
-    asked = request(model, **options)
-    loaded = model_of(asked)
-    found = checked(loaded, asked)
-    return _scored(loaded, found, batches, asked)
+    request = request_of(model, **options)
+    loaded = model_of(request)
+    return _answer_all(loaded, check_request(loaded, request), batches, request)
 
 
-def checked(model: Model, asked: Request) -> pa.Schema:
+def check_request(model: Model, request: Request) -> pa.Schema:
     """The columns of answers; an error if the model cannot give what is requested, a warning if that tells little."""
-    found = schema_of(model, asked)
-    values = answered(model, None, {0: "nothing was given"}, asked, quiet=False)
-    assert set(found.names) == {"id", *values}
-    return found
+    schema = schema_of(model, request)
+    values = _predict_values(model, None, {0: "there is no row"}, request, quiet=False)
+    assert set(schema.names) == {"id", *values}
+    return schema
 
 
-def _scored(model: Model, found: pa.Schema, batches: Any, asked: Request) -> Iterator[pa.RecordBatch]:
+def _answer_all(model: Model, schema: pa.Schema, batches: Any, request: Request) -> Iterator[pa.RecordBatch]:
     first = 0
-    for batch in rebatched(record_batches(batches), asked.rows):
-        yield answer(model, found, batch, asked, np.arange(first, first + batch.num_rows))
+    for batch in rebatch(record_batches(batches), request.rows):
+        yield answer(model, schema, batch, request, np.arange(first, first + batch.num_rows))
         first += batch.num_rows
 
 
 def answer(
     model: Model,
-    found: pa.Schema,
-    given: Batch,
-    asked: Request,
+    schema: pa.Schema,
+    batch: Batch,
+    request: Request,
     numbers: NDArray[np.int64],
     name: str = "the batch",
     notation: Notation | None = None,
 ) -> pa.RecordBatch:
-    """The answers for one batch, with the columns `found`.
+    """The answers for one batch, with these columns.
 
     numbers: its row numbers; name: of its source, for errors; notation: of its cells, by default as in training.
     """
     # These are only some rows of a file: the notation must not be inferred from them.
-    cells = CellReader(notation or notation_of(asked, model), judge=False)
-    X, unreadable = rows_of(model, given, columns_asked(asked), cells, name)
-    values = answered(model, X, unreadable, asked)
-    values["id"] = ids_of(given, asked, numbers, name)
-    return pa.RecordBatch.from_arrays([column(values[field.name], field.type) for field in found], schema=found)
+    cells = CellReader(notation or notation_of(request, model), judge=False)
+    X, unreadable = rows_of(model, batch, requested_columns(request), cells, name)
+    values = _predict_values(model, X, unreadable, request)
+    values["id"] = ids_of(batch, request, numbers, name)
+    return pa.RecordBatch.from_arrays([_arrow_array(values[field.name], field.type) for field in schema], schema=schema)
 
 
-def ids_of(given: Batch, asked: Request, numbers: NDArray[np.int64], name: str) -> pa.Array:
+def ids_of(batch: Batch, request: Request, numbers: NDArray[np.int64], name: str) -> pa.Array:
     """The ids of the rows of a batch: from a column, in the requested type, or else the row numbers."""
-    if asked.id is None:
+    if request.id is None:
         return pa.array(numbers)
-    names = list(given.columns) if isinstance(given, pd.DataFrame) else given.schema.names
-    if asked.id not in names:
-        raise InputError(f"{name} has no column {asked.id!r} of ids; its columns are {listed(names, 20)}")
+    names = list(batch.columns) if isinstance(batch, pd.DataFrame) else batch.schema.names
+    if request.id not in names:
+        raise InputError(f"{name} has no column {request.id!r} of ids; its columns are {listed(names, 20)}")
     try:
-        if not isinstance(given, pd.DataFrame):
-            return pc.cast(given.column(names.index(asked.id)), asked.id_type)
-        values = [None if value is None or value != value else value for value in given[asked.id].tolist()]
-        return column(values, pa.string()) if asked.id_type == "string" else pa.array(values, asked.id_type)
+        if not isinstance(batch, pd.DataFrame):
+            return pc.cast(batch.column(names.index(request.id)), request.id_type)
+        values = [None if value is None or value != value else value for value in batch[request.id].tolist()]
+        return _arrow_array(values, pa.string()) if request.id_type == "string" else pa.array(values, request.id_type)
     except pa.ArrowException as error:
         raise InputError(
-            f"{name}: the ids in {asked.id!r} must be {asked.id_type}; {error!s:.100}; use id_type='string'"
+            f"{name}: the ids in {request.id!r} must be {request.id_type}; {error!s:.100}; use id_type='string'"
         ) from None
 
 
@@ -116,8 +126,8 @@ def record_batches(batches: Any) -> Iterator[pa.RecordBatch]:
     if isinstance(batches, pa.RecordBatch):
         yield batches
         return
-    given: Iterable[Any] = batches.to_batches() if hasattr(batches, "to_batches") else batches  # a Dataset
-    for batch in given:
+    several: Iterable[Any] = batches.to_batches() if hasattr(batches, "to_batches") else batches  # a Dataset
+    for batch in several:
         if isinstance(batch, pa.Table):
             yield from batch.to_batches()
         elif isinstance(batch, pa.RecordBatch):
@@ -129,21 +139,21 @@ def record_batches(batches: Any) -> Iterator[pa.RecordBatch]:
             )
 
 
-def rebatched(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+def rebatch(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
     """The same rows in order: batches of more than `rows` rows are cut, smaller ones with the same schema joined."""
-    held: list[pa.RecordBatch] = []
+    waiting: list[pa.RecordBatch] = []
     for batch in batches:
-        if held and not batch.schema.equals(held[0].schema):
-            yield _joined(held)
-            held = []
+        if waiting and not batch.schema.equals(waiting[0].schema):
+            yield _join(waiting)
+            waiting = []
         for start in range(0, batch.num_rows, most := _most(batch, rows)):
             part = batch.slice(start, most)
-            if held and sum(each.num_rows for each in held) + part.num_rows > most:
-                yield _joined(held)
-                held = []
-            held.append(part)
-    if held:
-        yield _joined(held)
+            if waiting and sum(each.num_rows for each in waiting) + part.num_rows > most:
+                yield _join(waiting)
+                waiting = []
+            waiting.append(part)
+    if waiting:
+        yield _join(waiting)
 
 
 def _most(batch: pa.RecordBatch, rows: int) -> int:
@@ -152,7 +162,142 @@ def _most(batch: pa.RecordBatch, rows: int) -> int:
     return max(1, min(rows, int(_MOST_BYTES / max(each, 1))))
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+# The columns of answers, and their values
+
+
+def schema_of(model: Model, request: Request) -> pa.Schema:
+    """The columns of the answers, before any row is seen."""
+    clf = model.clf
+    if request.quantiles and model.task != NUMBERS:
+        raise InputError(f"quantiles are for models of numbers; this one predicts {model.task}; leave them out")
+    fields = [("id", pa.string() if request.id is not None and request.id_type == "string" else pa.int64())]
+    declared, calibrated = clf.target_.columns(request.quantiles), len(clf.calibration_y_) > 0
+    for name, column, _ in table_columns(declared, calibrated=calibrated, probabilities=request.probabilities):
+        fields.append((name, _arrow_type(column)))
+    if request.voters:
+        fields.append(("voters", _voter_type(clf, request)))
+    notes = [UNKNOWN, UNREADABLE] if clf.encoder_.kind == "tabular" else [UNREADABLE]
+    return pa.schema([*fields, *((note.name, _arrow_type(note)) for note in notes)])
+
+
+def _arrow_type(column: AnswerColumn) -> pa.DataType:
+    """The type of a column of answers."""
+    match column.kind:
+        case ValueKind.LABEL:
+            return _type_of(column.names)
+        case ValueKind.LABELS:
+            return pa.list_(_type_of(column.names))
+        case kind:
+            return _TYPES.get(kind, pa.string())
+
+
+def _type_of(values: Iterable[Any]) -> pa.DataType:
+    """The type that holds all of these labels or ids: booleans, whole numbers, numbers, or else text."""
+    kinds = {type(value) for value in values}
+    for accepted, kind in (({bool}, pa.bool_()), ({int}, pa.int64()), ({int, float}, pa.float64())):
+        if kinds and kinds <= accepted:
+            return kind
+    return pa.string()
+
+
+def _as(values: Iterable[Any], kind: pa.DataType) -> list[Any]:
+    """Values for a column of this type: if it is text, everything as text."""
+    return [str(value) for value in values] if pa.types.is_string(kind) else list(values)
+
+
+# Values
+
+
+def _predict_values(
+    model: Model, X: Any, unreadable: dict[int, str], request: Request, *, quiet: bool = True
+) -> dict[str, Any]:
+    """Predictions for the rows of X, and entries for rows that could not become part of it: values by column.
+
+    quiet: do not warn that there are few calibration rows; once is enough.
+    """
+    clf = model.clf
+    predictions = predict(clf, Partial(X, unreadable), private=request.private)
+    with warnings.catch_warnings():
+        if quiet:
+            warnings.simplefilter("ignore", CalibrationWarning)
+        frame = predictions.frame(request.epsilon, request.quantiles, probabilities=request.probabilities)
+    values: dict[str, Any] = {name: frame[name] for name in frame.columns}
+    if request.voters:
+        values["voters"] = _voters(clf, predictions, request)
+    return values
+
+
+def _arrow_array(values: Any, kind: pa.DataType) -> pa.Array:
+    """Values as a column of this type."""
+    values = values.tolist() if isinstance(values, pd.Series) and values.dtype == object else values
+    try:
+        return pa.array(values, kind, from_pandas=True)  # NaN: a row that could not be read
+    except (pa.ArrowInvalid, pa.ArrowTypeError):  # labels of several types become text
+        if pa.types.is_list(kind):
+            return pa.array([None if labels is None else _as(labels, kind.value_type) for labels in values], kind)
+        return pa.array([None if value is None or value != value else str(value) for value in values], kind)
+
+
+# Voters
+
+
+def _voter_type(clf: Estimator, request: Request) -> pa.DataType:
+    if clf.private_ if request.private is None else request.private:
+        raise InputError("voters are training examples, which a private model does not show; leave voters out")
+    references = clf.references_
+    target = clf.target_
+    if target.kind == NUMBERS:
+        vote = ("target", pa.float64() if target.single else pa.list_(pa.float64()))
+    else:
+        label = _type_of(target.names.tolist())
+        vote = ("label", pa.list_(label) if target.kind == LABELS else label)
+    return pa.list_(pa.struct([("id", _type_of(references.ids.tolist())), vote, ("share", pa.float64())]))
+
+
+def _voters(clf: Estimator, predictions: Any, request: Request) -> pa.Array:
+    """The voters with the largest votes for each row, heaviest first; none for rows that could not be read."""
+    kind = _voter_type(clf, request)
+    readable = predictions.readable
+    voters: list[list[dict[str, Any]]] = [[] for _ in readable]
+    if not readable.any():
+        return pa.array(voters, kind)
+    references = copy(clf.references_)
+    votes, near = references.query(predictions.h.cpu().numpy(), k=min(request.voters, len(references)))
+    shares = np.exp(near.log_weights - logsumexp(votes, axis=1, keepdims=True))
+    inner = kind.value_type
+    names = _as(references.ids.tolist(), inner.field(0).type)
+    votes_for = _votes_of(clf, references, inner.field(1).type)
+    places = _places(references, near.ids)
+    vote = inner.field(1).name
+    for row, nearest, their_shares in zip(np.flatnonzero(readable), places.tolist(), shares.tolist(), strict=True):
+        voters[row] = [
+            {"id": names[i], vote: votes_for[i], "share": share} for i, share in zip(nearest, their_shares, strict=True)
+        ]
+    return pa.array(voters, kind)
+
+
+def _places(references: ReferenceSet, ids: NDArray[Any]) -> NDArray[np.int64]:
+    """(n, k): the positions of these ids among the references."""
+    flat: pd.Index[Any] = pd.Index(ids.ravel(), tupleize_cols=False)
+    return np.asarray(references.voters.ids.get_indexer(flat)).reshape(ids.shape)
+
+
+def _votes_of(clf: Estimator, references: ReferenceSet, kind: pa.DataType) -> list[Any]:
+    """What each reference votes for: its label, its labels, or its number or numbers."""
+    target = clf.target_
+    if target.kind == NUMBERS:
+        assert references.targets is not None
+        exact = references.targets.cpu().numpy()
+        return list(exact[:, 0].tolist() if target.single else exact.tolist())
+    codes = references.labels.cpu().numpy().tolist()
+    if target.kind == LABELS:
+        sets = [_as(labels, kind.value_type) for labels in target.outcomes]
+        return [sets[code] for code in codes]
+    names = _as(target.names.tolist(), kind)
+    return [names[code] for code in codes]

@@ -31,7 +31,7 @@ class Manifest:
     files: list[tuple[File, str]]  # each with its format
     pieces: list[list[Piece]]  # of each file
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """The manifest as the bytes of a file: the same for the same run."""
         content = {
             "format": _FORMAT,
@@ -43,57 +43,57 @@ class Manifest:
         return json.dumps(content, ensure_ascii=False, indent=None, sort_keys=True).encode()
 
 
-def asked_of(request: Request, encoding: str, *, strict: bool) -> dict[str, Any]:
+def request_facts(request: Request, encoding: str, *, strict: bool) -> dict[str, Any]:
     """Everything that determines the answers, in plain values: the model by its contents, not by its path."""
-    kept = {name: value for name, value in asdict(request).items() if name not in _PLACES}
-    return {**kept, "quantiles": list(request.quantiles), "encoding": encoding, "strict": strict}
+    facts = {name: value for name, value in asdict(request).items() if name not in _PLACES}
+    return {**facts, "quantiles": list(request.quantiles), "encoding": encoding, "strict": strict}
 
 
 def read(out: Place, shard_of: Any) -> Manifest | None:
     """The manifest in a folder; None if there is none. shard_of: (file, part) → the name of a shard."""
-    there = out / NAME
-    if not there.exists():
+    file = out / NAME
+    if not file.exists():
         return None
     try:
-        content = json.loads(there.read())
+        content = json.loads(file.read())
         if (content["format"], content["version"]) != (_FORMAT, _VERSION):
             raise ValueError(f"{content['format']} version {content['version']}")
         files = [(File(**{key: each[key] for key in _FACTS}), each["form"]) for each in content["files"]]
         pieces = [
             [
-                Piece(0, shard_of(index, part), file.url, file.name, form, **dict(zip(_KEYS, facts, strict=True)))
+                Piece(0, shard_of(index, part), data.url, data.name, form, **dict(zip(_KEYS, facts, strict=True)))
                 for part, facts in enumerate(parts)
             ]
-            for index, ((file, form), parts) in enumerate(zip(files, content["pieces"], strict=True))
+            for index, ((data, form), parts) in enumerate(zip(files, content["pieces"], strict=True))
         ]
         return Manifest(content["asked"], files, pieces)
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{there.url} is damaged ({error!s:.100}); choose a new folder, or use --overwrite") from None
+        raise InputError(f"{file.url} is damaged ({error!s:.100}); choose a new folder, or use --overwrite") from None
 
 
-def differences(known: Manifest, asked: dict[str, Any], files: Sequence[tuple[File, str]]) -> list[str]:
+def differences_of(known: Manifest, asked: dict[str, Any], files: Sequence[tuple[File, str]]) -> list[str]:
     """How a run differs from the one in the folder, in words; nothing if it may continue."""
     names = {"expect": "the model", **{name: f"--{name.replace('_', '-')}" for name in asked if name != "expect"}}
-    found = []
+    differences = []
     for name in asked:
         before, now = known.asked.get(name), asked[name]
         if before != now:
-            found.append(names[name] if name == "expect" else f"{names[name]} was {before!r}, is {now!r}")
+            differences.append(names[name] if name == "expect" else f"{names[name]} was {before!r}, is {now!r}")
     old, new = ({(file.name, form) for file, form in each} for each in (known.files, files))
     for what, few in (("has new files", new - old), ("lacks files", old - new)):
         if few:
-            more = f" and {len(few) - 1:,} more" if len(few) > 1 else ""
-            found.append(f"the data {what}: {min(few)[0]}{more}")
-    return found
+            others = f" and {len(few) - 1:,} more" if len(few) > 1 else ""
+            differences.append(f"the data {what}: {min(few)[0]}{others}")
+    return differences
 
 
-def changed(known: Manifest, files: Sequence[tuple[File, str]]) -> list[int]:
+def changed_files(known: Manifest, files: Sequence[tuple[File, str]]) -> list[int]:
     """The positions of the files that changed."""
     facts = {file.name: (file.size, file.version) for file, _ in known.files}
     return [place for place, (file, _) in enumerate(files) if facts.get(file.name) != (file.size, file.version)]
 
 
-def moved(known: Manifest, files: Sequence[tuple[File, str]]) -> Manifest:
+def with_locations(known: Manifest, files: Sequence[tuple[File, str]]) -> Manifest:
     """The same manifest, with the current locations of the files."""
     pieces = [
         [replace(piece, file=file.url) for piece in parts] for (file, _), parts in zip(files, known.pieces, strict=True)

@@ -75,30 +75,30 @@ Engine = Callable[[Callable[[Piece], Done], Iterable[Piece], int, Mapping[str, A
 # Planning
 
 
-def with_form(files: Sequence[File], form: str | None, data: str) -> list[tuple[File, str]]:
+def choose_forms(files: Sequence[File], form: str | None, data: str) -> list[tuple[File, str]]:
     """The data files, each with its format; form: the format of all of them, if given."""
     if form is not None and form not in FORMS:
         raise InputError(f"unknown format {form!r}; choose {', '.join(FORMS)}")
-    found = [(file, form or form_of(file.name) or "") for file in files]
-    kept = [(file, each) for file, each in found if each and file.size]
-    if not kept and any(each for _, each in found):
+    all_files = [(file, form or form_of(file.name) or "") for file in files]
+    readable = [(file, each) for file, each in all_files if each and file.size]
+    if not readable and any(each for _, each in all_files):
         raise InputError(f"every file of {data} is empty; give a file with data")
-    if not kept:
-        names = listed([file.name for file, _ in found], 5) if found else "no file"
+    if not readable:
+        names = listed([file.name for file, _ in all_files], 5) if all_files else "no file"
         raise InputError(
             f"{data} must hold Parquet, CSV, TSV or JSON Lines files (.parquet, .csv, .tsv, .jsonl, also .gz or .zst); "
             f"got {names}; name the format with --format if file names do not"
         )
-    for file, each in kept:
+    for file, each in readable:
         if each == "parquet" and compression_of(file.name):
             raise InputError(f"{file.url}: Parquet is compressed within; decompress the file and give it as .parquet")
-    return kept
+    return readable
 
 
-def planned(
+def plan(
     files: Sequence[tuple[File, str]],
     encoding: str,
-    said: Callable[[str], None] = lambda _: None,
+    announce: Callable[[str], None] = lambda _: None,
     separator: str | None = None,
 ) -> list[list[Piece]]:
     """The pieces of each file. A file that cannot be read is one piece; reading it then reports the error."""
@@ -107,20 +107,20 @@ def planned(
     n = sum(rows for groups in footers if groups for rows, _ in groups)
     most_rows = min(max(ROWS, n // _PIECES), _MOST_ROWS)
     most_bytes = min(max(BLOCK, sum(file.size for file, _ in files) // _PIECES), _MOST_BYTES)
-    found = []
+    pieces = []
     for index, ((file, form), groups) in enumerate(zip(files, footers, strict=True)):
         whole = Piece(0, "", file.url, file.name, form, size=file.size)
         if form == "parquet":
             parts = [whole] if groups is None else list(_of_groups(whole, groups, most_rows))
         else:
             if file.size > 2**30:
-                said(f"looking for where records end in {file.name}: {file.size / 1e9:,.1f} GB")
+                announce(f"looking for where records end in {file.name}: {file.size / 1e9:,.1f} GB")
             parts = _of_text(whole, encoding, most_bytes, separator)
-        found.append([replace(part, shard=shard_name(index, number)) for number, part in enumerate(parts)])
-    return found
+        pieces.append([replace(part, shard=shard_name(index, number)) for number, part in enumerate(parts)])
+    return pieces
 
 
-def numbered(pieces: Sequence[Sequence[Piece]]) -> list[Piece]:
+def number_pieces(pieces: Sequence[Sequence[Piece]]) -> list[Piece]:
     """All pieces in order, each with its number."""
     return [replace(piece, number=number) for number, piece in enumerate(chain.from_iterable(pieces))]
 
@@ -130,9 +130,9 @@ def numbered(pieces: Sequence[Sequence[Piece]]) -> list[Piece]:
 
 def _groups(file: File) -> list[tuple[int, int]] | None:
     """(rows, bytes) of each row group; None if the file cannot be read."""
-    there = place(file.url)
+    location = place(file.url)
     try:
-        with there.fs.open(there.path, "rb") as raw:
+        with location.fs.open(location.path, "rb") as raw:
             facts = pq.read_metadata(raw)
         groups = (facts.row_group(group) for group in range(facts.num_row_groups))
         return [(group.num_rows, group.total_byte_size) for group in groups]
@@ -173,26 +173,26 @@ def _of_text(whole: Piece, encoding: str, most: int, separator: str | None) -> l
         layout = layout_of(whole.file, whole.form, encoding, separator)
         if not layout.divisible:
             return [whole]
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         for cut in cuts(layout.blocks(), layout.mark, start=layout.start, line=layout.line):
             stop = cut.start + len(cut.data) if cut.whole else None
             part = replace(whole, start=cut.start, stop=stop, row=cut.row, line=cut.line, size=len(cut.data))
-            last = found[-1] if found else None
+            last = pieces[-1] if pieces else None
             if last is not None and last.stop is not None and stop is not None and stop - last.start <= most:
-                found[-1] = replace(last, stop=stop, size=stop - last.start)
+                pieces[-1] = replace(last, stop=stop, size=stop - last.start)
             else:
-                found.append(part)
-        return found
+                pieces.append(part)
+        return pieces
     except (InputError, OSError, EOFError, pa.ArrowException):
         return [whole]
 
 
 def columns_of(file: File, form: str, encoding: str, separator: str | None = None) -> dict[str, Any]:
     """The columns of a file, with their types if it has types; none if it cannot be read."""
-    there = place(file.url)
+    location = place(file.url)
     try:
         if form == "parquet":
-            with there.fs.open(there.path, "rb") as raw:
+            with location.fs.open(location.path, "rb") as raw:
                 return {field.name: field.type for field in pq.read_schema(raw)}
         layout = layout_of(file.url, form, encoding, separator)
         return dict.fromkeys(layout.names)

@@ -75,7 +75,7 @@ class Request:
         if self.id_type not in ID_TYPES:
             raise InputError(f"id_type must be {' or '.join(ID_TYPES)}; got {self.id_type!r}")
         if isinstance(self.voters, bool) or not isinstance(self.voters, int) or self.voters < 0:
-            raise InputError(f"voters must be how many to name, 0 or more; got {self.voters!r}")
+            raise InputError(f"voters must be the number of examples to name, 0 or more; got {self.voters!r}")
         if not all(isinstance(level, float | int) and 0 < level < 1 for level in self.quantiles):
             raise InputError(f"quantiles must be numbers between 0 and 1, such as 0.1, 0.5; got {self.quantiles!r}")
         checks.positive_int(self.rows, "rows")
@@ -84,23 +84,23 @@ class Request:
             checks.positive_int(self.threads, "threads")
 
 
-def said_of(request: Request) -> Notation:
+def requested_notation(request: Request) -> Notation:
     """The notation of tables that the request gives."""
     return check_notation(request.separator, request.decimal, request.day_first)
 
 
 def notation_of(request: Request, model: Model) -> Notation:
     """How the cells of tables are written: as requested, or else as in training."""
-    return said_of(request).over(model.notation)
+    return requested_notation(request).over(model.notation)
 
 
-def columns_asked(request: Request) -> Columns:
+def requested_columns(request: Request) -> Columns:
     """The columns that the request names."""
     return Columns(text=request.text, id=request.id)
 
 
-def request(model: str | PathLike[str] | Request, **options: Any) -> Request:
-    """A request from a path and options; a given request stays unchanged."""
+def request_of(model: str | PathLike[str] | Request, **options: Any) -> Request:
+    """A request from a path and options; a `Request` stays unchanged."""
     if isinstance(model, Request):
         if options:
             raise InputError("a Request holds all options; change it with dataclasses.replace")
@@ -150,26 +150,26 @@ def model_of(request: Request) -> Model:
         _models.move_to_end(key)
         while len(_models) > _MOST:
             _models.popitem(last=False)
-    found = known[1].clf.fingerprint_
-    if request.expect is not None and request.expect != found:
+    fingerprint = known[1].clf.fingerprint_
+    if request.expect is not None and request.expect != fingerprint:
         raise StorageError(
-            f"the model in {request.model!r} must have the fingerprint {request.expect!r:.80}; it has {found!r}, so it "
-            "is not the one that was asked for or that this run began with; give every worker the same folder, or "
-            "score into a new one"
+            f"the model in {request.model!r} must have the fingerprint {request.expect!r:.80}; it has "
+            f"{fingerprint!r}, so it is not the one that was asked for or that this run began with; give every worker "
+            "the same folder, or score into a new one"
         )
     return known[1]
 
 
 def _state(folder: str) -> _State:
     """A value that changes when a model is written: files are replaced, never changed in place."""
-    found: list[tuple[int, int, int] | None] = []
+    states: list[tuple[int, int, int] | None] = []
     for name in _FILES:
         try:
             facts = os.stat(os.path.join(folder, name))
-            found.append((facts.st_mtime_ns, facts.st_size, facts.st_ino))
+            states.append((facts.st_mtime_ns, facts.st_size, facts.st_ino))
         except FileNotFoundError:
-            found.append(None)
-    return tuple(found)
+            states.append(None)
+    return tuple(states)
 
 
 def _limit_threads(threads: int) -> None:

@@ -25,10 +25,10 @@ from dwac.reading import Model
 from dwac.reading.layouts import INDEX
 from dwac.reading.places import File, Place, files_at, place, reaching
 from dwac.scoring import manifest
-from dwac.scoring.core import checked
+from dwac.scoring.core import check_request
 from dwac.scoring.engines import engine as engine_named
-from dwac.scoring.pieces import Done, Piece, columns_of, numbered, planned, shard_name, with_form
-from dwac.scoring.request import Request, model_of, notation_of, request
+from dwac.scoring.pieces import Done, Piece, choose_forms, columns_of, number_pieces, plan, shard_name
+from dwac.scoring.request import Request, model_of, notation_of, request_of
 from dwac.scoring.task import UNREADABLE, Task
 from dwac.storage.files import TEMPORARY, make_folder, remove_files
 
@@ -89,13 +89,13 @@ def score_files(
     encoding: str = "utf-8",
     strict: bool = False,
     overwrite: bool = False,
-    **asked: Any,
+    **settings: Any,
 ) -> RunSummary:
-    """Score files into a folder of Parquet shards, as `dwac score` does; asked: the options of `Request`.
+    """Score files into a folder of Parquet shards, as `dwac score` does; settings: the options of `Request`.
 
     Pieces that failed are in `.failed`, each with a sentence; all others are written, and the next call tries again.
     """
-    run = prepare(model, data, out, form=form, encoding=encoding, strict=strict, overwrite=overwrite, **asked)
+    run = prepare(model, data, out, form=form, encoding=encoding, strict=strict, overwrite=overwrite, **settings)
     for _ in run.results(engine, workers, options):
         pass
     return run.summary
@@ -110,82 +110,82 @@ def prepare(
     encoding: str = "utf-8",
     strict: bool = False,
     overwrite: bool = False,
-    said: Callable[[str], None] = lambda _: None,
-    **asked: Any,
+    announce: Callable[[str], None] = lambda _: None,
+    **settings: Any,
 ) -> Run:
     """Find the data, divide it, and write the manifest; or find what is left to do of an interrupted run.
 
-    said: called with a message before slow steps.
+    announce: called with a message before slow steps.
     """
-    wanted = request(model, **asked)
-    loaded = model_of(wanted)
-    there = place(fspath(out))
-    files = with_form(files_at(fspath(data), without=there.url), form, fspath(data))
-    wanted = _settled(wanted, loaded, files, encoding)
-    checked(loaded, wanted)
-    with reaching(there), _alone(there, tidy=False) if there.local and os.path.isdir(there.path) else nullcontext():
+    request = request_of(model, **settings)
+    loaded = model_of(request)
+    folder = place(fspath(out))
+    files = choose_forms(files_at(fspath(data), without=folder.url), form, fspath(data))
+    request = _settle(request, loaded, files, encoding)
+    check_request(loaded, request)
+    with reaching(folder), _alone(folder, tidy=False) if folder.local and os.path.isdir(folder.path) else nullcontext():
         if overwrite:
-            _clear(there)
-        facts = manifest.asked_of(wanted, encoding, strict=strict)
-        pieces = _pieces(there, facts, files, encoding, said)
-        written = set(there.names())
+            _clear(folder)
+        facts = manifest.request_facts(request, encoding, strict=strict)
+        pieces = _pieces(folder, facts, files, encoding, announce)
+        written = set(folder.names())
     return Run(
-        Task(wanted, there.url, encoding, strict),
+        Task(request, folder.url, encoding, strict),
         pieces,
         [piece for piece in pieces if f"{piece.shard}.parquet" not in written],
     )
 
 
-def default_workers(asked: Request) -> int:
+def default_workers(request: Request) -> int:
     """The number of processes that uses this machine well: one per core, or one per GPU."""
     import torch
 
-    if asked.device != "cpu" and torch.cuda.is_available():
-        return 1 if ":" in asked.device else torch.cuda.device_count()
-    return max(1, cores() // (asked.threads or 1))
+    if request.device != "cpu" and torch.cuda.is_available():
+        return 1 if ":" in request.device else torch.cuda.device_count()
+    return max(1, cores() // (request.threads or 1))
 
 
-def _settled(asked: Request, model: Model, files: list[tuple[File, str]], encoding: str) -> Request:
+def _settle(request: Request, model: Model, files: list[tuple[File, str]], encoding: str) -> Request:
     """The request with everything that all workers must agree on: the model, its path and the ids."""
     used = set(getattr(model.clf, "feature_names_in_", []))
-    written = notation_of(asked, model)
+    written = notation_of(request, model)
     known = (columns_of(*each, encoding, written.separator) for each in files)
     columns = next(filter(None, known), {})  # of the first file that can be read
     likely = [name for name in (model.columns.id, INDEX, _PANDAS_INDEX) if name in columns and name not in used]
-    name = asked.id if asked.id is not None else likely[0] if likely else None
+    name = request.id if request.id is not None else likely[0] if likely else None
     kind = None if name is None else columns.get(name)
     whole = kind is not None and pa.types.is_integer(kind) and kind != pa.uint64()
     return replace(
-        asked,
-        model=os.path.abspath(asked.model),
+        request,
+        model=os.path.abspath(request.model),
         id=name,
-        id_type="int64" if whole else asked.id_type,
+        id_type="int64" if whole else request.id_type,
         separator=written.separator,
-        threads=asked.threads or 1,  # answers do not depend on how many cores a worker has
+        threads=request.threads or 1,  # answers do not depend on how many cores a worker has
         expect=model.clf.fingerprint_,
     )
 
 
 def _pieces(
-    out: Place, asked: dict[str, Any], files: list[tuple[File, str]], encoding: str, said: Callable[[str], None]
+    out: Place, facts: dict[str, Any], files: list[tuple[File, str]], encoding: str, announce: Callable[[str], None]
 ) -> list[Piece]:
     known = manifest.read(out, shard_name)
     if known is None:
         _refuse_occupied(out)
-        found = manifest.Manifest(asked, files, planned(files, encoding, said, asked["separator"]))
-        if not any(found.pieces):
+        new_manifest = manifest.Manifest(facts, files, plan(files, encoding, announce, facts["separator"]))
+        if not any(new_manifest.pieces):
             raise InputError(f"{files[0][0].url} must have at least one row; it has columns but no rows")
-        _write(out, found)
-        return numbered(found.pieces)
-    differ = manifest.differences(known, asked, files)
+        _write(out, new_manifest)
+        return number_pieces(new_manifest.pieces)
+    differ = manifest.differences_of(known, facts, files)
     if differ:
         raise InputError(
             f"{out.url} holds the shards of another run ({'; '.join(differ)}); go on with what was asked there, "
             "choose a new folder with -o, or replace that run with --overwrite"
         )
-    new = manifest.changed(known, files)
+    new = manifest.changed_files(known, files)
     if not new:
-        return numbered(manifest.moved(known, files).pieces)
+        return number_pieces(manifest.with_locations(known, files).pieces)
     written = set(out.names())
     for index in new:
         if any(f"{piece.shard}.parquet" in written for piece in known.pieces[index]):
@@ -193,17 +193,17 @@ def _pieces(
                 f"{files[index][0].url} has changed since some of its rows were scored into {out.url}; put the old "
                 "file back, choose a new folder with -o, or start again with --overwrite"
             )
-    again = planned(files, encoding, said, asked["separator"])
+    again = plan(files, encoding, announce, facts["separator"])
     pieces = [again[place] if place in new else parts for place, parts in enumerate(known.pieces)]
-    found = manifest.moved(manifest.Manifest(asked, files, pieces), files)
-    _write(out, found)
-    return numbered(found.pieces)
+    new_manifest = manifest.with_locations(manifest.Manifest(facts, files, pieces), files)
+    _write(out, new_manifest)
+    return number_pieces(new_manifest.pieces)
 
 
-def _write(out: Place, found: manifest.Manifest) -> None:
+def _write(out: Place, new_manifest: manifest.Manifest) -> None:
     """Write the manifest, and create the folder if it does not exist."""
     try:
-        (out / manifest.NAME).write(found.packed())
+        (out / manifest.NAME).write(new_manifest.pack())
     except OSError as error:
         raise InputError(f"{out.url} cannot be written: {error.strerror or error}; choose another folder") from None
 

@@ -20,10 +20,9 @@ from dwac.reading.layouts import layout_of
 from dwac.reading.places import Place, place
 from dwac.reading.roles import infer_notation
 from dwac.reading.tables import BadRow, ParsedRows, read_part
-from dwac.scoring.answers import schema_of
-from dwac.scoring.core import answer
+from dwac.scoring.core import answer, schema_of
 from dwac.scoring.pieces import Done, Piece
-from dwac.scoring.request import Request, columns_asked, model_of, notation_of, said_of
+from dwac.scoring.request import Request, model_of, notation_of, requested_columns, requested_notation
 
 UNREADABLE = "_unreadable"  # the folder of rows that could not be read; Parquet readers skip names that begin with _
 FILE = "file"  # the column with the file of a row, if rows have no ids of their own
@@ -44,7 +43,7 @@ class Task:
         """Write the shard of a piece, completely or not at all. Never raises: the result holds any error."""
         began = time.perf_counter()
         try:
-            rows, unreadable = self._written(piece)
+            rows, unreadable = self._write(piece)
         except DwacError as error:
             return Done(piece.number, seconds=time.perf_counter() - began, error=str(error))
         except Exception as error:
@@ -53,13 +52,13 @@ class Task:
             return Done(piece.number, seconds=time.perf_counter() - began, error=why)
         return Done(piece.number, rows, unreadable, time.perf_counter() - began)
 
-    def _written(self, piece: Piece) -> tuple[int, int]:
+    def _write(self, piece: Piece) -> tuple[int, int]:
         """(rows, unreadable rows). The shard is written last: if it exists, the piece is done."""
         out, rows = place(self.out), 0
-        with _Kept(piece, strict=self.strict) as bad, (out / f"{piece.shard}.parquet").writing() as path:
+        with _UnreadableRows(piece, strict=self.strict) as bad, (out / f"{piece.shard}.parquet").writing() as path:
             schema = self._schema()
             with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-                for group in _grouped(self._answers(piece, bad), schema):
+                for group in _group(self._answers(piece, bad), schema):
                     writer.write_table(group)
                     rows += group.num_rows
             bad.write(out)
@@ -68,44 +67,44 @@ class Task:
     def _schema(self) -> pa.Schema:
         return shard_schema(schema_of(model_of(self.request), self.request), self.request)
 
-    def _answers(self, piece: Piece, bad: _Kept) -> Iterator[pa.RecordBatch]:
-        asked = self.request
-        model = model_of(asked)
-        found, wide = schema_of(model, asked), self._schema()
-        columns, notation, layout = columns_asked(asked), notation_of(asked, model), None
+    def _answers(self, piece: Piece, bad: _UnreadableRows) -> Iterator[pa.RecordBatch]:
+        request = self.request
+        model = model_of(request)
+        schema, wide = schema_of(model, request), self._schema()
+        columns, notation, layout = requested_columns(request), notation_of(request, model), None
         if piece.form != "parquet":
             layout = layout_of(piece.file, piece.form, self.encoding, notation.separator, notation.decimal)
-            notation = infer_notation(model, layout, columns, said_of(asked))
-        wanted = worded_columns(model, columns)._replace(needed=needed_columns(model, columns))
-        for chunk in read_part(piece.part, layout, asked.rows, wanted):
+            notation = infer_notation(model, layout, columns, requested_notation(request))
+        needed = worded_columns(model, columns)._replace(needed=needed_columns(model, columns))
+        for chunk in read_part(piece.part, layout, request.rows, needed):
             if len(chunk.numbers) == 0:
                 bad.add(chunk.bad)
                 continue
-            answers = answer(model, found, chunk.rows, asked, chunk.numbers, piece.file, notation)
+            answers = answer(model, schema, chunk.rows, request, chunk.numbers, piece.file, notation)
             bad.add([*chunk.bad, *_unanswered(answers, chunk)])
-            if asked.id is None:
+            if request.id is None:
                 names = pa.array([piece.name] * answers.num_rows).dictionary_encode().cast(wide.field(FILE).type)
                 answers = pa.RecordBatch.from_arrays([answers.column(0), names, *answers.columns[1:]], schema=wide)
             yield answers
 
 
-def shard_schema(found: pa.Schema, request: Request) -> pa.Schema:
+def shard_schema(schema: pa.Schema, request: Request) -> pa.Schema:
     """The columns of shards: those of the answers, and the file of a row if its id is only its number in that file."""
     if request.id is not None:
-        return found
-    return found.insert(1, pa.field(FILE, pa.dictionary(pa.int32(), pa.string())))
+        return schema
+    return schema.insert(1, pa.field(FILE, pa.dictionary(pa.int32(), pa.string())))
 
 
-def _grouped(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+def _group(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
     """Row groups of a shard; its bytes depend only on the rows."""
-    held: list[pa.RecordBatch] = []
+    waiting: list[pa.RecordBatch] = []
     for batch in batches:
-        held.append(batch)
-        if sum(each.num_rows for each in held) >= _GROUP:
-            yield pa.Table.from_batches(held, schema).unify_dictionaries()
-            held = []
-    if held:
-        yield pa.Table.from_batches(held, schema).unify_dictionaries()
+        waiting.append(batch)
+        if sum(each.num_rows for each in waiting) >= _GROUP:
+            yield pa.Table.from_batches(waiting, schema).unify_dictionaries()
+            waiting = []
+    if waiting:
+        yield pa.Table.from_batches(waiting, schema).unify_dictionaries()
 
 
 def _unanswered(answers: pa.RecordBatch, chunk: ParsedRows) -> Iterator[BadRow]:
@@ -116,14 +115,14 @@ def _unanswered(answers: pa.RecordBatch, chunk: ParsedRows) -> Iterator[BadRow]:
         yield BadRow(int(chunk.numbers[row]), line, reasons[row].as_py(), text)
 
 
-class _Kept:
+class _UnreadableRows:
     """The rows of a piece that could not be read, on disk: there may be many."""
 
     def __init__(self, piece: Piece, *, strict: bool) -> None:
         self._piece, self._strict, self.n = piece, strict, 0
         self._lines = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
 
-    def __enter__(self) -> _Kept:
+    def __enter__(self) -> _UnreadableRows:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -133,8 +132,8 @@ class _Kept:
         """Keep these rows too; the rows of one batch are sorted."""
         for bad in sorted(rows):
             if self._strict:
-                there = f"row {bad.row}" if bad.line is None else f"line {bad.line}"
-                raise InputError(f"{self._piece.file} {there}: {bad.why}")
+                where = f"row {bad.row}" if bad.line is None else f"line {bad.line}"
+                raise InputError(f"{self._piece.file} {where}: {bad.why}")
             facts = {"file": self._piece.name, "row": bad.row, "line": bad.line, "reason": bad.why, "text": bad.text}
             self._lines.write(f"{json.dumps(facts, ensure_ascii=False)}\n".encode(errors="backslashreplace"))
             self.n += 1

@@ -44,9 +44,10 @@ def lost(piece: Piece) -> Done:
 
 def failed(piece: Piece, error: BaseException) -> Done:
     """The result of a piece that a worker could not start."""
-    found = _PYTHON.findall(str(error))  # Ray and Spark also send the worker's traceback
-    said = found[-1] if found else f"{type(error).__name__}: {error}"
+    lines = _PYTHON.findall(str(error))  # Ray and Spark also send the worker's traceback
+    reason = lines[-1] if lines else f"{type(error).__name__}: {error}"
     return Done(
         piece.number,
-        error=f"{piece.file}: the worker could not run it: {said:.300}; workers need the same Python and dwac as here",
+        error=f"{piece.file}: the worker could not run it: {reason:.300}; workers need the same Python and dwac as "
+        "this process",
     )

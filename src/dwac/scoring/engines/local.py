@@ -96,10 +96,10 @@ class _Worker:
         self.pipe.close()
         self.process = self.pipe = None
         if code == -_KILL:
-            how = "was killed, as happens when memory runs out: use fewer --workers, or a machine with more memory"
+            ending = "was killed, as happens when memory runs out: use fewer --workers, or a machine with more memory"
         else:
-            how = f"ended with {f'signal {-code}' if code is not None and code < 0 else f'code {code}'}"
-        return f"{TRIES} processes in a row died on this piece; the last {how}"
+            ending = f"ended with {f'signal {-code}' if code is not None and code < 0 else f'code {code}'}"
+        return f"{TRIES} processes in a row died on this piece; the last {ending}"
 
     def stop(self) -> None:
         """End the process, even in the middle of a piece: shards are complete or absent."""

@@ -60,15 +60,15 @@ def _call(task: Callable[[Piece], Done], piece: Piece) -> Done:
 
 def _results(remote: Any, task: Callable[[Piece], Done], pieces: Iterator[Piece]) -> Iterator[Done]:
     tries: Counter[int] = Counter()
-    asked: dict[Any, Piece] = {}
+    queued: dict[Any, Piece] = {}
     try:
         while True:
-            while len(asked) < _AHEAD and (piece := next(pieces, None)) is not None:
-                asked[remote.remote(task, piece)] = piece
-            if not asked:
+            while len(queued) < _AHEAD and (piece := next(pieces, None)) is not None:
+                queued[remote.remote(task, piece)] = piece
+            if not queued:
                 return
-            (ready,), _ = ray.wait(list(asked), num_returns=1)
-            piece = asked.pop(ready)
+            (ready,), _ = ray.wait(list(queued), num_returns=1)
+            piece = queued.pop(ready)
             try:
                 yield ray.get(ready)
             except RayTaskError as error:
@@ -76,9 +76,9 @@ def _results(remote: Any, task: Callable[[Piece], Done], pieces: Iterator[Piece]
             except RayError:  # the worker or its machine is gone
                 tries[piece.number] += 1
                 if tries[piece.number] < TRIES:
-                    asked[remote.remote(task, piece)] = piece
+                    queued[remote.remote(task, piece)] = piece
                 else:
                     yield lost(piece)
     finally:
-        for each in asked:
+        for each in queued:
             ray.cancel(each, force=True)
