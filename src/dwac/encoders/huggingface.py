@@ -14,17 +14,15 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import pandas as pd
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dwac import _checks as checks
 from dwac.encoders import pretrained
-from dwac.encoders.base import Encoder, Recipe
+from dwac.encoders.base import Recipe
 from dwac.encoders.hf_tokenizer import MOST_TOKENS, encode_texts, restore_tokenizer, tokenise_texts
 from dwac.encoders.pretrained import FEW, FeatureHead, Files
-from dwac.encoders.text import TextEncoder, text_distances, texts_of
+from dwac.encoders.text import TextEncoder, Texts, texts_of
 from dwac.encoders.text_networks import weighted_sum
 from dwac.errors import DwacError, InputError, ShapeError
 from dwac.nn import Ensemble
@@ -53,7 +51,7 @@ _MOST = {
 }  # limits of repeated parts
 
 
-class HuggingFaceEncoder(Encoder):
+class HuggingFaceEncoder(Texts):
     """A pretrained encoder such as BERT, with its own tokeniser: fine-tuned, or frozen under a small network.
 
     A frozen encoder reads each training text once, and the small network is trained in seconds, without a GPU. In
@@ -239,14 +237,6 @@ class HuggingFaceEncoder(Encoder):
             encoder._beside = TextEncoder.from_config(beside)
             checks.positive_int(encoder._chosen.get("ngram_networks"), "ngram_networks")  # type: ignore[arg-type]
         return encoder
-
-    def records(self, X: Any) -> pd.DataFrame:
-        """The texts, in one column "text"."""
-        return pd.DataFrame({"text": pd.Series(texts_of(X), dtype="str")})
-
-    def input_distances(self, X_one: Any, X_many: Any) -> NDArray[np.float64]:
-        """(n,): 1 - cosine of the sets of words, rare words weighing more; see `Encoder.input_distances`."""
-        return text_distances(X_one, X_many)
 
     @property
     def _name(self) -> str:

@@ -194,10 +194,12 @@ class TabularEncoder(Encoder):
             raise InputError(f"dropout must lie in [0, 1); got {dropout!r}")
         if sigma is not None and not 0 < sigma < math.inf:
             raise InputError(f"sigma must be a positive number; got {sigma!r}")
+        if checks.positive_int(depth, "depth") > _DEEPEST:
+            raise InputError(f"depth must be at most {_DEEPEST} layers; got {depth}")
         self.settings: dict[str, Any] = {
             "network": network,
             "width": None if width is None else checks.positive_int(width, "width"),
-            "depth": _check_depth(depth),
+            "depth": checks.positive_int(depth, "depth"),
             "dropout": float(dropout),
             "frequencies": checks.positive_int(frequencies, "frequencies"),
             "sigma": None if sigma is None else float(sigma),
@@ -270,7 +272,7 @@ class TabularEncoder(Encoder):
         ids = {c.name for c, values in pairs if c.kind == "numeric" and is_id(values, rows)}
         if self.settings["network"] != "paper" and ids and any(c.used for c in columns if c.name not in ids):
             columns = [Column(c.name, c.kind, [None]) if c.name in ids else c for c in columns]
-            log.info("not learned from: %s, a different whole number in every row, as ids are", checks.listed(ids))
+            log.info("ignored: %s, a different whole number in every row, like an id", checks.listed(ids))
         if unique and not any(c.used for c in columns):
             raise InputError(
                 f"at least one column must have values that recur; column {checks.listed(unique)} has a different "
@@ -454,12 +456,6 @@ class TabularEncoder(Encoder):
     def _require_fit(self) -> None:
         if not self.columns:
             raise DwacError("the encoder is not fitted; call fit first")
-
-
-def _check_depth(depth: int) -> int:
-    if checks.positive_int(depth, "depth") > _DEEPEST:
-        raise InputError(f"depth must be at most {_DEEPEST} layers; got {depth}")
-    return int(depth)
 
 
 def _is_scale(form: str, values: list[Any], fill: Any) -> bool:

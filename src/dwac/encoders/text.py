@@ -76,7 +76,21 @@ def pair_hashes(first: Hashes, second: Hashes) -> Hashes:
     return first * np.uint32(0x9E3779B1) + second * np.uint32(0x85EBCA6B) + np.uint32(1)
 
 
-class TextEncoder(Encoder):
+class Texts(Encoder):
+    """The common base of encoders of texts: how texts are shown and compared."""
+
+    def records(self, X: Any) -> pd.DataFrame:
+        """The texts, in one column "text"."""
+        return pd.DataFrame({"text": pd.Series(texts_of(X), dtype="str")})
+
+    def input_distances(self, X_one: Any, X_many: Any) -> NDArray[np.float64]:
+        """(n,): 1 - cosine of the sets of words, rare words weighing more; see `Encoder.input_distances`."""
+        one = texts_of(X_one)
+        require_one(len(one))
+        return word_distances(one[0], texts_of(X_many))
+
+
+class TextEncoder(Texts):
     """Texts as tensors: a list, tuple, array or Series of strings, or a DataFrame with one column of strings.
 
     Fit learns a vocabulary, the recurring n-grams, and the lengths of texts. N-grams are words, pairs of neighbouring
@@ -268,14 +282,6 @@ class TextEncoder(Encoder):
         weights = network.attention(self.transform(X)[0].to(device)).cpu().tolist()
         return [tuple(zip(words, row, strict=False)) for words, row in zip(self.tokens(X), weights, strict=True)]
 
-    def records(self, X: Any) -> pd.DataFrame:
-        """The texts, in one column "text"."""
-        return pd.DataFrame({"text": pd.Series(texts_of(X), dtype="str")})
-
-    def input_distances(self, X_one: Any, X_many: Any) -> NDArray[np.float64]:
-        """(n,): 1 - cosine of the sets of words, rare words weighing more; see `Encoder.input_distances`."""
-        return text_distances(X_one, X_many)
-
     def network(self) -> nn.Module:
         """A new network, with (n, 200) features for the paper's and (n, 128) for the default.
 
@@ -406,13 +412,6 @@ class _Corpus(NamedTuple):
             distinct = np.sort(np.unique(key, return_index=True)[1])
             owner, hashes = owner[distinct], hashes[distinct]
             yield text[owner], hashes, place[owner]
-
-
-def text_distances(X_one: Any, X_many: Any) -> NDArray[np.float64]:
-    """(n,): distances of n texts from one by the words they share, for every text encoder."""
-    one = texts_of(X_one)
-    require_one(len(one))
-    return word_distances(one[0], texts_of(X_many))
 
 
 def texts_of(X: Any) -> list[str]:

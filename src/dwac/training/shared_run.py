@@ -50,13 +50,13 @@ class SharedRun(TrainingRun):
     def _check_same_data(self) -> None:
         """All ranks must train on the same rows in the same order."""
         facts = [len(self.y), checksum(self.y), *(checksum(part[:1]) for part in self.x), self.settings.batch_size]
-        facts_of_all = self.ranks.gather(torch.tensor(facts, device=self.y.device))
-        other = (facts_of_all != facts_of_all[0]).any(dim=1).nonzero()[:, 0].tolist()
+        all_facts = self.ranks.gather(torch.tensor(facts, device=self.y.device))
+        other = (all_facts != all_facts[0]).any(dim=1).nonzero()[:, 0].tolist()
         if other:
             raise ProcessError(
-                "every process must train on all rows, in the same order; rank 0 has "
-                f"{int(facts_of_all[0, 0]):,} rows, rank {other[0]} {int(facts_of_all[other[0], 0]):,}, or others; "
-                "do not divide the data: training does"
+                f"every process must train on all rows, in the same order; rank 0 has {int(all_facts[0, 0]):,} rows, "
+                f"rank {other[0]} has {int(all_facts[other[0], 0]):,} or other ones; "
+                "give all rows to every process: training divides them"
             )
 
     # Steps

@@ -55,11 +55,16 @@ class TrainingStep:
 
     def __call__(self, x: Inputs, y: Tensor, weights: Tensor | None) -> Tensor:
         """Take it."""
+        loss = self._backward(x, y, weights)
+        self.optimizer.step()
+        return loss
+
+    def _backward(self, x: Inputs, y: Tensor, weights: Tensor | None, share: Share | None = None) -> Tensor:
+        """Compute the gradients, and return the loss."""
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast(y.device.type, torch.bfloat16, enabled=self.mixed_precision):
-            loss = self.model.loss(x, y, weights=weights)
+            loss = self.model.loss(x, y, weights=weights, share=share)
         loss.backward()
-        self.optimizer.step()
         return loss.detach()
 
 
@@ -79,13 +84,10 @@ class SharedStep(TrainingStep):
     def take(self, x: Inputs, y: Tensor, weights: Tensor | None, share: Share) -> tuple[Tensor, Tensor]:
         """Take the step; return the loss of the whole batch, and how many ranks want to stop."""
         self.norms.share = share
-        self.optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(y.device.type, torch.bfloat16, enabled=self.mixed_precision):
-            loss = self.model.loss(x, y, weights=weights, share=share)
-        loss.backward()
+        loss = self._backward(x, y, weights, share)
         self.norms.share = None
         grads = [part.grad for part in self.model.parameters() if part.grad is not None]
-        facts = torch.stack([loss.detach(), torch.full_like(loss, float(self.stop))])
+        facts = torch.stack([loss, torch.full_like(loss, float(self.stop))])
         loss, stops = _sum_over_ranks(grads, facts, share.ranks)
         self.optimizer.step()
         return loss, stops
