@@ -27,7 +27,7 @@ from dwac.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dwac.encoders.tabular import Column
+    from dwac.encoders.columns import Column
     from dwac.estimator.evaluation import Evaluated
     from dwac.estimator.observed import Observed
     from dwac.reading import Estimator, Rows

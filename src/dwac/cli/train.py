@@ -16,7 +16,7 @@ from dwac.cli.output import columns_shown, print_json, print_notes, progress_pri
 from dwac.errors import EPSILON, InputError
 
 if TYPE_CHECKING:
-    from dwac.encoders.tabular import Column
+    from dwac.encoders.columns import Column
     from dwac.estimator.fit.streams import Stream
     from dwac.reading import Estimator, Rows, Streamed
 

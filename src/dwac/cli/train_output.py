@@ -14,7 +14,7 @@ from dwac._checks import listed
 from dwac.cli import tasks
 from dwac.cli.output import agreement_line, evaluation_tables, print_notes, written_line
 from dwac.encoders import TabularEncoder
-from dwac.encoders.tabular import Column
+from dwac.encoders.columns import Column
 from dwac.estimator.evaluation import Evaluated
 from dwac.reading import Estimator, Rows, Streamed, looks_like_text
 from dwac.storage import fingerprint

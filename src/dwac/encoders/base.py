@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -12,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dwac.encoders.likeness import tensor_distances
 from dwac.errors import InputError, ShapeError
 from dwac.nn import Ensemble
 from dwac.nn.batches import Inputs
@@ -134,3 +134,26 @@ def require_dense(tensor: Tensor) -> None:
     """Raise an error for a sparse tensor."""
     if tensor.layout != torch.strided:
         raise InputError(f"tensors must be dense; got one of layout {tensor.layout}; use X.to_dense()")
+
+
+def tensor_distances(one: Inputs, many: Inputs) -> NDArray[np.float64]:
+    """Root mean squared difference of each flattened input, in standard deviations of the candidates and the query.
+
+    Several inputs: the mean over them. A feature that does not vary does not count.
+    """
+    each = [_standardised_distances(a, b) for a, b in zip(one, many, strict=True)]
+    return np.asarray(np.mean(each, axis=0))
+
+
+def _standardised_distances(one: Tensor, many: Tensor) -> NDArray[np.float64]:
+    flat = torch.cat([one, many])
+    flat = torch.view_as_real(flat) if flat.is_complex() else flat
+    flat = flat.reshape(len(flat), math.prod(flat.shape[1:])).double()
+    if flat.shape[1] == 0:
+        return np.zeros(len(many))
+    deviation = flat.std(dim=0, correction=0)
+    varied = deviation > 1e-12 * flat.abs().amax(dim=0)
+    if not bool(varied.any()):
+        return np.zeros(len(many))
+    apart = (flat[1:, varied] - flat[:1, varied]) / deviation[varied]
+    return np.asarray(apart.square().mean(dim=1).sqrt().numpy())

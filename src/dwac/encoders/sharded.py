@@ -12,8 +12,10 @@ import numpy as np
 from torch import nn
 
 from dwac.encoders.base import Encoder
-from dwac.encoders.image import ImageEncoder, read_pictures
-from dwac.encoders.tabular import TabularEncoder, frame_of
+from dwac.encoders.columns import frame_of
+from dwac.encoders.image import ImageEncoder
+from dwac.encoders.pictures import read_pictures
+from dwac.encoders.tabular import TabularEncoder
 from dwac.encoders.text import TextEncoder
 from dwac.errors import InputError
 from dwac.nn.batches import Inputs

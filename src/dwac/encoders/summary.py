@@ -21,14 +21,12 @@ import numpy as np
 import pandas as pd
 
 from dwac import _checks as checks
-from dwac.encoders.scales import Scale
-from dwac.encoders.tabular import (
+from dwac.encoders.columns import (
     FEW,
     FORMS,
     Column,
     Floats,
     Name,
-    TabularEncoder,
     Value,
     count_values,
     frequent_values,
@@ -36,6 +34,8 @@ from dwac.encoders.tabular import (
     kind_of,
     parts_of,
 )
+from dwac.encoders.scales import Scale
+from dwac.encoders.tabular import TabularEncoder
 from dwac.errors import InputError, KindError, ShapeError
 
 COUNTED = 2**17  # distinct values of a column that are counted exactly

@@ -7,9 +7,11 @@ features = encoder.network()(words, ngrams, owners)      # (n, 128)
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -22,9 +24,9 @@ from torch import nn
 
 from dwac import _checks as checks
 from dwac.encoders.base import Encoder, Recipe, require_one
-from dwac.encoders.likeness import word_distances
 from dwac.encoders.text_networks import UNKNOWN, AttentionCNN, SubwordNetwork, read_vectors
 from dwac.errors import DwacError, InputError, KindError, ShapeError
+from dwac.explain.descriptions import words as words_of
 from dwac.nn.batches import Inputs
 from dwac.nn.ensemble import Ensemble
 
@@ -35,6 +37,8 @@ CHUNK = 4096  # texts whose n-grams are in memory at once
 _SIZES = range(3, 6)  # lengths of character n-grams
 _LONGEST_WORD = 40  # characters of a word that become n-grams
 _FARTHEST = 2**15 - 1  # the largest position of a word that fits into an int16
+_CHARACTERS = 600_000  # characters compared of all texts together: some 0.1 s
+_BEGINNING = 300  # characters compared of each text, however many texts there are
 _HIGH = 0.999  # texts are cut at this quantile of training lengths
 
 # Accents and vowel signs belong to their word, though \w excludes many; each ideograph or kana is a word.
@@ -412,6 +416,28 @@ class _Corpus(NamedTuple):
             distinct = np.sort(np.unique(key, return_index=True)[1])
             owner, hashes = owner[distinct], hashes[distinct]
             yield text[owner], hashes, place[owner]
+
+
+def word_distances(one: str, many: Sequence[str]) -> NDArray[np.float64]:
+    """1 - cosine of the sets of words, each word weighted by its inverse document frequency among the candidates.
+
+    idf(word) = log((n + 1) / number of candidates with it): words that all of them share hardly count. Of many
+    long texts, only the beginnings are read, of at least 300 characters.
+    """
+    length = max(_BEGINNING, _CHARACTERS // max(len(many), 1))
+    words, sets = words_of(one[:length]), [words_of(text[:length]) for text in many]
+    counts = Counter(word for own in sets for word in own)
+    weight = {word: math.log((len(sets) + 1) / count) ** 2 for word, count in counts.items()}
+    rarest = math.log(len(sets) + 1) ** 2  # the squared weight of a word that only the query has
+    norm = sum(weight.get(word, rarest) for word in words)
+    distances = np.ones(len(sets))
+    for i, own in enumerate(sets):
+        shared = sum([weight[word] for word in own & words])
+        if shared > 0:
+            distances[i] = 1 - shared / math.sqrt(norm * sum([weight[word] for word in own]))
+        elif not own and not words:  # only punctuation in both
+            distances[i] = 0.0
+    return np.maximum(distances, 0.0)
 
 
 def texts_of(X: Any) -> list[str]:

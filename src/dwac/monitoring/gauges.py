@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from dwac import _checks as checks
-from dwac.encoders.tabular import parts_of
+from dwac.encoders.columns import parts_of
 from dwac.errors import InputError
 from dwac.estimator.evaluation import amount
 from dwac.monitoring.martingale import categories

@@ -11,7 +11,7 @@ import pandas as pd
 
 from dwac._checks import listed, suggested
 from dwac.encoders import TabularEncoder
-from dwac.encoders.tabular import Column
+from dwac.encoders.columns import Column
 from dwac.errors import InputError
 from dwac.reading.notation import (
     COMMA,

@@ -19,7 +19,7 @@ import pandas as pd
 
 from dwac.drawing.records import image_of, kind_of
 from dwac.encoders import ImageEncoder
-from dwac.encoders.image import open_picture
+from dwac.encoders.pictures import open_picture
 from dwac.errors import EPSILON, DwacError, InputError, PrivacyError
 from dwac.estimator.evaluation import predict
 from dwac.estimator.preparation import count, row_ids, rows_of, take

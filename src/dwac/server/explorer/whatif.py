@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dwac.drawing.records import plain
 from dwac.encoders import ImageEncoder
-from dwac.encoders.image import open_picture
+from dwac.encoders.pictures import open_picture
 from dwac.errors import InputError
 from dwac.reading.requests import picture_bytes
 from dwac.server.answers import silent
