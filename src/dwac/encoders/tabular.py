@@ -104,8 +104,8 @@ class TabularEncoder(Encoder):
         self.rows, small, large = rows, rows < 2000, rows >= 100_000
         self.widths = widths or [self.settings["width"] or (128 if small else 512)] * self.settings["depth"]
         numbers = self.settings["network"] == "numbers"
-        usual = (0.25 if small else 1.0) if numbers else (0.1 if small else 0.5 if large else 0.25)
-        self.sigma: float = sigma or self.settings["sigma"] or usual
+        default = (0.25 if small else 1.0) if numbers else (0.1 if small else 0.5 if large else 0.25)
+        self.sigma: float = sigma or self.settings["sigma"] or default
         if self.settings["network"] == "paper":
             self.widths = [32, 8]
             self.recipe = Recipe(10, batch_size=256, learning_rate=1e-3, weight_decay=0.0, patience=2, compiled=True)

@@ -90,7 +90,7 @@ class Ranks:
         return values if sent is values else values.copy_(sent)
 
     def broadcast_numbers(self, values: Sequence[float]) -> list[float]:
-        """The numbers of rank 0, so that rounding on other machines does not change decisions."""
+        """The numbers of rank 0."""
         return [float(value) for value in self.broadcast(torch.tensor(values, dtype=torch.float64)).tolist()]
 
     def broadcast_bytes(self, data: bytes | None) -> bytes | None:
@@ -351,6 +351,12 @@ def over_ranks(function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
         return function(*rows)
     own = ranks.own(n)
     return ranks.gather_rows(function(*(part[own] for part in rows)), ranks.sizes(n))
+
+
+def agree(values: Sequence[float]) -> Sequence[float]:
+    """The numbers of rank 0 if ranks share the work, so that rounding does not let them decide differently."""
+    ranks = sharing_ranks()
+    return values if ranks is None else ranks.broadcast_numbers(values)
 
 
 def owns_gpu() -> bool:

@@ -25,7 +25,7 @@ from dwac.kernels import get_kernel, squared_distances
 from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, move_to
 from dwac.nn.ensemble import split_members
-from dwac.nn.ranks import sharing_ranks
+from dwac.nn.ranks import agree, sharing_ranks
 from dwac.training.rescale import vote_factors
 from dwac.training.steps import AdamW, one_cycle
 from dwac.training.validation import average_losses, sample
@@ -38,11 +38,11 @@ FOLDS, VIEWS = 5, 2  # each fold is left out by one member of each view: without
 FEWEST = 20  # rows needed
 _ROUNDS = 10  # rows of the history
 _RIDGE, _SPREAD = 0.1, 1.5  # linear start: its penalty, and the root mean square of h
-_MEANWHILE = 0.03  # size of the random part of the linear path, next to that start
+_NOISE = 0.03  # size of the random part of the linear path, next to that start
 _SHARES = ((1.0, 0.0), (0.8, 0.2), (0.5, 0.5), (0.2, 0.8), (0.0, 1.0))  # shares of the views in the squared distance
 _SCALES = tuple(np.geomspace(0.5, 60, 9).tolist())  # multiples of the median squared distance
 _BASES = (0.0, *(10**exponent for exponent in np.arange(-6, 0.01, 0.5)))
-_USUAL = 1.5  # the log of a usual scale, ± 1
+_USUAL_LOG_SCALE = 1.5  # the log of a usual scale, ± 1
 _QUERIES = 400  # out-of-fold votes used to choose them
 
 
@@ -199,7 +199,7 @@ class CrossFitRun:
         members, fan_in, hidden = backbone.weight.shape
         weight = self.model.embedding.weight.view(members, -1, fan_in + hidden)
         weight[:, :, fan_in:].normal_(std=hidden**-0.5)
-        weight[:, :, :fan_in].normal_(std=_MEANWHILE / math.sqrt(max(fan_in, 1)))
+        weight[:, :, :fan_in].normal_(std=_NOISE / math.sqrt(max(fan_in, 1)))
         for member in range(members if linear else 0):
             rows = self.rows[member % FOLDS]
             targets = self._targets_of(self.y[rows]).to(self.x)
@@ -306,11 +306,11 @@ def fit_votes(
     judge = _Judge(model, parts, y, folds, queries, class_weights, _BASES if base_votes else _BASES[:1])
     medians = [float(part[part.isfinite()].median().clamp_min(1e-9)) for part in parts]
 
-    def doubt(votes: ViewVotes) -> float:
+    def penalised_loss(votes: ViewVotes) -> float:
         """The loss plus a prior for the usual scale and for both views, which a few rows must not overrule."""
         parts = [scale * part for scale, part in zip(votes.scales, medians, strict=True)]
-        unusual = (math.log(sum(parts)) - _USUAL) ** 2 / 2 + ((parts[0] - parts[1]) / sum(parts)) ** 2
-        return votes.loss + unusual / len(queries)
+        penalty = (math.log(sum(parts)) - _USUAL_LOG_SCALE) ** 2 / 2 + ((parts[0] - parts[1]) / sum(parts)) ** 2
+        return votes.loss + penalty / len(queries)
 
     best = min(
         (
@@ -318,25 +318,17 @@ def fit_votes(
             for shares in _SHARES
             for scale in _SCALES
         ),
-        key=doubt,
+        key=penalised_loss,
     )
     for step in (1.4, 1 / 1.4, 1.2, 1 / 1.2):
         for view in range(VIEWS):
             scales = tuple(scale * step if place == view else scale for place, scale in enumerate(best.scales))
-            best = min(best, judge(scales), key=doubt)
-    best = _broadcast(best)
+            best = min(best, judge(scales), key=penalised_loss)
+    *scales_of_views, base, loss = agree([*best.scales, best.base, best.loss])
+    best = ViewVotes(tuple(scales_of_views), base, loss)
     for view, scale in enumerate(best.scales):
         _scale_view(model, view, math.sqrt(VIEWS * scale))
     return best
-
-
-def _broadcast(votes: ViewVotes) -> ViewVotes:
-    """The votes of the first process, if several train together."""
-    ranks = sharing_ranks()
-    if ranks is None:
-        return votes
-    *scales, base, loss = ranks.broadcast_numbers([*votes.scales, votes.base, votes.loss])
-    return ViewVotes(tuple(scales), base, loss)
 
 
 class _Judge:

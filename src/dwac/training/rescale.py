@@ -20,8 +20,8 @@ _WEIGHTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 _FACTORS = (0.15, 0.22, 0.33, 0.5, 0.7, 1.0, 1.4)
 _SHARES = (0.5, 0.1, 0.2, 0.35, 0.65, 0.8, 0.9)  # shares of networks beside a pretrained one
 _SCALES = tuple(1.2**step for step in range(-5, 9))
-_NARROWER = (2.0, 3.0, 4.0, 6.0)
-_LOUDER = (0.1, 1.0, 10.0, 100.0, 1000.0)
+_KERNEL_FACTORS = (2.0, 3.0, 4.0, 6.0)
+_VOTE_FACTORS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 _ROWS = 64  # rows embedded at once on a CPU
 _PAIRS = 10**8  # pairs of an example and a voter
 _FEW, _MANY, _GPU_PAIRS = 1000, 5000, 5 * 10**9  # examples used to choose the scale
@@ -168,11 +168,11 @@ def fit_look_alikes(
     wide, factors = over_ranks(references.log_class_weights, h), vote_factors(model, class_weights).double().log()
     candidates: list[tuple[float, float] | None] = [None]
     results = [judge_votes(torch.softmax(wide + factors, dim=1), y, model.averaged)]
-    for factor in _NARROWER:
+    for factor in _KERNEL_FACTORS:
         scaled = references.replaced(embeddings=factor * references.embeddings)
         narrow = over_ranks(scaled.log_class_weights, factor * h)
         equal = float((wide.logsumexp(dim=1) - narrow.logsumexp(dim=1)).median().clamp(-500, 500))
-        for part in _LOUDER:
+        for part in _VOTE_FACTORS:
             votes = torch.logaddexp(wide, narrow + equal + math.log(part)) + factors
             candidates.append((factor, part * math.exp(equal)))
             results.append(judge_votes(torch.softmax(votes, dim=1), y, model.averaged))

@@ -36,7 +36,7 @@ def check_data(x: Inputs, y: Tensor, n_classes: int, part: str, *, least: int) -
 
 def _check_finite(values: Tensor, part: str) -> None:
     done = 0
-    for rows in _in_pieces(values):
+    for rows in _split_rows(values):
         finite = torch.isfinite(rows).flatten(1).all(dim=1)
         if not bool(finite.all()):
             row = done + int(finite.int().argmin())
@@ -44,7 +44,7 @@ def _check_finite(values: Tensor, part: str) -> None:
         done += len(rows)
 
 
-def _in_pieces(values: Tensor) -> Iterator[Tensor]:
+def _split_rows(values: Tensor) -> Iterator[Tensor]:
     """The rows, in pieces that fit in memory."""
     return iter(values.split(max(1, _AT_ONCE // max(1, values[:1].numel()))))
 
@@ -52,7 +52,7 @@ def _in_pieces(values: Tensor) -> Iterator[Tensor]:
 def checksum(values: Tensor) -> int:
     """CRC-32 of a tensor's bytes."""
     crc = 0
-    for rows in _in_pieces(values) if values.ndim else [values]:
+    for rows in _split_rows(values) if values.ndim else [values]:
         crc = zlib.crc32(rows.contiguous().cpu().numpy().tobytes(), crc)
     return crc
 

@@ -54,7 +54,7 @@ class TrainingStep:
         self.model, self.optimizer, self.mixed_precision = model, optimizer, mixed_precision
 
     def __call__(self, x: Inputs, y: Tensor, weights: Tensor | None) -> Tensor:
-        """Take it."""
+        """Take the step."""
         loss = self._backward(x, y, weights)
         self.optimizer.step()
         return loss
@@ -122,7 +122,7 @@ class GraphStep(TrainingStep):
         self.buffers: list[Tensor | None] = []
 
     def __call__(self, x: Inputs, y: Tensor, weights: Tensor | None) -> Tensor:
-        """Take it."""
+        """Take the step."""
         with torch.cuda.device(y.device):
             return self._step(x, y, weights)
 

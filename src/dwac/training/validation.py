@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from dwac.engine.backends import exp_
 from dwac.kernels import Kernel, full_precision, get_kernel, squared_distances
 from dwac.nn import Model, SoftmaxTwin
-from dwac.nn.ranks import over_ranks, sharing_ranks
+from dwac.nn.ranks import agree, over_ranks
 
 SCALES = (0.5, 0.7, 1.0, 1.4, 2.0)
 FINE_SCALES = tuple(1.1**step for step in range(-15, 16))  # 0.24 … 4.2
@@ -41,19 +41,13 @@ class Candidates(NamedTuple):
         """
         n, mistakes = self.losses.shape[1], self.rivals.mean(dim=1)
         totals = self.losses.sum(dim=1) + mistakes + torch.tensor(prior).to(self.losses)
-        best = _broadcast(int(totals.argmin()))
+        best = int(agree([int(totals.argmin())])[0])
         if best == default or n < 2:
             return default
         others = (totals[:, None] - self.losses).argmin(dim=0)
         gain = self.losses[default] - self.losses.gather(0, others[None])[0]
         extra_cost = (mistakes[best] - mistakes[default]).clamp_min(0) / (n + 2)
-        return _broadcast(best if gain.mean() - extra_cost > gain.std() / math.sqrt(n) else default)
-
-
-def _broadcast(choice: int) -> int:
-    """The choice of rank 0, if several processes choose: rounding must not let them differ."""
-    ranks = sharing_ranks()
-    return choice if ranks is None else int(ranks.broadcast_numbers([choice])[0])
+        return int(agree([best if gain.mean() - extra_cost > gain.std() / math.sqrt(n) else default])[0])
 
 
 def judge_votes(votes: Tensor, y: Tensor, averaged: Tensor | None = None) -> Tensor:
