@@ -68,7 +68,7 @@ class SharedBackbone(Ensemble):
     """A network f whose features (n, features) are the input of M members: their outputs are (n, M, …).
 
     With `fixed`, f does not change: it gets no gradients and is always in evaluation mode, so its features of a
-    training set can be computed once, before training (`dwac.training.fixed_features`).
+    training set can be computed once, before training (`dwac.training.rows.fixed_features`).
 
     Args:
         shared: f.
