@@ -19,7 +19,6 @@ from dwac import ReferenceSet
 from dwac.errors import EmptyReferenceError, InputError
 from dwac.kernels import KERNELS
 from dwac.reference import ReferenceWriter, mapped_set, merge, novelty
-from dwac.reference.blocks import MeanPart
 from dwac.reference.references import set_of
 from dwac.storage import tensor_rows
 from tests import oracle
@@ -148,7 +147,7 @@ def test_distributions_of_blocks_are_those_of_the_whole_set(example: Any) -> Non
     assert torch.equal(divided[1:3].median, whole[1:3].median)
 
 
-def test_a_quantile_among_many_targets_is_found_in_several_rounds() -> None:
+def test_a_quantile_among_many_targets_is_that_of_the_whole_set() -> None:
     rng = np.random.default_rng(0)
     refs = ReferenceSet(rng.normal(size=(5000, 2)), np.zeros(5000, int), targets=rng.normal(size=5000).round(5))
     queries = rng.normal(size=(3, 2))
@@ -188,14 +187,6 @@ def test_gradients_go_through_blocks() -> None:
         each_set.log_probabilities(queries)[:, 0].sum().backward()
         found.append(queries.grad)
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
-
-
-def test_what_both_say_stays_exactly_that() -> None:
-    same = MeanPart(torch.tensor([-3.0]), torch.tensor([[0.1]], dtype=torch.float64))
-    other = MeanPart(torch.tensor([-4.1]), torch.tensor([[0.1]], dtype=torch.float64))
-    assert float(same.merge(other).means) == 0.1
-    nobody = MeanPart(torch.tensor([-math.inf]), torch.tensor([[0.1]], dtype=torch.float64))
-    assert float(nobody.merge(nobody).means) == 0.1
 
 
 def test_impossible_questions_are_refused() -> None:

@@ -146,7 +146,7 @@ def test_certificates_hold() -> None:
             None,
         )
         assert e.flip_size == size
-        order = np.argsort(-some.voters.log_votes(torch.tensor(query)), kind="stable")
+        order = np.argsort(-some.voters.log_votes(torch.tensor(query)).numpy(), kind="stable")
         for rival in {0, 1, 2} - {label}:
             worst = y.copy()
             worst[order[e.deciding :]] = rival

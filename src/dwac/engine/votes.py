@@ -30,6 +30,7 @@ from dwac.engine.exact import check_queries, smallest
 from dwac.kernels import Kernel, full_precision
 
 QUERIES = {"cpu": 512, "cuda": 4096}
+MOST_VOTES = 2**31  # of one chunk of queries: sums over blocks of 64 votes take 256 MiB
 TILE = {"cpu": 2**19, "cuda": 2**25}  # votes held at once
 _GATHERED = {"cpu": 2**12, "cuda": 2**18}  # references copied at once if each query has its own
 _TOLERANCE = 1e-10  # error in the log of a vote
@@ -174,7 +175,7 @@ def answer_queries(
     The first part of an answer is the log of all votes (n,), which shows whether the chunk was precise enough.
     """
     check_queries(voters.embeddings, queries)
-    answers, step = [], QUERIES.get(queries.device.type, 512)
+    answers, step = [], max(1, min(QUERIES.get(queries.device.type, 512), MOST_VOTES // len(voters)))
     for part in zip(queries.detach().split(step), *(values.split(step) for values in own), strict=True):
         votes = LogVotes(voters, part[0])
         fields = answer(votes, *part[1:])

@@ -1,6 +1,6 @@
 """ReferenceSet: the training examples that vote, with their labels and ids, editable without retraining."""
 
-from dwac.reference.blocks import Block, MeanPart, MergeablePart, TailPart, VariancePart, VotePart, merge
+from dwac.reference.blocks import Block, VotePart, merge
 from dwac.reference.distribution import InfluentialVoters, VoteDistribution
 from dwac.reference.files import ReferenceWriter, in_memory, mapped_set, open_references
 from dwac.reference.groups import Groups, GroupTargets
@@ -23,13 +23,9 @@ __all__ = [
     "Groups",
     "InfluentialVoters",
     "Known",
-    "MeanPart",
-    "MergeablePart",
     "Neighbors",
     "ReferenceSet",
     "ReferenceWriter",
-    "TailPart",
-    "VariancePart",
     "VoteDistribution",
     "VotePart",
     "VoterSets",

@@ -83,6 +83,14 @@ class VoteDistribution:
         assert self._voters.targets is not None
         return self._voters.targets
 
+    @property
+    def _references(self) -> engine.WeightedReferences:
+        return self._voters.weighted_references
+
+    @property
+    def _ordered(self) -> list[engine.SortedTargets]:
+        return self._voters.ordered
+
     # Moments
 
     @property
@@ -97,7 +105,7 @@ class VoteDistribution:
 
     @cached_property
     def _means(self) -> engine.WeightedMeans:
-        return engine.weighted_means(self._voters.weighted_references, self._queries, self._targets)
+        return engine.weighted_means(self._references, self._queries, self._targets)
 
     @property
     def variance(self) -> Any:
@@ -106,34 +114,30 @@ class VoteDistribution:
 
     @cached_property
     def _variances(self) -> Tensor:
-        return engine.weighted_variances(self._voters.weighted_references, self._queries, self._targets)
+        return engine.weighted_variances(self._references, self._queries, self._targets)
 
     # Shares
 
     def cdf(self, values: Any) -> Any:
         """The share of votes for targets ≤ each value, (n, T). values: (n, T), (n,) of a single target, or a number."""
-        columns = enumerate(self._per_query(values, "values", infinite=True).T)
-        shares = [self._log_below(target, column[:, None]) for target, column in columns]
-        return self._like(torch.cat(shares, dim=1).exp())
+        table = self._per_query(values, "values", infinite=True)
+        counts = [ordered.counts(column[:, None]) for ordered, column in zip(self._ordered, table.T, strict=True)]
+        return self._like(torch.cat(self._log_shares(counts), dim=1).exp())
 
-    def _log_below(self, target: int, values: Tensor) -> Tensor:
-        """Logs of the shares of votes for a target ≤ values (n, C): (n, C)."""
-        ordered = self._voters.ordered[target]
-        return engine.log_shares(self._voters.weighted_references, self._queries, ordered, ordered.counts(values))
+    def _log_shares(self, counts: list[Tensor]) -> list[Tensor]:
+        """For each target, logs (n, C) of the shares of the first `counts` (n, C) votes, ordered by that target."""
+        pairs = zip(self._ordered, counts, strict=True)
+        return [engine.log_shares(self._references, self._queries, ordered, first) for ordered, first in pairs]
 
     def tails(self, y: Any) -> tuple[Any, Any]:
         """Logs of the shares of votes for targets ≤ y and ≥ y, each (n, T); -inf where y is beyond all targets.
 
         y: as for `cdf`. A tail too small for a float still has an exact log.
         """
-        columns = enumerate(self._per_query(y, "y", infinite=True).T)
-        tails = [self.log_tails(target, column[:, None]) for target, column in columns]
+        columns = zip(self._ordered, self._per_query(y, "y", infinite=True).T[:, :, None], strict=True)
+        tails = [engine.log_tails(self._references, self._queries, *column) for column in columns]
         below, above = (torch.cat(column, dim=1) for column in zip(*tails, strict=True))
         return self._like(below), self._like(above)
-
-    def log_tails(self, target: int, values: Tensor) -> tuple[Tensor, Tensor]:
-        """`tails` for many values (n, C) of one target, as tensors (n, C)."""
-        return engine.log_tails(self._voters.weighted_references, self._queries, self._voters.ordered[target], values)
 
     def histogram(self, edges: Any) -> Any:
         """The share of votes in each of B bins between B + 1 ascending edges, (n, T, B).
@@ -141,19 +145,13 @@ class VoteDistribution:
         As in NumPy, a bin includes its left edge, and the last bin both. Targets outside all bins are not counted.
         edges: (B + 1,), or (T, B + 1) for separate bins per target.
         """
-        return self._like(self._histogram(self._as_edges(edges)))
-
-    def _histogram(self, edges: Tensor) -> Tensor:
-        """(n, T, B), for edges (T, B + 1)."""
-        bins = []
-        for ordered, row in zip(self._voters.ordered, edges, strict=True):
-            counts = ordered.counts(row, below=True)
-            counts[-1] = ordered.counts(row[-1:])[0]
-            shares = engine.log_shares(
-                self._voters.weighted_references, self._queries, ordered, counts.expand(len(self), -1)
-            ).exp()
-            bins.append(shares.diff(dim=1).clamp_min_(0))
-        return torch.stack(bins, dim=1)
+        counts = []
+        for ordered, row in zip(self._ordered, self._as_edges(edges), strict=True):
+            first = ordered.counts(row, below=True)
+            first[-1] = ordered.counts(row[-1:])[0]
+            counts.append(first.expand(len(self), -1))
+        bins = [log_shares.exp().diff(dim=1).clamp_min_(0) for log_shares in self._log_shares(counts)]
+        return self._like(torch.stack(bins, dim=1))
 
     def _as_edges(self, edges: Any) -> Tensor:
         values = checks.scores(edges, "edges")
@@ -174,16 +172,13 @@ class VoteDistribution:
         if ((given < 0) | (given > 1)).any():
             raise InputError(f"levels must lie in [0, 1]; got {checks.listed(given.tolist())}")
         log_levels = self._tensor(given).log().expand(len(self), -1)
-        answer = torch.stack([self._quantiles(target, log_levels) for target in range(self.n_targets)], dim=1)
+        columns = [
+            engine.weighted_quantiles(self._references, self._queries, ordered, log_levels) for ordered in self._ordered
+        ]
+        answer = torch.stack(columns, dim=1)
         # Because of rounding, the sum may reach all votes before the last of them.
-        largest = self._voters.target_range[1][None, :, None].expand_as(answer)
+        largest = torch.stack([ordered.values[-1] for ordered in self._ordered])[None, :, None].expand_as(answer)
         return self._like(torch.where(self._tensor(given) == 1, largest, answer))
-
-    def _quantiles(self, target: int, log_levels: Tensor) -> Tensor:
-        """(n, C): quantiles of one target, from log levels (n, C)."""
-        return engine.weighted_quantiles(
-            self._voters.weighted_references, self._queries, self._voters.ordered[target], log_levels
-        )
 
     @property
     def median(self) -> Any:
@@ -203,16 +198,10 @@ class VoteDistribution:
             raise ShapeError(f"log_tail must be a number, ({len(self)},) or ({len(self)}, C); got shape {given.shape}")
         table = given if given.ndim == 2 else np.broadcast_to(given, len(self))[:, None]
         log_levels = self._tensor(table).clamp_max(_HALF)
-        ends = [self._ends(target, log_levels) for target in range(self.n_targets)]
+        ends = [engine.weighted_ends(self._references, self._queries, each, log_levels) for each in self._ordered]
         lower, upper = (torch.stack(side, dim=1) for side in zip(*ends, strict=True))
         single = given.ndim < 2
         return self._like(lower[:, :, 0] if single else lower), self._like(upper[:, :, 0] if single else upper)
-
-    def _ends(self, target: int, log_levels: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, C) each: the ends for one target, from log levels (n, C)."""
-        return engine.weighted_ends(
-            self._voters.weighted_references, self._queries, self._voters.ordered[target], log_levels
-        )
 
     # Scores
 
@@ -221,9 +210,8 @@ class VoteDistribution:
 
         y: as for `cdf`.
         """
-        columns = zip(self._voters.ordered, self._per_query(y, "y").T, strict=True)
-        voters = self._voters.weighted_references
-        scores = [engine.weighted_crps(voters, self._queries, ordered, values) for ordered, values in columns]
+        columns = zip(self._ordered, self._per_query(y, "y").T, strict=True)
+        scores = [engine.weighted_crps(self._references, self._queries, *column) for column in columns]
         return self._like(torch.stack(scores, dim=1))
 
     def influence(self, k: int) -> InfluentialVoters:
@@ -234,7 +222,7 @@ class VoteDistribution:
         representative is removed with all its votes. Equal moves are in the order of the set.
         """
         k = checks.positive_int(k, "k")
-        rows, shares, moves = engine.influence(self._voters.weighted_references, self._queries, self._targets, k)
+        rows, shares, moves = engine.influence(self._references, self._queries, self._targets, k)
         targets = torch.stack([y[of] for y, of in zip(self._targets.T, rows.unbind(1), strict=True)], dim=1)
         ids = self._voters.ids_at(rows.cpu().numpy())
         return InfluentialVoters(ids, *(field.cpu().numpy() for field in (targets, shares, moves)))

@@ -66,8 +66,8 @@ class ReferenceWriter:
         look_alikes: tuple[float, float] | None = None,
     ) -> None:
         self.path, self.n_classes = Path(path), checks.positive_int(n_classes, "n_classes")
-        factors = None if class_weights is None else inputs.as_class_weights(class_weights, self.n_classes)
-        self._near = None if look_alikes is None else inputs.as_look_alikes(look_alikes, weighted=False)
+        factors = inputs.as_class_weights(class_weights, self.n_classes)
+        self._near = inputs.as_look_alikes(look_alikes, weighted=False)
         self._facts = {"kernel": get_kernel(kernel).name, "n_classes": self.n_classes}
         self._facts |= {"class_weights": factors, "look_alikes": self._near}
         self._files: dict[str, RowsWriter] | None = None
@@ -87,8 +87,7 @@ class ReferenceWriter:
         if targets is not None:
             columns["targets"] = inputs.as_targets(targets, len(h))
         if weights is not None:
-            if self._near is not None:
-                inputs.as_look_alikes(self._near, weighted=True)
+            inputs.as_look_alikes(self._near, weighted=True)
             columns["weights"] = torch.tensor(inputs.as_weights(weights, len(h), "weights"))
         self._write(columns)
 
@@ -146,8 +145,8 @@ class ReferenceWriter:
 def open_references(path: str | os.PathLike[str], *, ask: Ask = map, check: bool = True) -> ReferenceSet:
     """Open the reference set in a folder that `ReferenceWriter` wrote, to query it block by block.
 
-    It takes the memory of one block, about 200 MB at most. `nearest`, `distribution` and all other queries work as for
-    any set. Voters cannot be added or removed, because others may be using the files.
+    Votes and neighbours take the memory of one block, about 200 MB at most; `distribution` maps the file. All queries
+    work as for any set. Voters cannot be added or removed, because others may be using the files.
 
     ask: applies a function to every block, by default one after another, with the built-in `map`; for example
     `ThreadPoolExecutor().map`, or with Dask `lambda f, blocks: client.gather(client.map(f, list(blocks), pure=False))`
@@ -198,10 +197,9 @@ def mapped_set(
     if check:
         _check(rows, m, n_classes)
     columns = {name: value.mapped for name, value in rows.items() if name != "ids"}
-    factors = None if class_weights is None else inputs.as_class_weights(class_weights, n_classes)
-    near = None if look_alikes is None else inputs.as_look_alikes(look_alikes, weighted="weights" in columns)
-    names = None if ids is None else inputs.as_ids(ids, m)
-    if names is None:
+    if ids is not None:
+        names = inputs.as_ids(ids, m)
+    else:
         names = pd.Index(rows["ids"].mapped.numpy(), copy=False) if "ids" in rows else pd.RangeIndex(m)
     step = max(SMALLEST_BLOCK, BLOCK // (columns["embeddings"].shape[1] + 1))
     voters = BlockVoters(
@@ -211,10 +209,10 @@ def mapped_set(
         None,
         n_classes,
         get_kernel(kernel),
-        factors,
+        inputs.as_class_weights(class_weights, n_classes),
         columns.get("weights"),
         columns.get("sizes"),
-        near,
+        inputs.as_look_alikes(look_alikes, weighted="weights" in columns),
         targets=columns.get("targets"),
         cuts=(*range(0, m, step), m),
         ask=ask,
@@ -229,9 +227,7 @@ def in_memory(references: ReferenceSet) -> ReferenceSet:
     if not isinstance(voters, BlockVoters):
         return copy(references)
     whole = voters.whole
-    columns = ("embeddings", "labels", "weights", "sizes", "targets")
-    copies = {name: getattr(whole, name).clone() for name in columns if getattr(whole, name) is not None}
-    return set_of(replace(whole, **copies, division=voters.divided))
+    return set_of(replace(whole, **whole.columns(Tensor.clone), division=voters.divided))
 
 
 def _check(rows: Mapping[str, FileRows], m: int, n_classes: int) -> None:

@@ -80,8 +80,10 @@ def as_leaves(leaves: Any, labels: Tensor) -> NDArray[np.int64]:
     return codes
 
 
-def as_look_alikes(values: tuple[float, float], *, weighted: bool) -> LookAlikes:
-    """The factor and the weight of a second kernel."""
+def as_look_alikes(values: tuple[float, float] | None, *, weighted: bool) -> LookAlikes | None:
+    """The factor and the weight of a second kernel, if there is one."""
+    if values is None:
+        return None
     pair = checks.scores(list(values), "look_alikes", ndim=1)
     if pair.shape != (2,) or not np.isfinite(pair).all() or not (pair[0] > 1 or pair[0] == 0) or pair[1] <= 0:
         raise InputError(
@@ -105,8 +107,10 @@ def within(labels: NDArray[np.int64], groups: NDArray[np.int64]) -> bool:
     return bool((of[groups] == labels).all())
 
 
-def as_class_weights(weights: Any, n_classes: int) -> tuple[float, ...]:
-    """(K,) positive numbers."""
+def as_class_weights(weights: Any, n_classes: int) -> tuple[float, ...] | None:
+    """(K,) positive numbers, if there are any."""
+    if weights is None:
+        return None
     values = checks.scores(weights, "class_weights", ndim=1)
     if values.shape != (n_classes,) or not ((values > 0) & np.isfinite(values)).all():
         raise ShapeError(f"class_weights must be {n_classes} positive numbers, one per class; got {values.tolist()}")

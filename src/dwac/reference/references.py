@@ -16,7 +16,6 @@ from dwac import _checks as checks
 from dwac.errors import EmptyReferenceError, IdError, InputError, LabelError, ShapeError
 from dwac.kernels import get_kernel
 from dwac.reference import inputs
-from dwac.reference.blocks import BlockDistribution, BlockVoters
 from dwac.reference.distribution import VoteDistribution
 from dwac.reference.groups import Division, Groups
 from dwac.reference.inputs import as_ids
@@ -81,7 +80,7 @@ class ReferenceSet:
         look_alikes: tuple[float, float] | None = None,
         targets: Any = None,
     ) -> None:
-        chosen = get_kernel(kernel)
+        function = get_kernel(kernel)
         h = checks.float_tensor(embeddings, "embeddings").detach()
         if len(h) == 0 or h.shape[1] == 0:
             raise EmptyReferenceError(
@@ -95,15 +94,15 @@ class ReferenceSet:
         next_id = len(h) if ids is None else None
         # A copy: later edits of the caller's array must not change the votes.
         labels = torch.as_tensor(y, device=h.device)
-        factors = None if class_weights is None else inputs.as_class_weights(class_weights, n_classes)
+        factors = inputs.as_class_weights(class_weights, n_classes)
         votes, stands_for = (
             None if values is None else torch.tensor(inputs.as_weights(values, len(h), name), device=h.device)
             for values, name in ((weights, "weights"), (sizes, "sizes"))
         )
-        near = None if look_alikes is None else inputs.as_look_alikes(look_alikes, weighted=votes is not None)
+        near = inputs.as_look_alikes(look_alikes, weighted=votes is not None)
         numbers = None if targets is None else inputs.as_targets(targets, len(h)).to(h.device)
         self._voters = Voters(
-            h.clone(), labels, names, next_id, n_classes, chosen, factors, votes, stands_for, near, targets=numbers
+            h.clone(), labels, names, next_id, n_classes, function, factors, votes, stands_for, near, targets=numbers
         )
 
     # Contents
@@ -229,10 +228,10 @@ class ReferenceSet:
         voters = self._voters
         changes: dict[str, Any] = {}
         if embeddings is not None:
-            changes["embeddings"] = checks.float_tensor(embeddings, "embeddings").detach().to(voters.labels.device)
-            if len(changes["embeddings"]) != len(voters.labels):
-                given = len(changes["embeddings"])
-                raise ShapeError(f"embeddings must have one row per reference: {len(voters.labels)}; got {given}")
+            h = checks.float_tensor(embeddings, "embeddings").detach().to(voters.labels.device)
+            if len(h) != len(voters.labels):
+                raise ShapeError(f"embeddings must have one row per reference: {len(voters.labels)}; got {len(h)}")
+            changes["embeddings"] = h
         if ids is not None:
             changes |= {"ids": as_ids(ids, len(voters.labels)), "next_id": None}
         if class_weights is not None:
@@ -244,13 +243,10 @@ class ReferenceSet:
             changes["labels"] = torch.as_tensor(y, device=voters.labels.device)
         if targets is not None:
             changes["targets"] = inputs.as_targets(targets, len(voters.labels)).to(voters.labels.device)
-        others = all(given is None for given in (embeddings, ids, labels, targets))
-        if others and voters.members is not None:
-            changes["members"] = replace(
-                voters.members, class_weights=changes.get("class_weights", voters.class_weights)
-            )
-        else:
-            changes["members"] = None
+        changes["members"] = None
+        if voters.members is not None and all(value is None for value in (embeddings, ids, labels, targets)):
+            factors = changes.get("class_weights", voters.class_weights)
+            changes["members"] = replace(voters.members, class_weights=factors)
         changes["division"] = voters.divided if embeddings is None else voters.division
         if labels is not None:
             changes["division"] = None  # its leaves may now mix classes
@@ -313,8 +309,8 @@ class ReferenceSet:
         array([[15.]])
         """
         voters = self._voters
-        kind = BlockDistribution if isinstance(voters, BlockVoters) else VoteDistribution
-        return kind(voters, inputs.as_queries(queries, voters.embeddings), tensors=isinstance(queries, Tensor))
+        h = inputs.as_queries(queries, voters.embeddings)
+        return VoteDistribution(voters, h, tensors=isinstance(queries, Tensor))
 
     def _votes(self, queries: Any, backend: str) -> Tensor:
         voters = self._voters
@@ -439,9 +435,9 @@ def put_voters(references: ReferenceSet, voters: Voters) -> None:
 
 def set_of(voters: Voters) -> ReferenceSet:
     """A set with these voters."""
-    made = object.__new__(ReferenceSet)
-    made._voters = voters
-    return made
+    references = object.__new__(ReferenceSet)
+    references._voters = voters
+    return references
 
 
 def _per_example(values: Tensor | None, m: int) -> NDArray[np.float64]:

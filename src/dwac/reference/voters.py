@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -30,6 +30,7 @@ _SMALL, _MOST_TOGETHER = 2**17, 1024  # with few references, many queries take h
 # queries.
 _FEW = 2**14
 MATRIX = 2**17  # differences held at once
+COLUMNS = ("embeddings", "labels", "weights", "sizes", "targets")  # of `Voters`: one row for each reference
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,12 +110,6 @@ class Voters:
     def points(self) -> Any:
         """The embeddings, for one pass over all of them: an object with a shape and `split`."""
         return self.embeddings
-
-    @cached_property
-    def target_range(self) -> Tensor:
-        """(2, T): the smallest and the largest of each target."""
-        assert self.targets is not None
-        return torch.stack(self.targets.aminmax(dim=0))
 
     def ids_at(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """The ids at positions of any shape, without building an array of all ids."""
@@ -291,16 +286,13 @@ class Voters:
 
     def to(self, device: torch.device | str) -> Voters:
         """The same voters on a device."""
-        return replace(
-            self,
-            embeddings=self.embeddings.to(device),
-            labels=self.labels.to(device),
-            weights=None if self.weights is None else self.weights.to(device),
-            sizes=None if self.sizes is None else self.sizes.to(device),
-            division=self.divided,
-            members=None if self.members is None else self.members.to(device),
-            targets=None if self.targets is None else self.targets.to(device),
-        )
+        members = None if self.members is None else self.members.to(device)
+        return replace(self, **self.columns(lambda rows: rows.to(device)), division=self.divided, members=members)
+
+    def columns(self, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        """Every tensor with a row for each reference, changed; by name, None where there is none."""
+        present = {name: getattr(self, name) for name in COLUMNS}
+        return {name: None if column is None else change(column) for name, column in present.items()}
 
     @property
     def divided(self) -> Division | None:
@@ -324,18 +316,17 @@ class Voters:
         groups, division = full.groups, full.divided
         assert division is not None
         rows = torch.as_tensor(groups.leaf_representatives, device=self.labels.device)
+        columns = self.columns(lambda column: column[rows])  # a representative's own embedding, label and targets
+        columns["weights"] = torch.as_tensor(groups.leaf_sizes * division.factors, device=rows.device)
+        columns["sizes"] = torch.as_tensor(groups.leaf_sizes, device=rows.device)
         return replace(
             full,
-            embeddings=self.embeddings[rows],
-            labels=self.labels[rows],
-            ids=_chosen(self.ids, groups.leaf_representatives),
+            **columns,
+            ids=_ids_in(self.ids, groups.leaf_representatives),
             next_id=None,
-            weights=torch.as_tensor(groups.leaf_sizes * division.factors, device=rows.device),
-            sizes=torch.as_tensor(groups.leaf_sizes, device=rows.device),
             look_alikes=self.base_vote,  # few representatives are near enough to look alike
             division=Division(np.arange(len(rows)), groups.parents, division.factors),
             members=full,
-            targets=None if self.targets is None else self.targets[rows],  # its own, like label and embedding
         )
 
     def recoded(self, codes: Ints, n_classes: int) -> Voters:
@@ -354,9 +345,11 @@ class Voters:
         parents = None if members is None else members.groups.parents
         groups = Groups.build(self.points, labels, self.counted, self.groups.leaves, parents)
         division = Division(groups.leaves, groups.parents, self.leaf_factors)
-        made = replace(self, labels=labels, n_classes=n_classes, class_weights=None, division=division, members=members)
-        made.__dict__["groups"] = groups
-        return made
+        voters = replace(
+            self, labels=labels, n_classes=n_classes, class_weights=None, division=division, members=members
+        )
+        voters.__dict__["groups"] = groups
+        return voters
 
     # Edits
 
@@ -382,16 +375,8 @@ class Voters:
         keep = np.ones(len(self.labels), dtype=bool)
         keep[places] = False
         mask, division = torch.as_tensor(keep, device=self.labels.device), self.divided
-        return replace(
-            self,
-            embeddings=self.embeddings[mask],
-            labels=self.labels[mask],
-            ids=_chosen(self.ids, keep),
-            weights=None if self.weights is None else self.weights[mask],
-            sizes=None if self.sizes is None else self.sizes[mask],
-            division=None if division is None else division._replace(leaves=division.leaves[keep]).without_gaps(),
-            targets=None if self.targets is None else self.targets[mask],
-        )
+        division = None if division is None else division._replace(leaves=division.leaves[keep]).without_gaps()
+        return replace(self, **self.columns(lambda rows: rows[mask]), ids=_ids_in(self.ids, keep), division=division)
 
     def relabelled(self, places: Ints, labels: Tensor) -> Voters:
         """Voters with other labels at these positions; those whose label changes join a leaf of their new class."""
@@ -445,5 +430,5 @@ def pad_rows(rows: Tensor, size: int) -> Tensor:
     return rows if missing <= 0 or len(rows) == 0 else torch.cat([rows, rows[-1:].expand(missing, *rows.shape[1:])])
 
 
-def _chosen(ids: pd.Index[Any], rows: NDArray[Any]) -> pd.Index[Any]:
+def _ids_in(ids: pd.Index[Any], rows: NDArray[Any]) -> pd.Index[Any]:
     return ids[rows] if ids.dtype == "int64" else compact(list(ids[rows]))
