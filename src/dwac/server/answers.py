@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -50,7 +50,7 @@ class Predicted:
     """The answers for some rows: arrays (n, …) by the names of the columns, None where there are none."""
 
     job: PredictJob
-    values: dict[str, NDArray[Any] | None]
+    values: Mapping[str, NDArray[Any] | None]
     unreadable: list[str | None]  # (n,)
     unknown: list[str | None]  # (n,)
 

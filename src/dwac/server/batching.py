@@ -150,10 +150,10 @@ class Batcher:
             answers = [error] * len(jobs)
         worse = [isinstance(each, BaseException) and not isinstance(each, Exception) for each in answers]
         self.panicked = any(worse)
-        return [_wrapped(each) if bad else each for each, bad in zip(answers, worse, strict=True)]
+        return [_wrap(each) if bad else each for each, bad in zip(answers, worse, strict=True)]
 
 
-def _wrapped(error: BaseException) -> Exception:
+def _wrap(error: BaseException) -> Exception:
     wrapped = RuntimeError(f"{type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped

@@ -16,6 +16,7 @@ from dwac.server.watch import Metrics
 
 log = logging.getLogger("dwac.server")
 
+_STATIC = "/static/"  # no path below it needs a token
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Load nothing from other hosts, no inline script or style, not inside a frame.
 HEADERS = {
@@ -44,7 +45,7 @@ class Gate:
         token: bearer token that every path except the open ones requires.
         hosts: host names that requests may use; None for any. On loopback this stops a foreign web page whose name
             was made to point here (DNS rebinding) from reading the answers.
-        open_paths: paths that need no token. open_folder: no path below it needs one.
+        open_paths: paths that need no token, besides those of static files.
         fingerprint: of the model's folder, in every answer of the API that the token allows.
     """
 
@@ -57,13 +58,12 @@ class Gate:
         token: str | None = None,
         hosts: Collection[str] | None = LOOPBACK,
         open_paths: Iterable[str] = (),
-        open_folder: str = "/static/",
         fingerprint: str | None = None,
     ) -> None:
         self.app, self.metrics, self.admit = app, metrics, admit
         self.token = None if token is None else f"Bearer {token}".encode()
         self.hosts = None if hosts is None else {host.lower() for host in hosts}
-        self.open_paths, self.open_folder = frozenset(open_paths), open_folder
+        self.open_paths = frozenset(open_paths)
         self.mark = [] if fingerprint is None else [(b"dwac-fingerprint", fingerprint.encode())]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,17 +111,12 @@ class Gate:
                 if name in headers and _host(headers[name].decode("latin-1")) not in self.hosts:
                     names = ", ".join(sorted(self.hosts))
                     raise RefusalError(421, "wrong_host", f"the {name.decode()} header must name {names}; got another")
-        if self.token is not None and not (path in self.open_paths or path.startswith(self.open_folder)):
-            self._check_token(headers.get(b"authorization", b""), self.token)
+        token = None if path in self.open_paths or path.startswith(_STATIC) else self.token
+        if token is not None and not hmac.compare_digest(headers.get(b"authorization", b""), token):  # in constant time
+            message = "a token is required; send the header Authorization: Bearer …"
+            raise RefusalError(401, "unauthorized", message, {"www-authenticate": "Bearer"})
         if scope["method"] == "POST" and path.startswith("/v1/"):
             self.admit()
-
-    def _check_token(self, token: bytes, wanted: bytes) -> None:
-        if not hmac.compare_digest(token, wanted):  # in constant time
-            challenge = {"www-authenticate": "Bearer"}
-            raise RefusalError(
-                401, "unauthorized", "a token is required; send the header Authorization: Bearer …", challenge
-            )
 
 
 def _host(value: str) -> str:

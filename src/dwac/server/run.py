@@ -123,7 +123,7 @@ class Connection(HttpToolsProtocol):
         """Answer a request that never reaches the application, and ignore further bytes."""
         self._ignored = 0
         _cancel(self._head_timer)
-        self.transport.write(written(refusal))
+        self.transport.write(refusal_bytes(refusal))
         self.loop.call_later(_LINGER_SECONDS, self._close)
 
     def _close(self) -> None:
@@ -137,7 +137,7 @@ def _cancel(timer: asyncio.TimerHandle | None) -> None:
         timer.cancel()
 
 
-def written(refusal: RefusalError) -> bytes:
+def refusal_bytes(refusal: RefusalError) -> bytes:
     """A refusal as bytes."""
     response = refusal.response()
     headers = {**HEADERS, **dict(response.headers), **CLOSE}

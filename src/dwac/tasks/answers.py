@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,7 +139,9 @@ def cells_of(column: AnswerColumn, values: NDArray[Any], names: Sequence[Any] | 
         case ValueKind.LABEL:
             return [names[code] for code in values.tolist()]
         case ValueKind.LABELS:
-            return [[name for name, held in zip(names, row, strict=True) if held] for row in values.tolist()]
+            labels = [names[place] for place in np.nonzero(values)[1].tolist()]
+            ends = np.cumsum(np.count_nonzero(values, axis=1)).tolist()
+            return [labels[start:end] for start, end in pairwise([0, *ends])]
         case ValueKind.DECISION if values.ndim > 1:
             return [[DECISIONS[code] for code in row] for row in values.tolist()]
         case ValueKind.DECISION:

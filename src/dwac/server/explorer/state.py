@@ -323,19 +323,9 @@ def _readable(
         row, why = next(iter(bad.items()))
         raise InputError(f"no row of X could be read; row {row}: {why}")
     names = row_ids(X, ids, n)[stays]
-    truth = None if y is None else _rows_of(y, stays)
+    truth = None if y is None else take(list(y) if isinstance(y, tuple) else rows_of(y), stays)
     other = None if rival is None else (rival[0], take(rows_of(rival[1]), stays), rival[2])
     return take(X, stays), truth, names, other, dict(sorted(bad.items()))
-
-
-def _rows_of(y: Any, rows: Any) -> Any:
-    """Some rows of labels or numbers, in the form that they were given."""
-    if isinstance(y, pd.DataFrame):
-        return y.iloc[rows]
-    if getattr(y, "ndim", 1) > 1:
-        return np.asarray(y)[rows]
-    labels = list(y)
-    return [labels[row] for row in rows]
 
 
 def _left_out(bad: Mapping[int, str], *, private: bool) -> str:

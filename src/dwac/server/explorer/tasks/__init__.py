@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +13,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from dwac.drawing.records import plain
 from dwac.errors import InputError
 from dwac.reference import ReferenceSet
 from dwac.report.measures import Measure
@@ -190,6 +192,13 @@ class PageTask(ABC):
 class VotedTask(PageTask):
     """Tasks whose outcomes have codes: examples vote for codes, and votes are log class weights (n, K)."""
 
+    outcome: ClassVar[str] = "a class"
+
+    @cached_property
+    def _names(self) -> list[Any]:
+        names: list[Any] = plain(self.clf.classes_)
+        return names
+
     def no_votes(self) -> Floats:
         """(0, K)."""
         return np.zeros((0, self.clf.target_.n_codes))
@@ -220,8 +229,6 @@ class VotedTask(PageTask):
         if not isinstance(step.label, int) or not 0 <= step.label <= most:
             raise InputError(f"label must be the code of {self.outcome}, 0 … {most}; got {step.label}")
         return step.label
-
-    outcome: ClassVar[str] = "a class"
 
     def frame(self, predictions: Any, truth: NDArray[Any], epsilon: float) -> pd.DataFrame:
         """Their labels first, and then the columns of an answer."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,11 +23,6 @@ class ClassTask(VotedTask):
     """Codes of classes."""
 
     columns: ClassVar[Mapping[str, str]] = {"label": "<u2", "predicted": "<u2", "p_values": "<f8"}
-
-    @cached_property
-    def _names(self) -> list[Any]:
-        names: list[Any] = plain(self.clf.classes_)
-        return names
 
     def truth(self, y: Any, n: int) -> Ints:
         """(n,): codes; -1 for a label that training did not have."""

@@ -35,11 +35,6 @@ class LabelTask(VotedTask):
         return isinstance(other, LabelTask) and self._names == other._names
 
     @cached_property
-    def _names(self) -> list[Any]:
-        names: list[Any] = plain(self.clf.classes_)
-        return names
-
-    @cached_property
     def _table(self) -> NDArray[np.uint8]:
         return np.asarray(self.clf.target_.table, dtype=np.uint8)
 
