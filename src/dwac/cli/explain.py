@@ -221,6 +221,7 @@ def _cells(neighbor: Neighbor, private: bool) -> list[str]:
 
 def _groups(explanation: Explanation) -> Table:
     """The heaviest groups: what sets each apart, and the member most like the row."""
+    from dwac.drawing.records import kind_of
     from dwac.explain import Explanation
     from dwac.explain.rendering import percent
 
@@ -230,9 +231,10 @@ def _groups(explanation: Explanation) -> Table:
     table.columns[0].no_wrap = table.columns[2].no_wrap = True
     table.show_lines = True
     details = _details(explanation, explanation.shown, _FEWER)
+    differs = ", which differs in" if kind_of(explanation.record) == "table" else ":"
     for group, face, detail in zip(explanation.shown_groups, explanation.shown, details, strict=True):
-        alike = Text(f"most alike {face.id}" + ("" if face.record is None else f": {detail}"), style="dim")
-        about = Text(f"{group.description}\n") + alike if group.description else alike
+        face_text = f"most similar: {face.id}" + ("" if face.record is None else f"{differs} {detail}")
+        about = Text(f"{group.description}\n" if group.description else "") + Text(face_text, style="dim")
         table.add_row(Text(percent(group.share)), Text(_label(group.label)), Text(f"{group.size:,}"), about)
     return table
 
