@@ -8,7 +8,9 @@ import pytest
 
 from dwac.cli.train_output import sort_columns
 from dwac.encoders import TabularEncoder
+from dwac.errors import InputError
 from dwac.reading import Rows, read
+from tests.cli.helpers import people, run
 
 N = 480
 
@@ -40,3 +42,24 @@ def test_other_columns_are_not_noted_and_an_id_is_kept_where_that_is_asked(tmp_p
     noted(tmp_path, id=np.arange(N))
     rows = read(tmp_path / "a.csv", target="y", kinds={"id": "numbers"})
     assert sort_columns(TabularEncoder().fit(rows.X).columns, rows)[1:] == ({}, ())
+
+
+def test_train_learns_the_columns_once_and_shows_them_before_it_trains(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people().to_csv(tmp_path / "people.csv", index=False)
+    adopt, learned = TabularEncoder.adopt, list[int]()
+
+    def count(self: TabularEncoder, columns: Any, rows: int, *rest: Any) -> TabularEncoder:
+        learned.append(rows)
+        return adopt(self, columns, rows, *rest)
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise InputError("this is where training begins")
+
+    monkeypatch.setattr(TabularEncoder, "adopt", count)
+    monkeypatch.setattr("dwac.training.train", stop)
+    shown = run("train", tmp_path / "people.csv", "-t", "income", "-o", tmp_path / "model", "--epochs", 1, ends=1)
+    assert "where training begins" in shown.stderr
+    assert all(line in shown.stdout for line in ("numbers     age", "categories  work", "not used    name"))
+    assert len(learned) == 1

@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
+from dwac import DWACClassifier
 from dwac.reading import load, read
 from tests.cli.helpers import EXACT, error_line, people, run
 from tests.named import named
@@ -48,6 +50,18 @@ def test_rows_that_are_numbered_like_voters_are_not_taken_for_them(tmp_path: Pat
     assert set(rows.ids) & set(loaded.clf.references_.ids)
     table = loaded.clf.worth(rows.X, rows.y)["worth"]
     assert {row["id"]: row["worth"] for row in found} == pytest.approx(table.to_dict(), abs=1e-12)
+
+
+def test_rows_are_observed_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    observe, observed = DWACClassifier.observe, list[int]()
+
+    def count(self: DWACClassifier, X: Any, **options: Any) -> Any:
+        observed.append(len(X))
+        return observe(self, X, **options)
+
+    monkeypatch.setattr(DWACClassifier, "observe", count)
+    run("worth", model, model.parent / "test.csv")
+    assert observed == [40]
 
 
 def test_a_person_sees_who_helps_and_who_harms(model: Path) -> None:

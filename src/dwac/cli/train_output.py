@@ -79,7 +79,7 @@ def _column_notes(columns: Sequence[Column], rows: Rows) -> tuple[str, ...]:
             )
         elif (n := len(values.unique())) >= _MANY:
             alone = n - sum(value is not None for value in column.categories)
-            rest = f", the {alone:,} that occur once as one" if alone else ""
+            rest = f", the {alone:,} rarest together as one" if alone else ""
             notes.append(
                 f"{name!r} has {n:,} different values, each read as its own category{rest}; if they are ids or "
                 f"texts, --ignore {name} or --text {name}; if they can be grouped, group them"

@@ -23,7 +23,7 @@ from fsspec.core import url_to_fs
 from dwac._checks import listed
 from dwac._machine import memory
 from dwac.errors import DwacError, InputError
-from dwac.storage.files import make_folder, replace_file, replacing, sync_folder, temporary_name
+from dwac.storage.files import make_folder, replacing, sync_folder, temporary_name
 
 SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 SUFFIXES |= {".parquet": "parquet", ".pq": "parquet"}
@@ -89,13 +89,8 @@ class Place:
 
     def write(self, data: bytes) -> None:
         """Replace the file by these bytes, in one step."""
-        if self.local:
-            make_folder(Path(self.path).parent)
-            replace_file(Path(self.path), data)
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "data").write_bytes(data)
-            self._put(os.path.join(folder, "data"))
+        with self.writing() as path:
+            Path(path).write_bytes(data)
 
     @contextmanager
     def writing(self) -> Iterator[str]:
