@@ -209,7 +209,8 @@ def _finish(run: Run, seconds: float, console: Console, *, json: bool) -> None:
             "run the same command again"
         )
     if summary.side_files:
-        n = f"{summary.unreadable:,} rows" if summary.unreadable else "some rows, scored earlier,"
+        count = f"{summary.unreadable:,} row{'s' * (summary.unreadable > 1)}"
+        n = count if summary.unreadable else "some rows, scored earlier,"
         typer.secho(
             f"dwac: {n} could not be read; each is in {out}/{UNREADABLE}/ with the reason", fg="yellow", err=True
         )

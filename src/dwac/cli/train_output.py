@@ -208,9 +208,10 @@ def _describe_training(clf: Estimator, seconds: float) -> str:
         text += f"{_describe_voters(clf)} and calibrate"
         judged = tasks.out_of_fold_score(clf)
         return text if judged is None else f"{text}; {judged}, each row judged by the networks that left it out"
+    epochs = len(clf.history_)
     networks = "" if clf.shards is None else f"{clf.shards} networks, each on its part of the rows, "
     return (
-        f"{networks}{len(clf.history_)} epochs in {seconds:.0f} s: {_describe_voters(clf)}, "
+        f"{networks}{epochs} epoch{'s' * (epochs != 1)} in {seconds:.0f} s: {_describe_voters(clf)}, "
         f"{len(clf.validation_ids_):,} for early stopping, {len(clf.calibration_ids_):,} for calibration"
     )
 
