@@ -24,20 +24,17 @@ if TYPE_CHECKING:
     from dwac.reading import Model, Rows
 
 
-@options.reads_tables
+@options.with_bundles
 def evaluate(
     model: options.Model,
     data: options.Data,
     target: options.Target = None,
     epsilon: options.Epsilon = EPSILON,
-    text: options.Text = None,
     unknown: options.Unknown = None,
-    device: options.Device = "auto",
-    expect: options.Expect = None,
     unlabelled: options.Unlabelled = "refuse",
     json: options.Json = False,
-    strict: options.Strict = False,
     *,
+    reading: options.ReadingOptions,
     tables: options.TableOptions,
 ) -> None:
     """Measure a model on rows whose target is known: errors, calibration, coverage of sets or intervals, typicality.
@@ -59,16 +56,18 @@ def evaluate(
     from dwac.estimator.evaluation import predict
     from dwac.reading import load, read
 
-    loaded = load(model, device=device, expect=expect, unknown=unknown)
-    rows = read(data, like=loaded, target=target, text=text, labelled=True, unlabelled=unlabelled, **tables.arguments())
+    loaded = load(model, device=reading.device, expect=reading.expect, unknown=unknown)
+    rows = read(
+        data, like=loaded, target=target, text=reading.text, labelled=True, unlabelled=unlabelled, **tables.arguments()
+    )
     print_notes(rows.notes)
     with at_work(f"evaluating {len(rows):,} rows"):
         with rows_located(rows):
             predictions = predict(loaded.clf, rows.X)
         bad = reasons_by_row(predictions.reasons)
-        report_unreadable(bad, rows, strict=strict, fate="are left out")
+        report_unreadable(bad, rows, strict=reading.strict, fate="are left out")
         _warn_of_voters(loaded, readable_rows(rows, bad), predictions.h.cpu().numpy())
-        evaluated = evaluate_rows(predictions, rows.y, epsilon, strict=strict)
+        evaluated = evaluate_rows(predictions, rows.y, epsilon, strict=reading.strict)
     if json:
         print_json(evaluated.to_dict())
     else:

@@ -37,7 +37,7 @@ _FEWER = 4  # of them, if the group is also described
 _LETTERS = 24  # shown per value in such a cell
 
 
-@options.reads_tables
+@options.with_bundles
 def explain(
     model: options.Model,
     data: options.Data,
@@ -50,16 +50,13 @@ def explain(
     private: options.Private = False,
     page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page instead.")] = None,
     epsilon: options.Epsilon = EPSILON,
-    text: options.Text = None,
     ids: Annotated[
         str | None, typer.Option("--id-column", metavar="COLUMN", help="The column with the row ids.")
     ] = None,
     unknown: options.Unknown = None,
-    device: options.Device = "auto",
-    expect: options.Expect = None,
     json: options.Json = False,
-    strict: options.Strict = False,
     *,
+    reading: options.ReadingOptions,
     tables: options.TableOptions,
 ) -> None:
     """Explain predictions by the training examples with the largest votes, and show how few of them decide.
@@ -80,14 +77,14 @@ def explain(
     options.check_rows(model, tables.form, data)
     from dwac.reading import load, read
 
-    loaded = load(model, device=device, expect=expect, unknown=unknown)
-    rows = read(data, like=loaded, text=text, ids=ids, **tables.arguments())
+    loaded = load(model, device=reading.device, expect=reading.expect, unknown=unknown)
+    rows = read(data, like=loaded, text=reading.text, ids=ids, **tables.arguments())
     print_notes(rows.notes)
     rows = _choose(rows, row, name)
     with progress_printed():
         explanations = _explain_rows(loaded.clf, rows, k, private=True if private else None, epsilon=epsilon)
     bad = reasons_by_row([getattr(explanation, "unreadable", None) for explanation in explanations])
-    report_unreadable(bad, rows, strict=strict, fate="have no explanation")
+    report_unreadable(bad, rows, strict=reading.strict, fate="have no explanation")
     if page is not None:
         write(page, as_page(explanations, rows, data).encode())
         print_written(f"{page}")

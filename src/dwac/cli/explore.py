@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dwac.reading import Model, Rows
 
 
-@options.reads_tables
+@options.with_bundles
 def explore(
     model: options.Model,
     data: Annotated[
@@ -32,7 +32,6 @@ def explore(
     private: options.Private = False,
     epsilon: options.Epsilon = EPSILON,
     target: options.Target = None,
-    text: options.Text = None,
     ids: options.Id = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 0,
@@ -44,10 +43,8 @@ def explore(
     most: Annotated[
         int, typer.Option(min=1, help="Maximum number of training examples shown if no data is given.")
     ] = 20_000,
-    device: options.Device = "auto",
-    expect: options.Expect = None,
-    strict: options.Strict = False,
     *,
+    reading: options.ReadingOptions,
     tables: options.TableOptions,
 ) -> None:
     """Explore predictions in your browser: a map, the votes, and what would change without them. Runs until Ctrl-C.
@@ -68,13 +65,13 @@ def explore(
 
     if compare is not None and data is None:
         raise InputError("--compare needs data to compare the models on: dwac explore MODEL DATA --compare OTHER")
-    arguments = {**tables.arguments(), "target": target, "text": text, "ids": ids}
-    loaded = load(model, device=device, expect=expect)
+    arguments = {**tables.arguments(), "target": target, "text": reading.text, "ids": ids}
+    loaded = load(model, device=reading.device, expect=reading.expect)
     rows = None if data is None else _read_rows(data, loaded, arguments)
     print_notes(() if rows is None else rows.notes)
     rival = None
     if compare is not None and data is not None:
-        other = load(compare, device=device)
+        other = load(compare, device=reading.device)
         rival = (other.clf, _read_rows(data, other, arguments).X, compare.resolve().name)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -92,7 +89,7 @@ def explore(
             epsilon=epsilon,
         )
     if rows is not None:
-        report_unreadable(explorer.unreadable, rows, strict=strict, fate="are left out")
+        report_unreadable(explorer.unreadable, rows, strict=reading.strict, fate="are left out")
     token = read_token(token_file) or secrets.token_urlsafe(24)
     app = explorer_app(explorer, token=token, hosts=(*LOOPBACK, host) if is_loopback(host) else None)
     listener = listen(host, port)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ALARM = 4  # the exit code
 
 
-@options.reads_tables
+@options.with_bundles
 def monitor(
     model: options.Model,
     data: options.Data,
@@ -34,13 +34,10 @@ def monitor(
         float | None, typer.Option(metavar="P", help="Probability of ever raising a false alarm. Default: 0.01.")
     ] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Discard the state in FILE and start again.")] = False,
-    text: options.Text = None,
     ids: options.Id = None,
-    device: options.Device = "auto",
-    expect: options.Expect = None,
     json: options.Json = False,
-    strict: options.Strict = False,
     *,
+    reading: options.ReadingOptions,
     tables: options.TableOptions,
 ) -> None:
     """Check whether new rows still resemble the calibration rows, and if not, show what changed.
@@ -61,13 +58,13 @@ def monitor(
     options.check_rows(model, tables.form, data)
     from dwac.reading import load, read
 
-    loaded = load(model, device=device, expect=expect)
+    loaded = load(model, device=reading.device, expect=reading.expect)
     watch = _monitor(loaded.clf, output, list(ignore or ()), false_alarms, restart=restart)
-    rows = read(data, like=loaded, text=text, ids=ids, **tables.arguments())
+    rows = read(data, like=loaded, text=reading.text, ids=ids, **tables.arguments())
     print_notes(rows.notes)
     earlier = watch.state.unreadable
     with rows_located(rows):
-        if strict:
+        if reading.strict:
             report_unreadable(loaded.clf.unreadable(rows.X), rows, strict=True, fate="")
         state = watch.update(rows.X, rows.ids)
         if state.unreadable > earlier:

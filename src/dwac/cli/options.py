@@ -277,19 +277,32 @@ class TableOptions(NamedTuple):
         return {"form": self.form, "encoding": self.encoding, "notation": notation, "sheet": self.sheet}
 
 
-def reads_tables(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameter `tables` of a command by the options of `TableOptions`."""
-    signature = inspect.signature(command)
-    hints = get_type_hints(command, include_extras=True) | get_type_hints(TableOptions, include_extras=True)
-    parameters = [each for each in signature.parameters.values() if each.name != "tables"]
-    for name, default in TableOptions._field_defaults.items():
-        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
-    parameters = [each.replace(annotation=hints[each.name]) for each in parameters]
+class ReadingOptions(NamedTuple):
+    """How a command reads rows for a model; each field is an option."""
+
+    text: Text = None
+    device: Device = "auto"
+    expect: Expect = None
+    strict: Strict = False
+
+
+def with_bundles(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of its bundles, such as `TableOptions`, in place of the parameters that hold these."""
+    signature, hints = inspect.signature(command), get_type_hints(command, include_extras=True)
+    bundles = {name: hint for name, hint in hints.items() if hasattr(hint, "_field_defaults")}
+    parameters = [
+        each.replace(annotation=hints[each.name]) for each in signature.parameters.values() if each.name not in bundles
+    ]
+    for bundle in bundles.values():
+        for name, hint in get_type_hints(bundle, include_extras=True).items():
+            default = bundle._field_defaults[name]
+            parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint))
 
     @wraps(command)
     def run(**options: Any) -> None:
-        tables = TableOptions(**{name: options.pop(name) for name in TableOptions._fields})
-        command(**options, tables=tables)
+        for name, bundle in bundles.items():
+            options[name] = bundle(**{field: options.pop(field) for field in bundle._fields})
+        command(**options)
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}

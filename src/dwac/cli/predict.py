@@ -38,7 +38,7 @@ _NOTES = ("unknown", "unreadable")
 _EACH_LABEL = ("probability_", "decision_")  # a terminal is too narrow for two columns per label
 
 
-@options.reads_tables
+@options.with_bundles
 def predict(
     model: options.Model,
     data: options.Data,
@@ -47,18 +47,15 @@ def predict(
     probabilities: options.Probabilities = False,
     quantiles: options.Quantiles = None,
     private: options.Rounded = False,
-    text: options.Text = None,
     ids: options.Id = None,
     unknown: options.Unknown = None,
-    device: options.Device = "auto",
-    expect: options.Expect = None,
     json: options.Json = False,
-    strict: options.Strict = False,
     safe: Annotated[
         bool,
         typer.Option("--spreadsheet-safe", help="Put ' before CSV cells that a spreadsheet would run as formulas."),
     ] = False,
     *,
+    reading: options.ReadingOptions,
     tables: options.TableOptions,
 ) -> None:
     """Predict new rows, and say how far to trust each prediction.
@@ -92,18 +89,18 @@ def predict(
 
     from dwac.reading import load, read
 
-    loaded = load(model, device=device, expect=expect, unknown=unknown)
+    loaded = load(model, device=reading.device, expect=reading.expect, unknown=unknown)
     if quantiles is not None and loaded.task != "numbers":
         raise InputError(f"--quantiles are for models of numbers; this one predicts {loaded.task}; leave it out")
     if probabilities and loaded.task == "numbers":
         raise InputError("--probabilities are for classes and labels; this model predicts numbers; use --quantiles")
     levels = options.levels_of(quantiles)
-    rows = read(data, like=loaded, text=text, ids=ids, **tables.arguments())
+    rows = read(data, like=loaded, text=reading.text, ids=ids, **tables.arguments())
     print_notes(rows.notes)
     with rows_located(rows), progress_printed():
         frame = _predict_rows(loaded.clf, rows, epsilon, levels, private=private, probabilities=probabilities)
     bad = reasons_by_row([why if isinstance(why, str) else None for why in frame["unreadable"]])
-    report_unreadable(bad, rows, strict=strict, fate="have no answer")
+    report_unreadable(bad, rows, strict=reading.strict, fate="have no answer")
     _note_unknown(frame.get("unknown"), rows, loaded.clf.unknown)
     frame.insert(0, "id", pd.Series(rows.ids, dtype=object).infer_objects())
     if places := [place for place, name in enumerate(frame) if str(name).startswith(_AT_EPSILON)]:

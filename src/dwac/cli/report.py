@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dwac.reading import Estimator, Rows
 
 
-@options.reads_tables
+@options.with_bundles
 def report(
     model: options.Model,
     data: options.Data,
@@ -50,13 +50,10 @@ def report(
         int, typer.Option(min=0, help="Number of typical, doubtful and wrong predictions to explain.")
     ] = 3,
     private: options.Private = False,
-    text: options.Text = None,
     ids: options.Id = None,
-    device: options.Device = "auto",
-    expect: options.Expect = None,
     unlabelled: options.Unlabelled = "refuse",
-    strict: options.Strict = False,
     *,
+    reading: options.ReadingOptions,
     tables: options.TableOptions,
 ) -> None:
     """Write a report to read, mail or print: one HTML file that needs no network.
@@ -87,18 +84,18 @@ def report(
     from dwac.estimator.worth import kept_column
     from dwac.reading import load, read
 
-    loaded = load(model, device=device, expect=expect)
+    loaded = load(model, device=reading.device, expect=reading.expect)
     if check_labels is not None and loaded.task in ("labels", "numbers"):
         raise InputError(f"--check-labels is for models of classes; this one predicts {loaded.task}; leave it out")
     if by is not None:
         kept_column(loaded.clf, by, "--by")  # raises an error before the work
-    roles: dict[str, Any] = {"target": target, "text": text, "ids": ids, "unlabelled": unlabelled}
+    roles: dict[str, Any] = {"target": target, "text": reading.text, "ids": ids, "unlabelled": unlabelled}
     rows = read(data, like=loaded, labelled=True, **roles, **tables.arguments())
     print_notes(rows.notes)
     hidden = private or loaded.clf.private_
     given = len(rows)
-    reading: dict[str, Any] = {"strict": strict, "fate": "are left out", "private": hidden}
-    rows, observed, bad = observe_rows(loaded.clf, rows, **reading)
+    choice: dict[str, Any] = {"strict": reading.strict, "fate": "are left out", "private": hidden}
+    rows, observed, bad = observe_rows(loaded.clf, rows, **choice)
     kept, note = fresh(loaded.clf, rows, observed, data, private=hidden)
     rows, observed = rows.take(kept), observed.take(kept)
     console = Console(stderr=True)
@@ -110,11 +107,11 @@ def report(
     strange = None
     if unlike is not None:
         others = read(unlike, like=loaded, labelled=False, **tables._replace(form=None, sheet=None).arguments())
-        strange = observe_rows(loaded.clf, others, **reading)[1]
+        strange = observe_rows(loaded.clf, others, **choice)[1]
     issues = None
     if check_labels is not None:
         judged = read(check_labels, like=loaded, labelled=True, **roles, **tables._replace(sheet=None).arguments())
-        judged = observe_rows(loaded.clf, judged, **reading)[0]
+        judged = observe_rows(loaded.clf, judged, **choice)[0]
         assert isinstance(loaded.clf, DWACClassifier)
         issues = reports.label_issues(loaded.clf, judged.X, judged.y, ids=judged.ids)
     with console.status(f"predicting {len(rows):,} rows …"):

@@ -46,7 +46,7 @@ def _refuse_beside_shards(asked: dict[str, bool], *, private: bool) -> None:
         )
 
 
-@options.reads_tables
+@options.with_bundles
 def train(
     data: Annotated[
         str,

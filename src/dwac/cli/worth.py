@@ -33,7 +33,7 @@ _OF = {
 }
 
 
-@options.reads_tables
+@options.with_bundles
 def worth(
     model: options.Model,
     data: options.Data,
@@ -68,14 +68,11 @@ def worth(
         int, typer.Option(min=1, metavar="N", help="How many of the most and the least helpful to show.")
     ] = 10,
     target: options.Target = None,
-    text: options.Text = None,
     ids: options.Id = None,
-    device: options.Device = "auto",
-    expect: options.Expect = None,
     unlabelled: options.Unlabelled = "refuse",
     json: options.Json = False,
-    strict: options.Strict = False,
     *,
+    reading: options.ReadingOptions,
     tables: options.TableOptions,
 ) -> None:
     """Measure what each training example is worth: which examples help predictions, and which harm them.
@@ -103,11 +100,11 @@ def worth(
     file_form = options.check_table(output)
     from dwac.reading import load, read
 
-    loaded = load(model, device=device, expect=expect)
+    loaded = load(model, device=reading.device, expect=reading.expect)
     given = tables.arguments() | {"unlabelled": unlabelled}
-    rows = read(data, like=loaded, target=target, text=text, ids=ids, labelled=True, **given)
+    rows = read(data, like=loaded, target=target, text=reading.text, ids=ids, labelled=True, **given)
     print_notes(rows.notes)
-    judges, observed, bad = observe_rows(loaded.clf, rows, strict=strict, fate="are left out")
+    judges, observed, bad = observe_rows(loaded.clf, rows, strict=reading.strict, fate="are left out")
     table = _measure(loaded.clf, judges, observed, method, utility, by)
     if output is not None and file_form is not None:
         write(output, packed(table.reset_index(), file_form))
