@@ -317,8 +317,10 @@ def test_explain_shows_groups_where_no_few_examples_explain(crowd: Path) -> None
         assert percent(group.share) in words
         assert f"{group.size:,}" in words
         assert str(group.description) in words
-        assert f"most alike {group.face.id}: " in words
-    assert not any(f"most alike {group.face.id}:" in words for group in found.groups if group not in found.shown_groups)
+        assert f"most similar: {group.face.id}, " in words
+    assert not any(
+        f"most similar: {group.face.id}," in words for group in found.groups if group not in found.shown_groups
+    )
     narrow = CliRunner().invoke(
         app, ["explain", str(crowd / "model"), str(crowd / "new.csv"), "--row", "3"], env={"COLUMNS": "80"}
     )
