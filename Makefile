@@ -19,21 +19,21 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: .venv/demo
 	$(BIN)/dwac demo
 
-test: .venv/compiled
+test: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(MAKE) --jobs 3 types kernels tests
 
-# mypy keeps one core busy for two minutes: beside the tests.
+# mypy keeps one core busy for two minutes: beside the compiler and the tests.
 types: .venv/test
 	$(BIN)/mypy
 
 # One process: each would import and collect for as long as it tests.
-kernels: .venv/test
+kernels: .venv/compiled
 	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/pytest -n0 -q -k "(fused or triton and gaussian and (oracle or few_outliers or closed_form)) \
 		and not every_width and not any_ and not 64-50 and not 7-1000 and not 3-50" tests/engine tests/nn/test_loss.py
 
-tests: .venv/test
+tests: .venv/compiled
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --durations=20
 
 # Much data, many fits, other processes or a browser.

@@ -118,10 +118,7 @@ def test_a_notebook_runs_and_is_in_the_gallery(path: Path, tmp_path: Path, monke
         warnings.simplefilter("ignore", DeprecationWarning)  # of IPython
         ran = notebooks.run(stored)
     for before, after in zip(stored["cells"], ran["cells"], strict=True):
-        kinds = [
-            [sorted(output.get("data", ["text"])) for output in cell.get("outputs", [])] for cell in (before, after)
-        ]
-        assert kinds[0] == kinds[1], "stored outputs are old: python tools/site/notebooks.py examples/*.ipynb"
+        assert kinds(before) == kinds(after), "stored outputs are old: python tools/site/notebooks.py examples/*.ipynb"
     assert f"<!-- notebook: examples/{path.name} -->" in (DOCS / "gallery" / f"{path.stem}.md").read_text()
 
 

@@ -26,6 +26,7 @@ from tests.server.data import (
     pixels,
     watched,
 )
+from tests.server.explored import Reader
 
 # Classes
 
@@ -140,3 +141,9 @@ def browser() -> Iterator[Any]:
         chromium = playwright.chromium.launch(executable_path=path, args=["--disable-gpu"])
         yield chromium
         chromium.close()
+
+
+@pytest.fixture
+def fresh(page: Reader) -> Reader:
+    """The page of the module as it was before anybody edited."""
+    return page.again()

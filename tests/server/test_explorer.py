@@ -42,11 +42,6 @@ def page(table: DWACClassifier) -> Iterator[Reader]:
     yield from reading(Explorer.of(table, PEOPLE[200:], AGED[200:], title="people"))
 
 
-@pytest.fixture
-def fresh(page: Reader) -> Reader:
-    return page.again()
-
-
 # The same numbers
 
 

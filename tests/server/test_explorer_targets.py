@@ -36,11 +36,6 @@ def tagged(tags: DWACClassifier) -> Iterator[Reader]:
     yield from reading(Explorer.of(tags, NEW, TAGGED, title="tags"))
 
 
-@pytest.fixture
-def fresh(page: Reader) -> Reader:
-    return page.again()
-
-
 # Numbers
 
 
