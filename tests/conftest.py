@@ -38,17 +38,15 @@ settings.load_profile("test")
 progress.EVERY = 3600.0
 
 
-# What takes longest comes first, so that no worker is left alone with it at the end.
-LONG = (
-    *("test_site.py", "test_readme.py", "test_browser.py", "test_server.py", "test_report.py", "test_pages.py"),
-    *("test_classifier.py", "test_paper.py", "test_explorer_targets.py", "test_games.py"),
-)
+# What takes longest comes first, so that no worker is left alone with it at the end; of the rest the largest files.
+LONG = ("test_site.py", "test_readme.py", "test_browser.py", "test_server.py", "test_commands.py", "test_pages.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort files by how long they take. Workers take whole files (`--dist loadfile`), so each fits its models once."""
     place = {name: number for number, name in enumerate(LONG)}
-    items.sort(key=lambda item: place.get(item.path.name, len(LONG)))
+    sizes = {path: path.stat().st_size for path in {item.path for item in items}}
+    items.sort(key=lambda item: (place.get(item.path.name, len(LONG)), -sizes[item.path]))
 
 
 def pytest_collection_finish() -> None:
