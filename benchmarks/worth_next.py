@@ -36,8 +36,8 @@ from numpy.typing import NDArray
 from benchmarks import record
 from benchmarks.worth_curves import everything, judged, quiet, with_means
 from dwac import DWACClassifier
-from dwac.estimator.labelling import _votes_of
 from dwac.estimator.preparation import take
+from dwac.estimator.worth import _votes_of
 from dwac.worth import of_mean
 
 NAMES = ("adult", "covertype", "digits", "subjectivity")

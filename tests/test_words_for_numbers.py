@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from dwac import _checks as checks
 from dwac.cli import output
 from dwac.cli.worth import digits_of
-from dwac.estimator.evaluation import common
 from dwac.explain import privacy, rendering
 from dwac.monitoring import gauges
 from dwac.report import measures, worth
+from dwac.tasks import predictions
 
 
 def date(seconds: float) -> str:
@@ -26,7 +26,7 @@ def digits(value: float) -> str:
 
 
 WRITERS = [
-    date, digits, checks.percent, common.amount, common.share, measures.percent, measures.of_100,
+    date, digits, checks.percent, predictions.amount, predictions.share, measures.percent, measures.of_100,
     rendering.percent, privacy.percent, measures.number, measures.share, output.number,
     lambda value: worth.points([value])(value),
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from dwac import DWACClassifier, ReferenceSet
 from dwac.errors import CalibrationError, DwacError, IdError, InputError
 from dwac.estimator import condensing
 from dwac.estimator.condensing import represented
-from dwac.estimator.folds import Folds
+from dwac.estimator.held_out import Folds
 from dwac.training.cross_fit import FOLDS
 from tests.estimator.helpers import fit_once, forge
 from tests.named import refuses, warns

@@ -10,7 +10,7 @@ import pytest
 import dwac
 from dwac import DWACClassifier, DWACRegressor
 from dwac.errors import InputError, ShapeError
-from dwac.estimator.fit.near_copies import have_near_copies
+from dwac.estimator.fit.rows import have_near_copies
 from dwac.estimator.preparation import split
 from tests.named import refuses, warns
 
@@ -93,10 +93,10 @@ def test_groups_that_do_not_serve_are_named() -> None:
 
 def near(X: Any, y: Any) -> bool:
     codes = pd.factorize(np.asarray(y))[0] if np.asarray(y).dtype.kind != "f" else np.zeros(len(y), dtype=np.int64)
-    exact = np.zeros((len(y), 0)) if np.asarray(y).dtype.kind != "f" else np.asarray(y)[:, None]
+    numbers = None if np.asarray(y).dtype.kind != "f" else np.asarray(y)[:, None]
     encoder = dwac.encoders.TabularEncoder(network="wide")
     encoder.fit(X, codes)
-    return have_near_copies(encoder.transform(X), codes, exact)
+    return have_near_copies(encoder.transform(X), codes, numbers)
 
 
 def test_near_copies_are_found_where_outcomes_agree() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from dwac import DWACClassifier
 from dwac.errors import InputError, UnreadableWarning
-from dwac.estimator.labelling import expected_worth
+from dwac.estimator.worth import expected_worth
 from tests.estimator.helpers import SPLIT, noisy_rows
 from tests.named import refuses, warns
 

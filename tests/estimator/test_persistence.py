@@ -26,7 +26,7 @@ from dwac import DWACClassifier, Training, storage
 from dwac.encoders import HuggingFaceEncoder, ImageEncoder, TabularEncoder
 from dwac.encoders.huggingface import MODEL_TYPES
 from dwac.errors import DwacError, InputError, StorageError
-from dwac.estimator import loading, persistence
+from dwac.estimator import loading, stored
 from dwac.nn import Ensemble
 from tests.estimator.helpers import Change, forge
 from tests.named import named, refuses
@@ -364,7 +364,7 @@ def test_a_missing_examples_file_and_any_other_failure_name_the_folder(folder, m
             raise error
 
         with monkeypatch.context() as patch:
-            patch.setattr("dwac.estimator.persistence.encoder_of", fail)
+            patch.setattr("dwac.estimator.loading.encoder_of", fail)
             with refuses(StorageError, folder, "x"):
                 load(folder)
     stored = storage.read_model(folder)
@@ -525,7 +525,7 @@ def test_texts_of_hostile_depth_take_no_memory(monkeypatch) -> None:
     no_network(monkeypatch)
     encoder = hugging_face(model_type="bert", num_hidden_layers=10**9)
     with refuses(StorageError):
-        persistence.rehearse(encoder, 1, {})
+        stored.rehearse(encoder, 1, {})
     assert torch.is_grad_enabled()
 
 

@@ -28,10 +28,9 @@ from dwac.errors import (
     ShapeError,
     UnreadableWarning,
 )
-from dwac.estimator.folds import Folds
-from dwac.estimator.held_out import HeldOutRows
-from dwac.estimator.intervals import calibrated, intervals
+from dwac.estimator.held_out import Folds, HeldOutRows
 from dwac.explain.numbers import in_groups
+from dwac.tasks.intervals import calibrated, intervals
 from dwac.training.cross_fit import FOLDS
 from tests.chance import RARE
 from tests.named import named, refuses, warns
@@ -338,7 +337,7 @@ def test_few_voters_predict_nearly_what_all_do(split) -> None:
 
 def test_representatives_calibrate_too_as_no_fold_has_its_own_rows(crossed) -> None:
     few = crossed.condense(60)
-    assert len(few._calibration()[0].scores) == len(crossed.calibration_ids_)
+    assert len(few.sets_.calibration()[0].scores) == len(crossed.calibration_ids_)
     X, y = line(400, seed=12)
     found = few.predict_interval(X, 0.1)
     assert ((found[:, 0] <= y) & (y <= found[:, 1])).mean() > 0.85
@@ -465,12 +464,12 @@ def test_fits_with_one_seed_are_the_same() -> None:
 def test_explanations_by_other_voters_leave_nothing_behind() -> None:
     X, y = line(120)
     reg = DWACRegressor(random_state=0, device="cpu").fit(X, y)
-    kept = len(reg.describe_groups(reg.references_) or [])
+    kept = len(reg.sets_.describe_groups(reg.references_) or [])
     others = copy(reg.references_)
     others.remove(others.ids[:1].tolist())
-    assert reg.describe_groups(others) is not None
+    assert reg.sets_.describe_groups(others) is not None
     gone = weakref.ref(in_groups(others).groups)
     del others
     gc.collect()
     assert gone() is None
-    assert len(reg.describe_groups(reg.references_) or []) == kept > 0
+    assert len(reg.sets_.describe_groups(reg.references_) or []) == kept > 0

@@ -13,9 +13,10 @@ from sklearn.datasets import load_digits
 
 import dwac
 from dwac.errors import IdError, InputError, LabelError
-from dwac.estimator import persistence
+from dwac.estimator import saving
 from dwac.estimator.certificate import Certificate, fingerprint
 from dwac.estimator.fit import sharded
+from dwac.estimator.loading import unpack_shards
 from dwac.estimator.shards import CALIBRATION, TRAINING, VALIDATION, as_stored, deal
 from dwac.storage import read_model
 from tests.named import refuses, warns
@@ -38,7 +39,7 @@ def table(n: int = 300) -> tuple[pd.DataFrame, pd.Series]:
 
 def state(clf: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any], pd.DataFrame | None]:
     """All that a folder would hold, except how long training took and what was deleted."""
-    config, tensors, examples = persistence.pack(clf, include_examples=True)
+    config, tensors, examples = saving.pack(clf, include_examples=True)
     config["history"].pop("seconds")
     return tensors, {name: value for name, value in config.items() if name != "deletions"}, examples
 
@@ -55,7 +56,7 @@ def assert_same(one: Any, other: Any) -> None:
     assert examples is not None
     assert other_examples is not None
     pd.testing.assert_frame_equal(examples, other_examples, check_index_type=False)
-    rows, others_rows = (persistence.all_rows(clf.fitted_, include_examples=True) for clf in (one, other))
+    rows, others_rows = (saving.all_rows(clf.fitted_, include_examples=True) for clf in (one, other))
     assert rows is not None
     assert others_rows is not None
     pd.testing.assert_frame_equal(rows, others_rows, check_index_type=False)
@@ -378,16 +379,14 @@ def test_data_that_one_row_could_change_for_all_are_refused() -> None:
 
 
 def test_a_folder_whose_rows_do_not_fit_is_refused(saved: Path) -> None:
-    _, tensors, _ = persistence.pack(loaded(saved), include_examples=True)
+    _, tensors, _ = saving.pack(loaded(saved), include_examples=True)
     config = json.loads((saved / "model.json").read_text())["config"]["shards"]
-    frame = persistence.all_rows(loaded(saved).fitted_, include_examples=True)
-    from dwac.estimator import shards
-
-    assert shards.unpack(config, tensors, frame) is not None
+    frame = saving.all_rows(loaded(saved).fitted_, include_examples=True)
+    assert unpack_shards(config, tensors, frame) is not None
     for broken in ({"n": 1}, {"stale": [7]}, {"seed": "0"}, {"pending": [7]}):
         with pytest.raises((InputError, dwac.errors.StorageError)):
-            shards.unpack(config | broken, tensors, frame)
+            unpack_shards(config | broken, tensors, frame)
     with refuses(dwac.errors.StorageError, "rows"):
-        shards.unpack(config, tensors, None if frame is None else frame[1:])
+        unpack_shards(config, tensors, None if frame is None else frame[1:])
     with refuses(dwac.errors.StorageError, "file of the rows", "missing"):
-        shards.unpack(config, tensors, None)
+        unpack_shards(config, tensors, None)

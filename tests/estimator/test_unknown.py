@@ -9,7 +9,7 @@ import pytest
 
 from dwac import DWACClassifier, DWACRegressor, load, storage
 from dwac.errors import InputError, UnreadableWarning
-from dwac.estimator import persistence
+from dwac.estimator import saving
 from dwac.estimator.evaluation import predict
 from tests.estimator.helpers import fit_once
 from tests.named import refuses, warns
@@ -126,9 +126,9 @@ def test_the_policy_can_be_changed_after_fit_and_is_saved(tmp_path: Path) -> Non
 
 def test_an_old_folder_reads_unknown_values_as_missing(tmp_path: Path) -> None:
     clf = fitted("classes", **SMALL)
-    config, tensors, examples = persistence.pack(clf, include_examples=True)
+    config, tensors, examples = saving.pack(clf, include_examples=True)
     assert config["settings"].pop("unknown") == "atypical"
-    rows = persistence.all_rows(clf, include_examples=True)
+    rows = saving.all_rows(clf, include_examples=True)
     again = load(storage.write_model(tmp_path / "m", config, tensors, examples, rows), device="cpu")
     assert again.unknown == "atypical"
     assert predict(again, people(1, gaps=False).assign(job="diver")).frame(0.3)["unknown"].tolist() == ["job=diver"]

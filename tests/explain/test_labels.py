@@ -302,7 +302,7 @@ def test_one_label_may_be_explained_alone(of_moods: DWACClassifier) -> None:
 
 def test_private_explanations_agree_with_private_decisions(either: DWACClassifier) -> None:
     X = emotions(20, seed=1)[0]
-    decided = either.labels_of(*either.evidence(X), private=True)
+    decided = either.conformal_of(*either.evidence(X), private=True)
     for row, found in enumerate(either.explain(X, private=True)):
         assert found.private
         for place, label in enumerate(NAMES):

@@ -13,8 +13,8 @@ from dwac import DWACClassifier, DWACRegressor, load
 from dwac.errors import CalibrationError, InputError, StorageError
 from dwac.estimator.evaluation import predict
 from dwac.estimator.readable import Partial
-from dwac.estimator.watching import nearest_groups, predictions_from
 from dwac.monitoring import Monitor, merge_states
+from dwac.monitoring.watching import nearest_groups
 from tests.monitoring.helpers import QUICK, people
 from tests.named import named, refuses
 
@@ -91,7 +91,7 @@ def test_rows_that_come_one_by_one_are_counted_together(clf: DWACClassifier, mon
         asked.append(len(h))
         return nearest_groups(clf, h)
 
-    monkeypatch.setattr("dwac.estimator.watching.nearest_groups", nearest)
+    monkeypatch.setattr("dwac.monitoring.watching.nearest_groups", nearest)
     whole.update(X)
     for row in range(len(X)):
         single.update(X[row : row + 1])
@@ -133,7 +133,7 @@ def test_a_batch_without_rows_changes_nothing(clf: DWACClassifier) -> None:
 
 def test_one_pass_gives_the_predictions_of_predict(clf: DWACClassifier) -> None:
     X = people(20, 5)
-    pd.testing.assert_frame_equal(predictions_from(clf, clf.observe(X), private=False).frame(), predict(clf, X).frame())
+    pd.testing.assert_frame_equal(predict(clf, clf.observe(X)).frame(), predict(clf, X).frame())
 
 
 def test_rows_that_cannot_be_read_are_strange(clf: DWACClassifier) -> None:

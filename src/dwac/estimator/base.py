@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from os import PathLike
@@ -16,22 +16,27 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, RegressorMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dwac import _checks as checks
 from dwac import storage
 from dwac.encoders import Encoder
-from dwac.estimator import editing, persistence
+from dwac.errors import EPSILON
+from dwac.estimator import editing, saving
 from dwac.estimator.certificate import Certificate
 from dwac.estimator.fit import fit
 from dwac.estimator.fit.reading import has_columns
 from dwac.estimator.fit.sharded import forget_exactly
 from dwac.estimator.fitted import Fitted, StreamReport
-from dwac.estimator.observed import Evidence, Observed, observe, read
+from dwac.estimator.observed import Observed, input_distances, observe, read
 from dwac.estimator.preparation import Examples
-from dwac.estimator.readable import Reasons
-from dwac.estimator.settings import Settings, Training, flat, refuse_moved
+from dwac.estimator.settings import FitSettings, Training, flat, refuse_moved
+from dwac.explain import Explanations
+from dwac.explain.many import ids_of
 from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
 from dwac.reference import ReferenceSet
+from dwac.tasks.base import Evidence, Reasons
+from dwac.tasks.sets import sets_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -53,9 +58,9 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """Raise an error that names the first invalid setting; `fit` does so, too."""
         self._settings().check()
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> FitSettings:
         """The parameters as they are now."""
-        return Settings(regression=isinstance(self, RegressorMixin), **flat(self.get_params(deep=False)))
+        return FitSettings(regression=isinstance(self, RegressorMixin), **flat(self.get_params(deep=False)))
 
     def set_params(self, **given: Any) -> Self:
         """Change parameters as in scikit-learn; `training__learning_rate=…` changes one setting of `training`.
@@ -275,6 +280,71 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """The novelty of voters, by position among the references, compared with the others; as in `evidence`."""
         return self._fitted.novelty_of_voters(references, places)
 
+    # Sets and explanations
+
+    @property
+    def sets_(self) -> Any:
+        """The calibrated prediction sets or, for numbers, intervals of the model; see `dwac.tasks.sets`."""
+        return sets_of(self._fitted, self)
+
+    def _explain(self, X: Any, k: int, epsilon: float, private: bool | None, **options: Any) -> Explanations[Any]:
+        """The explanations of the rows of X; options: as for `explain_of`."""
+        fitted, k, epsilon = self._fitted, checks.positive_int(k, "k"), checks.epsilon(epsilon)
+        private = fitted.private if private is None else private
+        observed = self.observe(X, private=private)
+        explanations: Iterator[Any] = iter([])
+        if len(observed.h):
+            rows = {"shown": observed.shown(), "X": observed.rows.X, "novelty": observed.novelty[observed.readable]}
+            explanations = iter(self.explain_of(observed.h, k, epsilon=epsilon, private=private, **rows, **options))
+        sets = self.sets_
+        every = [
+            next(explanations) if why is None else sets.unreadable(why, private=private, **options)
+            for why in observed.reasons
+        ]
+        return Explanations(every, ids_of(X, len(every)))
+
+    def explain_of(
+        self,
+        h: Any,
+        k: int = 5,
+        *,
+        epsilon: float = EPSILON,
+        private: bool | None = None,
+        shown: Any = None,
+        references: ReferenceSet | None = None,
+        descriptions: Sequence[str | None] | None = None,
+        X: Any = None,
+        novelty: Floats | None = None,
+        **options: Any,
+    ) -> list[Any]:
+        """The same as `explain` from embeddings (n, d) that are already computed.
+
+        shown: each example as a person would see it, as for `dwac.explain.explain`. references: the voters, and
+        descriptions of their groups; by default all. X: the rows, to show the members of a group that look like them.
+        novelty: as in `evidence`, for their typicality. options: for a classifier, `fold_votes`, by default computed
+        from h, and `label`, as in `explain`.
+        """
+        fitted = self._fitted
+        private = fitted.private if private is None else private
+        typicality = None
+        if novelty is not None and fitted.calibrated:
+            typicality = fitted.typicality(novelty, private=private)
+        explanations: list[Any] = self.sets_.explain(
+            h,
+            references,
+            descriptions,
+            k=k,
+            epsilon=epsilon,
+            typicality=typicality,
+            records=fitted.examples,
+            private=private,
+            shown=shown,
+            alike=None if X is None or private else input_distances(fitted, X),
+            agreement=fitted.agreement,
+            **options,
+        )
+        return explanations
+
     # Edits, without training
 
     def condense(self, size: int | None = None) -> Self:
@@ -386,10 +456,10 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         overwrite: replace a model in the folder; otherwise that is an error, even if the folder is this model's own.
         """
         fitted = self._fitted
-        config, tensors, examples = persistence.pack(
+        config, tensors, examples = saving.pack(
             self, include_examples=include_examples, include_members=include_members
         )
-        rows = persistence.all_rows(fitted, include_examples=include_examples)
+        rows = saving.all_rows(fitted, include_examples=include_examples)
         return storage.write_model(path, config, tensors, examples, rows, overwrite=overwrite)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:

@@ -8,42 +8,26 @@ print(clf.explain(X, k=5)[0])          # who voted, and how much
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Hashable, Iterable
 from os import PathLike
 from typing import Any, Literal, Self, overload
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
 from dwac import _checks as checks
-from dwac.conformal import (
-    Calibration,
-    ConformalPrediction,
-    LabelCalibration,
-    LabelPrediction,
-    nonconformity,
-)
-from dwac.errors import EPSILON, InputError, LabelError
+from dwac.errors import EPSILON
 from dwac.estimator.base import DWACEstimator
 from dwac.estimator.containers import native
-from dwac.estimator.labelling import next_labels
-from dwac.estimator.observed import input_distances
-from dwac.estimator.preparation import read_known, row_weights
-from dwac.estimator.readable import Reasons, answered, masked, readable, require_some, unmasked, warn_of, without
+from dwac.estimator.preparation import row_weights
+from dwac.estimator.readable import require_some, warn_of
 from dwac.estimator.settings import Training, takes_training
-from dwac.estimator.several import Calibrations, calibrate
-from dwac.estimator.worth import Options, worth_of
-from dwac.explain import Explanation, Explanations, LabelExplanations, explain, explain_labels, privacy
-from dwac.explain.classes import unreadable
-from dwac.explain.labels import unreadable_labels
+from dwac.estimator.worth import Options, next_labels, worth_of
+from dwac.explain import Explanations
 from dwac.explain.many import ids_of
-from dwac.reference import ReferenceSet
-from dwac.tasks import LABELS, ORDERED
+from dwac.tasks.base import Evidence, Reasons, answered
 
 Floats = NDArray[np.float64]
 
@@ -204,12 +188,9 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
 
         Rows that cannot be read have NaN, with a warning.
         """
-        return self._probabilities(self.log_class_weights(X))
-
-    def _probabilities(self, votes: Floats) -> Floats:
-        """(n, K) or (n, L): probabilities from votes; NaN where the votes are NaN."""
-        rows, votes = answered(votes), unmasked(votes)
-        return masked(self.target_.probabilities(votes), rows)
+        votes = self.log_class_weights(X)
+        probabilities: Floats = self.target_.predict_proba(votes)
+        return probabilities
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The label with the most votes, (n,).
@@ -221,14 +202,8 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         of 0 and 1. It does not affect the labels of the other rows.
         """
         votes = self.log_class_weights(X)
-        rows = answered(votes)
-        if self.target_.kind == LABELS:
-            found = self.target_.answer(self._probabilities(votes) >= 0.5)
-            if found.ndim == 2:
-                return masked(found, rows)
-        else:
-            found = np.asarray(self.classes_[votes.argmax(axis=1)])
-        return without(found, rows)
+        labels: NDArray[Any] = self.target_.predict(votes)
+        return labels
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The accuracy. Labels that were not in training count as wrong; of several labels, all must be right.
@@ -236,14 +211,9 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         Rows that cannot be read are left out, with a warning.
         """
         votes = self.log_class_weights(X)
-        if self.target_.kind == LABELS:
-            has = self._probabilities(votes) >= 0.5
-            right = (has == read_known(self.target_, y, len(has), strict=False)[1]).all(axis=1)
-        else:
-            right = votes.argmax(axis=1) == read_known(self.target_, y, len(votes), strict=False)[0]
-        rows = answered(votes)
+        correct, rows = self.target_.correct(votes, native(y, "y")), answered(votes)
         require_some(rows)
-        return float(np.average(right[rows], weights=row_weights(sample_weight, len(right))[rows]))
+        return float(np.average(correct[rows], weights=row_weights(sample_weight, len(correct))[rows]))
 
     def decision_function(self, X: Any) -> Floats:
         """How strongly the votes support a class: log-odds (n,) of the second of two classes, else log P (n, K).
@@ -252,13 +222,8 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         is above 0. For several labels, the log-odds of each, (n, L). A class without votes gets the least float32.
         """
         votes = self.log_class_weights(X)
-        if self.target_.kind == LABELS:
-            p = self._probabilities(votes)
-            with np.errstate(divide="ignore"):
-                return _bounded(np.log(p) - np.log1p(-p))
-        if votes.shape[1] == 2:
-            return _bounded(votes[:, 1] - votes[:, 0])
-        return _bounded(votes - np.logaddexp.reduce(unmasked(votes), axis=1, keepdims=True))
+        scores: Floats = self.target_.decision_function(votes)
+        return scores
 
     def conformal(self, X: Any) -> Any:
         """p-values, prediction sets, confidence, credibility and typicality. Rows that cannot be read are flagged.
@@ -266,26 +231,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         A `dwac.conformal.ConformalPrediction`. For several labels a `LabelPrediction`: a decision on each label, with
         its own guarantee: `.decisions(epsilon)`.
         """
-        found = self.evidence(X)
-        return self.labels_of(*found) if self.target_.kind == LABELS else self.conformal_of(*found)
-
-    def labels_of(
-        self,
-        votes: Any,
-        reasons: Reasons | None = None,
-        novelty: Floats | None = None,
-        fold_votes: Floats | None = None,
-        *,
-        private: bool = False,
-    ) -> LabelPrediction:
-        """The decisions on several labels, from the result of `evidence`; no typicality without novelty."""
-        p = self.target_.probabilities(unmasked(votes))
-        by_fold = None if fold_votes is None else self.target_.probabilities(unmasked(fold_votes))
-        predicted = privacy.labels if private else LabelCalibration.predict
-        found = predicted(self._label_calibration().labels, p, by_fold, self.classes_)
-        if novelty is not None:
-            found = replace(found, typicality=self._fitted.typicality(novelty, private=private))
-        return found if reasons is None else found.without(~readable(reasons))
+        return self.sets_.conformal(self.evidence(X))
 
     def conformal_of(
         self,
@@ -295,25 +241,12 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         fold_votes: Floats | None = None,
         *,
         private: bool = False,
-    ) -> ConformalPrediction:
+    ) -> Any:
         """The same from the result of `evidence`, without computing it again; no typicality without novelty.
 
         private: round as `dwac.explain.privacy` does.
         """
-        found: ConformalPrediction
-        ordered, log_class_weights = self.target_.kind == ORDERED, unmasked(log_class_weights)
-        fold_votes = None if fold_votes is None else unmasked(fold_votes)
-        if private:
-            found = privacy.conformal(
-                self._calibration(), log_class_weights, self._score, self.classes_, fold_votes, ordered=ordered
-            )
-        else:
-            by_fold = None if fold_votes is None else nonconformity(fold_votes, self._score)
-            scores = nonconformity(log_class_weights, self._score)
-            found = self._calibration().predict(scores, classes=self.classes_, fold_scores=by_fold, ordered=ordered)
-        if novelty is not None:
-            found = replace(found, typicality=self._fitted.typicality(novelty, private=private))
-        return found if reasons is None else found.without(~readable(reasons))
+        return self.sets_.conformal(Evidence(log_class_weights, reasons, novelty, fold_votes), private=private)
 
     @overload
     def predict_set(
@@ -347,62 +280,22 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         as_labels: return a list of the labels in each row's set, most often just one. as_frame: a DataFrame with a
         column for each class and the index of X; with as_labels, a Series of lists.
         """
-        sets = self._sets(X, checks.epsilon(epsilon))
-        held = [[name for name, here in zip(self._names, row, strict=True) if here] for row in sets.tolist()]
+        sets = self.sets_.label_sets(self.observe(X), checks.epsilon(epsilon))
+        names = self.target_.plain_names
+        labels = [[name for name, here in zip(names, row, strict=True) if here] for row in sets.tolist()]
         if not as_frame:
-            return held if as_labels else sets
+            return labels if as_labels else sets
         index = pd.Index(ids_of(native(X), len(sets)), tupleize_cols=False)
         if as_labels:
-            return pd.Series(held, index=index, name="labels", dtype=object)
-        return pd.DataFrame(sets, index=index, columns=pd.Index(self._names, tupleize_cols=False))
-
-    def _sets(self, X: Any, epsilon: float) -> NDArray[np.bool_]:
-        """(n, K): prediction sets."""
-        if self.target_.kind == LABELS:
-            votes, reasons = self.votes(X)
-            p = self.target_.probabilities(unmasked(votes))
-            return np.asarray(self._label_calibration().misses.sets(p, epsilon) & readable(reasons)[:, None])
-        observed = self.observe(X)
-        return self.conformal_of(observed.votes, observed.reasons, None, observed.fold_votes).label_sets(epsilon)
-
-    def _label_sets(self, probabilities: Floats, epsilon: float, *, private: bool) -> NDArray[np.bool_]:
-        """(n, L): sets of several labels; private: from probabilities rounded so that this only adds labels."""
-        if private:
-            probabilities = np.minimum((np.round(probabilities * privacy.STEPS) + 0.5) / privacy.STEPS, 1)
-        return np.asarray(probabilities >= self._label_calibration().misses.expected(epsilon).threshold)
+            return pd.Series(labels, index=index, name="labels", dtype=object)
+        return pd.DataFrame(sets, index=index, columns=pd.Index(names, tupleize_cols=False))
 
     def expected_sets(self, epsilon: float = EPSILON) -> Any:
         """What to expect of prediction sets at `epsilon`: their size, and how far coverage may be from 1 - ε by chance.
 
         With few calibration rows, sets are large and coverage is uncertain.
         """
-        if self.target_.kind == LABELS:
-            return self._label_calibration().misses.expected(epsilon)
-        found = self._calibration().expected_sets(epsilon, ordered=self.target_.kind == ORDERED)
-        n_groups = self._fitted.n_groups
-        return found if n_groups is None else found.of_groups(n_groups)
-
-    def _label_calibration(self) -> Calibrations:
-        """The calibration of several labels, against the references as they are now."""
-        fitted, target = self._fitted, self.target_
-        return fitted.derive(LABELS, lambda: calibrate(fitted.model, fitted.calibration, target, fitted.folds))
-
-    def _calibration(self) -> Calibration:
-        """The calibration against the references as they are now."""
-        fitted, score, by_class = self._fitted, self._score, self.class_conditional
-
-        def compute() -> Calibration:
-            rows = fitted.calibration
-            return rows.calibration(fitted.model, score, class_conditional=by_class, folds=fitted.folds)
-
-        return fitted.derive(("calibration", score, by_class), compute)
-
-    @property
-    def _score(self) -> str:
-        # Differs from the paper, whose sets use weights: which labels fit is one question, whether anything similar to
-        # the row is known is another (typicality).
-        usual = self.target_.nonconformity
-        return usual if self.nonconformity == "auto" else self.nonconformity
+        return self.sets_.expected(epsilon)
 
     # Worth
 
@@ -488,112 +381,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         private: give labels and rounded shares only; no training id, record, distance or weight. By default for a model
         that was saved without its training examples. See `dwac.explain.privacy`.
         """
-        fitted = self._fitted
-        k, epsilon = checks.positive_int(k, "k"), checks.epsilon(epsilon)
-        self._check_label(label)
-        private = fitted.private if private is None else private
-        observed = self.observe(X, private=private)
-        explained: Iterator[Any] = iter([])
-        if len(observed.h):
-            given = {"private": private, "shown": observed.shown(), "X": observed.rows.X}
-            novelty = observed.novelty[observed.readable]
-            explained = iter(self.explain_of(observed.h, k, epsilon=epsilon, label=label, novelty=novelty, **given))
-        unread = partial(self._unread, label=label, private=private)
-        found = [next(explained) if why is None else unread(why) for why in observed.reasons]
-        return Explanations(found, ids_of(X, len(found)))
-
-    def _check_label(self, label: Any) -> None:
         if label is None:
-            return
-        if self.target_.kind != LABELS:
-            raise InputError("label=… is for models of several labels; this one predicts a single label; leave it out")
-        if label not in self._names:
-            raise LabelError(f"label must be one of {checks.listed(self._names)}; got {label!r}")
-
-    def _unread(self, why: str, label: Any, private: bool) -> Explanation | LabelExplanations:
-        """The explanation of a row that could not be read."""
-        if self.target_.kind == LABELS:
-            found = unreadable_labels(why, self._names, self.references_, private=private)
-            return found if label is None else found[label]
-        return unreadable(why, self.references_, private=private)
-
-    def _describe_label(self, label: int, references: ReferenceSet) -> list[str | None] | None:
-        """What sets the groups of one label's vote apart; computed once per set of groups."""
-        fitted = self._fitted
-        return fitted.derive(("descriptions", label), lambda: fitted.describe(references))
-
-    @property
-    def _names(self) -> list[Any]:
-        """The classes as Python values; tolist would turn dates into integers."""
-        return list(self.classes_) if self.classes_.dtype.kind in "mM" else self.classes_.tolist()
-
-    def explain_of(
-        self,
-        h: Any,
-        k: int = 5,
-        *,
-        epsilon: float = EPSILON,
-        private: bool | None = None,
-        shown: Any = None,
-        references: ReferenceSet | None = None,
-        descriptions: Sequence[str | None] | None = None,
-        X: Any = None,
-        novelty: Floats | None = None,
-        fold_votes: Floats | None = None,
-        label: Any = None,
-    ) -> list[Any]:
-        """The same from embeddings (n, d) that are already computed.
-
-        shown: each example as a person would see it, as for `dwac.explain.explain`. references: the voters, and
-        descriptions of their groups; by default all. X: the rows, to show the members of a group that look like them.
-        novelty: as in `evidence`, for their typicality. fold_votes: by default computed from h.
-        """
-        fitted = self._fitted
-        private = fitted.private if private is None else private
-        calibrated = fitted.calibrated
-        if calibrated and fold_votes is None:
-            fold_votes = fitted.fold_votes(h, references=references)
-        voters = fitted.references if references is None else references
-        common: dict[str, Any] = {
-            "k": k,
-            "typicality": fitted.typicality(novelty, private=private) if novelty is not None and calibrated else None,
-            "records": fitted.examples,
-            "private": private,
-            "shown": shown,
-            "alike": None if X is None or private else input_distances(fitted, X),
-            "agreement": fitted.agreement,
-            "epsilon": epsilon,
-        }
-        if self.target_.kind == LABELS:
-            h = torch.as_tensor(h, device=voters.embeddings.device)
-            votes = fitted.votes(h) if references is None else references.log_class_weights(h).cpu().numpy()
-            chances = self.target_.probabilities(votes)
-            found = explain_labels(
-                voters,
-                h,
-                self.target_.table,
-                names=self._names,
-                probabilities=chances,
-                sets=self._label_sets(chances, epsilon, private=private) if calibrated else None,
-                prediction=self.labels_of(votes, fold_votes=fold_votes, private=private) if calibrated else None,
-                descriptions=self._describe_label if references is None else None,
-                **common,
-            )
-            return found if label is None else [each[label] for each in found]
-        return explain(
-            voters,
-            h,
-            calibration=self._calibration() if calibrated else None,
-            nonconformity_kind=self._score,
-            fold_votes=fold_votes,
-            classes=self._names,
-            ordered=self.target_.kind == ORDERED,
-            descriptions=None if private else fitted.descriptions if references is None else descriptions,
-            **common,
-        )
-
-
-def _bounded(scores: Floats) -> Floats:
-    """Scores that scikit-learn can compare: no infinities."""
-    most = float(np.finfo(np.float32).max)
-    return np.clip(scores, -most, most)
+            return self._explain(X, k, epsilon, private)
+        self._fitted.target.require_label(label)
+        return self._explain(X, k, epsilon, private, label=label)

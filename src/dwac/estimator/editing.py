@@ -20,7 +20,6 @@ from dwac.encoders.sharded import Sharded
 from dwac.errors import IdError, InputError
 from dwac.estimator.condensing import LESS, SAME_LABEL, Condenser
 from dwac.estimator.fitted import Fitted
-from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.preparation import Examples, count, read_known, row_ids
 from dwac.nn import batches
 from dwac.nn.batches import Inputs
@@ -207,7 +206,7 @@ def recalibrate(fitted: Fitted, X: Any, inputs: Inputs, y: Any, ids: Iterable[Ha
             f"calibration rows must not be training rows; {shared.tolist()[0]!r} votes; give rows that were not "
             "trained on"
         )
-    rows = HeldOutRows.of(fitted.model, inputs, codes, names, exact, compared=fitted.novelty.known is not None)
+    rows = fitted.novelty.hold_out(fitted.model, inputs, codes, names, exact)
     # No folds, and no groups: those of fit belong to other rows, which took part in training.
     return replace(fitted, calibration=rows, folds=None, n_groups=None, within=None, origin=None)
 

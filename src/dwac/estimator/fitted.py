@@ -22,11 +22,10 @@ from dwac.encoders import Encoder, TabularEncoder
 from dwac.errors import NonFiniteError
 from dwac.estimator.certificate import Certificate
 from dwac.estimator.condensing import agreement_on
-from dwac.estimator.folds import Folds
-from dwac.estimator.held_out import HeldOutRows
+from dwac.estimator.held_out import Folds, HeldOutRows
 from dwac.estimator.novelty import ROUNDING, Novelty
 from dwac.estimator.preparation import Examples
-from dwac.estimator.settings import Settings
+from dwac.estimator.settings import FitSettings
 from dwac.estimator.shards import Shards
 from dwac.explain import privacy
 from dwac.explain.descriptions import describe
@@ -82,7 +81,7 @@ class StreamReport:
 class Fitted:
     """Everything learned in a fit."""
 
-    settings: Settings  # of that fit
+    settings: FitSettings  # of that fit
     encoder: Encoder
     model: WeightedAverage  # the network, and the references that vote
     target: Target

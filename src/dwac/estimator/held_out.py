@@ -1,9 +1,19 @@
-"""Held-out rows: kept as embeddings and labels, so that p-values follow every change of the references."""
+"""Rows that judge a model: held out of training or, in a cross-fitted model, judged by networks that left them out.
+
+Held-out rows are kept as embeddings and labels, so that p-values follow every change of the references.
+
+In a cross-fitted model every row trains, votes and calibrates. The model of fold f has the networks that left out f,
+and the voters outside f. It scores the rows of f for calibration, and new rows for comparison with these
+(`dwac.conformal.CrossCalibration`). In a condensed model, the model of fold f has its own representatives, chosen among
+the voters outside f alone.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,14 +21,231 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dwac.conformal import Calibration, CrossCalibration, nonconformity, true_label_scores
 from dwac.errors import CalibrationError
-from dwac.estimator.folds import Folds
-from dwac.nn import Model, WeightedAverage, batches
-from dwac.training.cross_fit import part_of
+from dwac.estimator.condensing import represented
+from dwac.kernels import squared_distances
+from dwac.nn import Model, batches
+from dwac.reference import ReferenceSet, VoteDistribution, VoterSets, with_classes, without_members
+from dwac.training.cross_fit import FOLDS, part_of, parts_of
 
-# Scores closer than this may be equal: rounding differs between devices.
-_ROUNDING = {"weights": 1e-5, "probability": 1e-6, "tails": 1e-6}
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Representatives(NamedTuple):
+    """The voters of the models of the folds, where the examples that they represent are not stored."""
+
+    voters: ReferenceSet  # q different voters
+    votes: Floats  # (q, F): how many votes each has in the model of each fold
+    of: ReferenceSet  # the representatives in the model of all rows
+    places: Ints  # (q,): the one of these whose edits each follows: the nearest with its label
+
+    @classmethod
+    def found(cls, voters: ReferenceSet, votes: Floats, of: ReferenceSet) -> Representatives:
+        """The voters that have votes in some fold."""
+        voters, here = copy(voters), np.asarray(votes.any(axis=1))
+        voters.remove(voters.voters.ids[~here].tolist())
+        squared = squared_distances(voters.embeddings.double(), of.embeddings.double())
+        other = voters.labels[:, None] != of.labels
+        places = squared.masked_fill(other, torch.inf).argmin(dim=1).cpu().numpy()
+        return cls(voters, votes[here], copy(of), places)
+
+    def without(self, ids: pd.Index[Any]) -> Representatives:
+        """The same without these ids."""
+        gone = self.voters.voters.ids.isin(ids)
+        if not gone.any():
+            return self
+        return self.found(self.voters, np.where(gone[:, None], 0.0, self.votes), self.of)
+
+    def edited(self, now: ReferenceSet) -> tuple[ReferenceSet, Floats]:
+        """The voters and their votes after edits that made `of` what it is now.
+
+        Each voter follows its representative: it is removed with it, or votes for its new label. Added voters vote in
+        the model of every fold.
+        """
+        new = np.flatnonzero(~now.voters.ids.isin(self.of.voters.ids))
+        if self.voters.voters.ids.isin(now.voters.ids[new]).any():
+            return self.without(now.voters.ids[new]).edited(now)
+        owners = now.voters.ids.get_indexer(self.of.voters.ids)[self.places]
+        here, names, voters = np.flatnonzero(owners >= 0), self.voters.voters.ids, copy(self.voters)
+        owners, first = owners[here], self.places[here]
+        if now.n_classes > voters.n_classes:
+            voters = with_classes(voters, np.arange(voters.n_classes), now.n_classes)
+        other = (now.labels[owners] != self.of.labels[first]).cpu().numpy()
+        voters.relabel(names[here[other]].tolist(), now.labels[owners[other]])
+        numbers = None
+        if now.targets is not None and self.of.targets is not None:
+            other, numbers = (now.targets[owners] != self.of.targets[first]).any(dim=1).cpu().numpy(), now.targets[new]
+            voters.relabel(names[here[other]].tolist(), targets=now.targets[owners[other]])
+        votes = np.zeros_like(self.votes)
+        votes[here] = self.votes[here]
+        if len(new):
+            voters.add(now.embeddings[new], now.labels[new], now.ids[new].tolist(), targets=numbers)
+        return voters, np.concatenate([votes, np.repeat(now.weights[new, None], FOLDS, axis=1)])
+
+
+@dataclass(eq=False)
+class _Voters:
+    """The m voters of the models of the folds, for one version of the references."""
+
+    version: object
+    voters: ReferenceSet
+    votes: Floats  # (m, F): how many votes each has
+    weighted: bool
+    sets: list[ReferenceSet] | None = None  # by fold, once they were requested
+    together: VoterSets | None = None  # the same, as one object
+
+
+@dataclass(eq=False)
+class Folds:
+    """Which fold each row was in; a row without a fold, added later, votes in the model of every fold."""
+
+    ids: pd.Index[Any]
+    of: Ints  # (n,)
+    members: int  # networks
+    few: Representatives | None = None  # of a condensed model that does not hold the represented examples
+    _known: tuple[_Voters, ...] = field(default=(), repr=False)  # the most recent
+
+    def numbers(self, ids: pd.Index[Any]) -> Ints:
+        """(n,): the fold of each id, -1 if it has none."""
+        places = self.ids.get_indexer(ids)
+        return np.where(places >= 0, self.of[places], -1) if len(self.ids) else np.full(len(ids), -1)
+
+    def without(self, ids: pd.Index[Any]) -> Folds:
+        """The same without these ids: a row added later with one of them is new, and votes in every fold's model."""
+        stays = ~self.ids.isin(ids)
+        few = None if self.few is None else self.few.without(ids)
+        return Folds(self.ids[stays], self.of[stays], self.members, few)
+
+    def alone(self, references: ReferenceSet) -> Folds:
+        """The same for representatives without the examples that they represent."""
+        voters, votes = self.voters(references)
+        return Folds(self.ids, self.of, self.members, Representatives.found(voters, votes, without_members(references)))
+
+    def knowing(self, references: ReferenceSet, votes: Floats) -> Folds:
+        """The same, with known votes (m, F) of the represented examples."""
+        known = _Voters(references.voters, references.members or references, votes, references.voters.weighted)
+        return Folds(self.ids, self.of, self.members, self.few, (known,))
+
+    def voters(self, references: ReferenceSet) -> tuple[ReferenceSet, Floats]:
+        """The m voters of the models of the folds, and how many votes each has in each model, (m, F)."""
+        found = self._voters(references)
+        return found.voters, found.votes
+
+    def sets(self, references: ReferenceSet) -> list[ReferenceSet]:
+        """The voters of each fold's model."""
+        found = self._voters(references)
+        if found.sets is None:
+            if not (found.votes > 0).any(axis=0).all():
+                raise CalibrationError(
+                    "p-values of a cross-fitted model need voters in at least two folds; all that are left are in one; "
+                    "call recalibrate(X, y) with rows that it was not trained on"
+                )
+            votes, weighted = found.votes.T, found.weighted
+            found.sets = [self._set(found.voters, fold, votes[fold], weighted=weighted) for fold in range(FOLDS)]
+        return found.sets
+
+    def together(self, references: ReferenceSet) -> VoterSets:
+        """The same as one object, which takes `parts_of` embeddings."""
+        sets, found = self.sets(references), self._voters(references)
+        if found.together is None:
+            found.together = VoterSets(tuple(voters.voters for voters in sets))
+        return found.together
+
+    def _voters(self, references: ReferenceSet) -> _Voters:
+        known = self._known  # a local name: another thread may replace it meanwhile
+        for found in known:
+            if found.version is references.voters:
+                return found
+        voters, votes = references, self._outside(references).astype(np.float64)
+        if references.members is not None:
+            voters, votes = references.members, self.condensed(references, references.members)
+        elif self.few is not None and references.voters.weighted:
+            voters, votes = self.few.edited(references)
+            votes *= self._outside(voters)  # for rows that were added with the id of a calibration row
+        found = _Voters(references.voters, voters, votes, references.voters.weighted)
+        self._known = (found, *known[:1])  # two: a condensed model is compared with the one of all voters
+        return found
+
+    def _outside(self, references: ReferenceSet) -> NDArray[np.bool_]:
+        """(m, F): whether each reference is outside each fold."""
+        return np.asarray(self.numbers(references.voters.ids)[:, None] != np.arange(FOLDS))
+
+    def condensed(self, references: ReferenceSet, everybody: ReferenceSet) -> Floats:
+        """(m, F): the votes of all rows in each fold's model, where few represent the rows outside the fold.
+
+        Rows of the fold take no part in leaves, representatives or weights, so that they calibrate like rows that the
+        model has not seen. The share of representatives is that of the model of all rows.
+        """
+        outside, votes = self._outside(everybody), np.zeros((len(everybody), FOLDS))
+        for fold in np.flatnonzero(outside.any(axis=0)).tolist():
+            whole = self._set(everybody, fold, outside[:, fold], weighted=False)
+            found = represented(whole, max(1, round(len(references) * len(whole) / len(everybody))))
+            votes[everybody.voters.positions(found.ids), fold] = found.weights
+        return votes
+
+    def _set(self, voters: ReferenceSet, fold: int, votes: NDArray[Any], *, weighted: bool) -> ReferenceSet:
+        here = np.flatnonzero(votes > 0)
+        rows = torch.as_tensor(here, device=voters.embeddings.device)
+        return ReferenceSet(
+            part_of(voters.embeddings[rows], fold, self.members),
+            voters.labels[rows],
+            list(voters.ids[here]),
+            voters.n_classes,
+            voters.kernel,
+            voters.class_weights,
+            votes[here] if weighted else None,
+            look_alikes=voters.voters.base_vote if weighted else voters.voters.look_alikes,
+            targets=None if voters.targets is None else voters.targets[rows],
+        )
+
+    def votes(self, references: ReferenceSet, h: Tensor) -> Floats:
+        """(n, F, K): log class weights of rows h (n, d) by the model of each fold."""
+        return np.asarray(self.together(references).log_class_weights(parts_of(h, self.members)).cpu())
+
+    def judged(self, references: ReferenceSet, h: Tensor, ids: pd.Index[Any]) -> Floats:
+        """(n, K): log class weights of rows h (n, d), each by the model without its fold: `own` of `votes`, faster."""
+        numbers, found = np.maximum(self.numbers(ids), 0), np.empty((len(h), references.n_classes))
+        for fold, voters in enumerate(self.sets(references)):
+            rows = np.flatnonzero(numbers == fold)
+            if len(rows):
+                part = part_of(h[torch.as_tensor(rows, device=h.device)], fold, self.members)
+                found[rows] = voters.log_class_weights(part).cpu().numpy()
+        return found
+
+    def out_of_fold(self, references: ReferenceSet) -> Floats:
+        """(m, K): log class weights of each reference by the model without its fold, so that it never votes on itself.
+
+        Examples added later are judged by the first fold's model, without the votes of added examples.
+        """
+        h, ids = references.embeddings, references.voters.ids
+        found, new = self.judged(references, h, ids), self.numbers(ids) < 0
+        if new.any():
+            first = copy(self.sets(references)[0])
+            added = self.numbers(first.voters.ids) < 0
+            found[new] = -np.inf  # without other voters, there is no vote on them
+            if not added.all():
+                first.remove(first.voters.ids[added].tolist())
+                asked = part_of(h[torch.as_tensor(new, device=h.device)], 0, self.members)
+                found[new] = first.log_class_weights(asked).cpu().numpy()
+        return found
+
+    def out_of_fold_votes(self, references: ReferenceSet) -> Iterator[tuple[Ints, VoteDistribution]]:
+        """Positions of references, and the votes on their numbers by the model without their fold; skips added ones."""
+        numbers = self.numbers(references.voters.ids)
+        for fold, voters in enumerate(self.sets(references)):
+            rows = np.flatnonzero(numbers == fold)
+            if len(rows):
+                h = references.embeddings[torch.as_tensor(rows, device=references.embeddings.device)]
+                yield rows, voters.distribution(part_of(h, fold, self.members))
+
+    def own(self, by_fold: Floats, ids: pd.Index[Any]) -> Floats:
+        """(n, …): from answers by fold (n, F, …), those of each row's own fold; of the first fold if it has none."""
+        return np.asarray(by_fold[np.arange(len(by_fold)), np.maximum(self.numbers(ids), 0)])
+
+    def repeated(self, by_fold: Floats, ids: pd.Index[Any]) -> Floats:
+        """(n, F, …): for rows that vote, the answers of their own fold, repeated for every fold."""
+        return np.repeat(self.own(by_fold, ids)[:, None], FOLDS, axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,27 +304,3 @@ class HeldOutRows:
                 "the model has no calibration rows (fit set none aside, or all were forgotten); "
                 "call recalibrate(X, y) with rows that it was not trained on"
             )
-
-    def calibration(
-        self, model: WeightedAverage, score: str, *, class_conditional: bool, folds: Folds | None = None
-    ) -> Calibration:
-        """The scores of the rows' own labels; a label that was not in training scores worse than any other.
-
-        folds: the folds of a cross-fitted model, whose rows are judged by the models that left them out.
-        """
-        self.require()
-        if folds is None:
-            votes = batches.votes(model, self.h).cpu().numpy()
-        else:
-            votes = folds.judged(model.references, self.h, self.ids)
-        scores = nonconformity(votes, score)
-        known = self.y >= 0
-        own = np.full(len(self.y), np.inf)
-        own[known] = true_label_scores(scores[known], self.y[known])
-        by_class = class_conditional and known.any()
-        rows = known if by_class else np.full(len(known), True)
-        labels = self.y[rows] if by_class else None
-        options: dict[str, Any] = {"tolerance": _ROUNDING[score], "table": scores}
-        if folds is None:
-            return Calibration(own[rows], labels, **options)
-        return CrossCalibration(own[rows], folds.numbers(self.ids)[rows], labels, **options)

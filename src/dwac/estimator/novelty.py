@@ -7,16 +7,16 @@ of a class. The raw rows still show the difference. Novelty takes no part in any
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac.encoders import Encoder
-from dwac.estimator.folds import Folds
-from dwac.estimator.held_out import HeldOutRows
+from dwac.estimator.held_out import Folds, HeldOutRows
 from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
 from dwac.reference import Known, ReferenceSet, VoterSets, novelty, novelty_by_set
@@ -65,6 +65,12 @@ class Novelty:
         if not raw_features or model.n_compared_features == 0:
             return cls(directions=encoder.kind != "tabular")
         return cls(Known(batches.compared_features(model, inputs), model.references.voters.ids))
+
+    def hold_out(
+        self, model: WeightedAverage, inputs: Inputs, y: NDArray[np.int64], ids: pd.Index[Any], exact: Floats
+    ) -> HeldOutRows:
+        """Rows that judge the model, embedded, with raw features if these are compared."""
+        return HeldOutRows.of(model, inputs, y, ids, exact, compared=self.known is not None)
 
     def learn(
         self, references: ReferenceSet, validation: HeldOutRows, calibration: HeldOutRows, folds: Folds | None

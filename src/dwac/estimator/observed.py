@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,21 +23,12 @@ from dwac.encoders.module import read_dataset
 from dwac.estimator.containers import batches_of, gathered_batches, native, require_order
 from dwac.estimator.fitted import Fitted
 from dwac.estimator.preparation import rows_of, take
-from dwac.estimator.readable import Reasons, Sifted, sift
-from dwac.estimator.unknown import ATYPICAL, Judged, judge
+from dwac.estimator.readable import ATYPICAL, Judged, Sifted, judge, sift
 from dwac.nn import batches
+from dwac.tasks.base import Evidence, Reasons
 from dwac.training.cross_fit import FOLDS
 
 Floats = NDArray[np.float64]
-
-
-class Evidence(NamedTuple):
-    """The outputs of a model for n rows, from which p-values, intervals and typicality are computed."""
-
-    votes: Floats  # (n, K) log class weights; NaN where a row could not be read
-    reasons: Reasons  # (n,) why a row could not be read, None for others
-    novelty: Floats | None  # (n,), or by fold (n, F); None if it was not requested
-    fold_votes: Floats | None  # (n, F, K), of a cross-fitted model
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +76,11 @@ class Observed:
         width = () if self.fitted.folds is None else (FOLDS,)
         found = self.fitted.novelty_of(self.h, self.rows.inputs) if len(self.h) else None
         return self.spread(found, width, missing=np.inf)
+
+    def typicality(self, *, private: bool) -> Floats:
+        """(n,): the typicality of the rows; NaN for a row that cannot be read. private: round it."""
+        novelty = self.novelty[self.readable]
+        return self.spread(self.fitted.typicality(novelty, private=private) if len(novelty) else None, ())
 
     def evidence(self) -> Evidence:
         """Votes, reasons, novelty and votes by fold."""

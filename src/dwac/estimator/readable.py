@@ -3,59 +3,37 @@
 rows = sift(encoder, X)
 rows.inputs                     # the readable rows, as inputs of the network
 rows.reasons                    # (n,): None, or why a row cannot be read
+
+A category that was not in training is read as missing, named in the answer, and counted as novel. A network may be as
+certain about a value that it has never seen as about any other. Read as missing, the value makes no prediction more
+certain, and no prediction set smaller, than its absence does. Decision 18.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from dwac._checks import warn
-from dwac.encoders import Encoder
+from dwac.encoders import Encoder, TabularEncoder
+from dwac.encoders.tabular_networks import UNKNOWN, unlike_training
 from dwac.errors import InputError, KindError, UnreadableWarning
 from dwac.estimator.preparation import count, take
-from dwac.estimator.unknown import Judged
 from dwac.nn.batches import Inputs
+from dwac.tasks.base import Bools, Reasons, readable
 
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Reasons = NDArray[np.object_]  # (n,): None, or why a row could not be read
-
-
-def readable(reasons: Reasons) -> Bools:
-    """(n,): which rows can be read."""
-    return np.fromiter((why is None for why in reasons), dtype=np.bool_, count=len(reasons))
+ATYPICAL, MISSING, REFUSE = "atypical", "missing", "refuse"
+POLICIES = (ATYPICAL, MISSING, REFUSE)
 
 
 def require_some(rows: Bools) -> None:
     """Raise an error if none of the rows (n,) could be read, and there is nothing to measure."""
     if not rows.any():
         raise InputError(f"at least one row must be readable; none of {len(rows):,} is; unreadable(X) says why")
-
-
-def without(labels: NDArray[Any], rows: Bools) -> NDArray[Any]:
-    """Labels (n,), None where a row could not be read."""
-    return labels if rows.all() else np.where(rows, labels.astype(object), np.array(None, dtype=object))
-
-
-def masked(values: NDArray[Any], rows: Bools) -> Floats:
-    """Numbers (n, …), NaN where a row could not be read."""
-    return values if rows.all() else np.where(rows.reshape(-1, *[1] * (values.ndim - 1)), values, np.nan)
-
-
-def answered(values: Floats) -> Bools:
-    """(n,): which rows of numbers (n, …) contain no NaN."""
-    return np.asarray(~np.isnan(values.reshape(len(values), -1)).any(axis=1))
-
-
-def unmasked(votes: Floats) -> Floats:
-    """Votes (n, …) to compute with, 0 for rows that could not be read; their answers are masked afterwards."""
-    return np.nan_to_num(votes, nan=0.0, posinf=np.inf, neginf=-np.inf)
 
 
 @dataclass(frozen=True)
@@ -135,3 +113,44 @@ def warn_of(reasons: Reasons, answer: str = "answer is None or NaN") -> None:
             f"their {answer}; unreadable(X) names them all",
             UnreadableWarning,
         )
+
+
+# Values that were not in training
+
+
+class Judged(NamedTuple):
+    """Rows as inputs of the network, and the unknown values of each."""
+
+    inputs: Inputs
+    notes: Reasons  # (n,): None, or what is unknown: "job=pilot, town=Ys"
+
+
+def judge(encoder: Encoder, X: Any, inputs: Inputs, policy: str, seen: Callable[[Any], Collection[str]]) -> Judged:
+    """Read values that were not in training as missing; if the policy refuses them, an error names their rows.
+
+    seen: the values of a column in the training rows, as text. Rare ones have no index of their own.
+    """
+    if policy not in POLICIES:  # set after fit
+        raise InputError(f"unknown must be {', '.join(map(repr, POLICIES[:-1]))} or {REFUSE!r}; got {policy!r}")
+    notes = np.full(len(inputs[0]) if inputs else 0, None, dtype=object)
+    if not isinstance(encoder, TabularEncoder) or not bool((inputs[1] == UNKNOWN).any()):
+        return Judged(inputs, notes)
+    frame, categorical = encoder.records(X), inputs[1].clone()
+    reasons: dict[int, str] = {}
+    for place, column in enumerate(column for column in encoder.columns if column.n_indices):
+        rows = np.flatnonzero((categorical[:, place] == UNKNOWN).numpy())
+        if column.kind != "categorical" or len(rows) == 0:
+            continue
+        known = seen(column.name)
+        missing = column.indices().get(None, UNKNOWN)
+        for row, value in zip(rows.tolist(), column.values(frame[column.name].iloc[rows]), strict=True):
+            if value is None or str(value) in known:
+                continue
+            categorical[row, place] = unlike_training(missing) if policy == ATYPICAL else missing
+            note = f"{column.name}={value!s:.60}"
+            notes[row] = note if notes[row] is None else f"{notes[row]}, {note}"
+            reasons.setdefault(row, f"column {column.name!r} must hold a value that training had; got {value!r:.60}")
+    if reasons and policy == REFUSE:
+        row, why = next(iter(reasons.items()))
+        raise InputError(f"{why} in row {row}; unknown='{ATYPICAL}' reads it as missing", rows=reasons)
+    return Judged((inputs[0], categorical), notes)

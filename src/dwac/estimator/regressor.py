@@ -8,16 +8,14 @@ print(reg.explain(X, k=5)[0])          # who voted, with which number, and how m
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from os import PathLike
 from typing import Any, Literal, Self, overload
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
@@ -28,17 +26,14 @@ from dwac.errors import EPSILON, InputError, ShapeError
 from dwac.estimator import editing
 from dwac.estimator.base import DWACEstimator
 from dwac.estimator.containers import native
-from dwac.estimator.distribution import PredictedDistribution, as_numpy
-from dwac.estimator.intervals import IntervalCalibrations, calibrated, intervals
-from dwac.estimator.observed import input_distances
 from dwac.estimator.preparation import read_groups, row_weights
-from dwac.estimator.readable import answered, require_some, warn_of
+from dwac.estimator.readable import require_some, warn_of
 from dwac.estimator.settings import Training, takes_training
 from dwac.estimator.worth import Options, worth_of
-from dwac.explain import Explanations, NumberExplanation, explain_numbers
+from dwac.explain import Explanations, NumberExplanation
 from dwac.explain.many import ids_of
-from dwac.explain.numbers import in_groups, unreadable_number
-from dwac.reference import ReferenceSet, VoteDistribution
+from dwac.tasks.base import answered
+from dwac.tasks.predicted_numbers import PredictedDistribution
 
 Floats = NDArray[np.float64]
 
@@ -162,17 +157,8 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         """
         observed = self.observe(X)
         warn_of(observed.reasons)
-        full = observed.spread(self.averages_of(observed.h), self.target_.table.shape[1:])
-        return full[:, 0] if self.target_.single else full
-
-    def averages_of(self, h: torch.Tensor) -> Floats:
-        """(n, T): the predictions for rows with embeddings h (n, d)."""
-        if self.average not in ("mean", "median"):  # set after fit
-            raise InputError(f"average must be 'mean' or 'median'; got {self.average!r}")
-        return self._average(self.references_.distribution(h))
-
-    def _average(self, votes: VoteDistribution) -> Floats:
-        return as_numpy(votes.median if self.average == "median" else votes.mean)
+        values: Floats = self.sets_.values(observed)
+        return values[:, 0] if self.target_.single else values
 
     @property
     def out_of_fold_(self) -> Floats | None:
@@ -183,18 +169,18 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         folds, references = self._fitted.folds, self.references_
         if folds is None or references.voters.weighted:
             return None
-        found = np.full((len(references), self.target_.table.shape[1]), np.nan)
+        predictions = np.full((len(references), self.target_.table.shape[1]), np.nan)
         for rows, votes in folds.out_of_fold_votes(references):
-            found[rows] = self._average(votes)
-        return found
+            predictions[rows] = self.sets_.average_of(votes)
+        return predictions
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R². Rows that cannot be read are left out, with a warning."""
-        found, truth = self.predict(X), np.asarray(native(y, "y"), dtype=np.float64)
-        rows = answered(found)
+        predictions, truth = self.predict(X), np.asarray(native(y, "y"), dtype=np.float64)
+        rows = answered(predictions)
         require_some(rows)
-        weights = row_weights(sample_weight, len(found))[rows]
-        return float(r2_score(truth[rows], found[rows], sample_weight=weights))
+        weights = row_weights(sample_weight, len(predictions))[rows]
+        return float(r2_score(truth[rows], predictions[rows], sample_weight=weights))
 
     def predict_distribution(self, X: Any) -> PredictedDistribution:
         """The distribution of the votes for each row: mean, quantiles, cdf and crps, computed on request."""
@@ -236,32 +222,16 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         epsilon = checks.epsilon(epsilon)
         observed = self.observe(X)
         warn_of(observed.reasons)
-        named = None if within is None else self._group_names(within, len(observed))
-        asked = None if named is None else [name for name, here in zip(named, observed.readable, strict=True) if here]
-        ends_of = self.intervals_of(observed.h, epsilon, within=asked)
-        found = observed.spread(ends_of, (self.target_.table.shape[1], 2))
+        groups = None if within is None else self._group_names(within, len(observed))
+        if groups is not None:
+            groups = [name for name, here in zip(groups, observed.readable, strict=True) if here]
+        ends = observed.spread(self.sets_.ends(observed.h, epsilon, within=groups), (self.target_.table.shape[1], 2))
         if not as_frame:
-            return found[:, 0] if self.target_.single else found
-        ends = ["low", "high"]
-        columns = pd.Index(ends) if self.target_.single else pd.MultiIndex.from_product([self.target_.names, ends])
-        index = pd.Index(ids_of(native(X), len(found)), tupleize_cols=False)
-        return pd.DataFrame(found.reshape(len(found), -1), index=index, columns=columns)
-
-    def intervals_of(self, h: torch.Tensor, epsilon: float, *, within: Sequence[Hashable] | None = None) -> Floats:
-        """(n, T, 2): the intervals of rows, from their embeddings h (n, d)."""
-        calibrations = self._calibration(by_group=within is not None)
-        return intervals(self.references_, h, calibrations, epsilon, self._fitted.folds, within)
-
-    def _calibration(self, *, by_group: bool = False) -> IntervalCalibrations:
-        """The calibration of each number, against the references as they are now."""
-        fitted = self._fitted
-        rows, groups = fitted.calibration, fitted.within if by_group else None
-
-        def compute() -> IntervalCalibrations:
-            within = None if groups is None else groups.reindex(rows.ids).tolist()
-            return calibrated(fitted.references, rows, fitted.folds, within)
-
-        return fitted.derive(("intervals", by_group), compute)
+            return ends[:, 0] if self.target_.single else ends
+        sides = ["low", "high"]
+        columns = pd.Index(sides) if self.target_.single else pd.MultiIndex.from_product([self.target_.names, sides])
+        index = pd.Index(ids_of(native(X), len(ends)), tupleize_cols=False)
+        return pd.DataFrame(ends.reshape(len(ends), -1), index=index, columns=columns)
 
     def _group_names(self, within: Iterable[Hashable], n: int) -> list[Hashable]:
         if self._fitted.within is None:
@@ -269,28 +239,23 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
                 "intervals by group need the groups of the calibration rows; fit with within=…, or, after "
                 "recalibration, recalibrate with within=…"
             )
-        named = list(within)
-        if len(named) != n:
-            raise ShapeError(f"within must have one name per row; X has {n} rows; got {len(named)}")
-        return named
+        names = list(within)
+        if len(names) != n:
+            raise ShapeError(f"within must have one name per row; X has {n} rows; got {len(names)}")
+        return names
 
     def expected_intervals(self, epsilon: float = EPSILON) -> ExpectedIntervals:
         """What to expect of intervals at `epsilon`: how far coverage may be from 1 - ε by chance; `str` says it."""
-        found = self._calibration()[0].expected(epsilon)
-        n_groups = self._fitted.n_groups
-        return found if n_groups is None else found.of_groups(n_groups)
+        expected: ExpectedIntervals = self.sets_.expected(epsilon)
+        return expected
 
     def typicality(self, X: Any) -> Floats:
         """(n,): the share of calibration rows at least as unlike the voters as each row; near 0: unlike anything seen.
 
         At most a share δ of rows like those of fit have a typicality of at most δ. A row that cannot be read has NaN.
         """
-        fitted = self._fitted
-        fitted.calibration.require()
-        observed = self.observe(X)
-        novelty = observed.novelty[observed.readable]
-        found = fitted.typicality(novelty, private=fitted.private) if len(novelty) else None
-        return observed.spread(found, ())
+        self._fitted.calibration.require()
+        return self.observe(X).typicality(private=self.private_)
 
     # Worth
 
@@ -332,75 +297,4 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         private: give rounded numbers only; no training id, record, distance or number. By default for a model that was
         saved without its training examples. See `dwac.explain.privacy`.
         """
-        fitted = self._fitted
-        k, epsilon = checks.positive_int(k, "k"), checks.epsilon(epsilon)
-        private = fitted.private if private is None else private
-        observed = self.observe(X, private=private)
-        explained: Iterator[NumberExplanation] = iter([])
-        if len(observed.h):
-            given = {"private": private, "shown": observed.shown(), "X": observed.rows.X}
-            novelty = observed.novelty[observed.readable]
-            explained = iter(self.explain_of(observed.h, k, epsilon=epsilon, novelty=novelty, **given))
-        unread = partial(
-            unreadable_number,
-            references=fitted.references,
-            names=tuple(fitted.target.names),
-            average=self.average,
-            single=fitted.target.single,
-            private=private,
-        )
-        found = [next(explained) if why is None else unread(why) for why in observed.reasons]
-        return Explanations(found, ids_of(X, len(found)))
-
-    def explain_of(
-        self,
-        h: torch.Tensor,
-        k: int = 5,
-        *,
-        epsilon: float = EPSILON,
-        private: bool | None = None,
-        shown: Any = None,
-        references: ReferenceSet | None = None,
-        descriptions: Sequence[str | None] | None = None,
-        X: Any = None,
-        novelty: Floats | None = None,
-    ) -> list[NumberExplanation]:
-        """The same from embeddings (n, d) that are already computed; arguments as in `DWACClassifier.explain_of`.
-
-        descriptions: of the groups of `dwac.explain.numbers.in_groups(references)`; computed by default.
-        """
-        fitted = self._fitted
-        private = fitted.private if private is None else private
-        voters = fitted.references if references is None else references
-        h = torch.as_tensor(h, device=voters.embeddings.device)
-        calibrated, target = fitted.calibrated, fitted.target
-        return explain_numbers(
-            voters,
-            h,
-            k=k,
-            intervals=intervals(voters, h, self._calibration(), epsilon, fitted.folds, None) if calibrated else None,
-            epsilon=epsilon,
-            guarantee=self._guarantee(epsilon) if calibrated else None,
-            typicality=fitted.typicality(novelty, private=private) if novelty is not None and calibrated else None,
-            names=target.names.tolist(),
-            single=target.single,
-            average=self.average,
-            records=fitted.examples,
-            private=private,
-            shown=shown,
-            alike=None if X is None or private else input_distances(fitted, X),
-            descriptions=None if private else descriptions or self.describe_groups(voters),
-            agreement=fitted.agreement,
-        )
-
-    def describe_groups(self, references: ReferenceSet) -> list[str | None] | None:
-        """What sets the groups of `dwac.explain.numbers.in_groups(references)` apart, in words."""
-        fitted, grouped = self._fitted, in_groups(references)
-        if references is not fitted.references:  # of other voters, nothing is kept
-            return fitted.describe(grouped)
-        return fitted.derive("descriptions of numbers", lambda: fitted.describe(grouped))
-
-    def _guarantee(self, epsilon: float) -> float:
-        """The proved lower bound of the intervals' average coverage."""
-        least = self.expected_intervals(epsilon).guarantee
-        return 1 - epsilon if least is None else least
+        return self._explain(X, k, epsilon, private)

@@ -105,7 +105,7 @@ class Training:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Settings(Training):
+class FitSettings(Training):
     """The settings of `DWACClassifier` or `DWACRegressor`, with those of `Training` among them.
 
     Settings that an estimator does not have keep their defaults.
@@ -201,7 +201,7 @@ def takes_training(init: Callable[P, None]) -> Callable[P, None]:
     return checked
 
 
-def _check_shards(settings: Settings) -> None:
+def _check_shards(settings: FitSettings) -> None:
     """Refuse settings that let rows of one shard reach another's network, or that depend on the number of rows."""
     checks.positive_int(settings.shards or 0, "shards", minimum=2)
     wrong = [name for name in ("ensemble_size", "checkpoint") if getattr(settings, name) is not None]
@@ -222,7 +222,7 @@ def _check_shards(settings: Settings) -> None:
         raise InputError("with shards, validation_size and calibration_size must leave rows to train on")
 
 
-def cross_fitted(settings: Settings, encoder: Encoder, n: int, columns: int) -> bool:
+def cross_fitted(settings: FitSettings, encoder: Encoder, n: int, columns: int) -> bool:
     """Whether n rows with this many columns are cross-fitted; with cross_fit=True, an error says why they cannot be.
 
     "auto" applies to default settings only: not if a setting says how to train.

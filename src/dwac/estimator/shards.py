@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from dwac import _checks as checks
-from dwac.errors import InputError, StorageError
+from dwac.errors import InputError
 from dwac.estimator.certificate import hashed, id_text
 from dwac.estimator.preparation import Parts, take
 from dwac.storage import encode_value
@@ -33,7 +29,7 @@ FEWEST = 50  # training rows of a shard
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class ShardRows:
     """n rows of fit: first the training rows, then those for validation, then those for calibration."""
 
     X: Any  # a DataFrame, or an array of images, as stored in a file
@@ -47,9 +43,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def at(self, places: Ints) -> Rows:
+    def at(self, places: Ints) -> ShardRows:
         """The rows at these positions."""
-        return Rows(
+        return ShardRows(
             _trimmed(take(self.X, places)),
             self.ids[places],
             self.codes[places],
@@ -59,11 +55,11 @@ class Rows:
             self.role[places],
         )
 
-    def without(self, ids: pd.Index[Any]) -> Rows:
+    def without(self, ids: pd.Index[Any]) -> ShardRows:
         """All rows except these."""
         return self.at(np.flatnonzero(~self.ids.isin(ids)))
 
-    def of(self, shard: int) -> Rows:
+    def of(self, shard: int) -> ShardRows:
         """The rows that the network of a shard sees: for training, or for early stopping."""
         return self.at(np.flatnonzero((self.shard == shard) & (self.role != CALIBRATION)))
 
@@ -100,7 +96,7 @@ class Shards:
     seed: int
     threads: int
     device: str
-    rows: Rows | None  # None if the model was saved without its examples
+    rows: ShardRows | None  # None if the model was saved without its examples
     stale: frozenset[int] = frozenset()  # networks that saw rows that were forgotten since
     pending: tuple[str, ...] = ()  # the ids of those rows, hashed, for the next certificate
 
@@ -174,7 +170,7 @@ def _trimmed(X: Any) -> Any:
     return X.assign(**{name: X[name].cat.remove_unused_categories() for name in named}) if named else X
 
 
-def require_rows(rows: Rows, n_shards: int) -> None:
+def require_rows(rows: ShardRows, n_shards: int) -> None:
     """Raise an error if a shard has too few rows to train a network."""
     counts = np.bincount(rows.shard[rows.parts.training], minlength=n_shards)
     if counts.min() < FEWEST:
@@ -182,66 +178,3 @@ def require_rows(rows: Rows, n_shards: int) -> None:
             f"each of {n_shards} shards needs at least {FEWEST} training rows; shard {int(counts.argmin())} has "
             f"{int(counts.min())} of {len(rows)}; use fewer shards"
         )
-
-
-# On disk
-
-
-def pack(shards: Shards | None, *, include_rows: bool) -> tuple[dict[str, Any] | None, dict[str, Tensor]]:
-    """(config, tensors) for a model folder, which also stores `frame_of`."""
-    if shards is None:
-        return None, {}
-    rows = shards.rows if include_rows else None
-    config = {name: getattr(shards, name) for name in ("n", "seed", "threads", "device")}
-    config |= {"stale": sorted(shards.stale), "pending": list(shards.pending), "rows": rows is not None}
-    if rows is None:
-        return config, {}
-    table = isinstance(rows.X, pd.DataFrame)
-    names = ("codes", "exact", "weights", "shard", "role")
-    tensors = {f"shard_{name}": torch.as_tensor(getattr(rows, name)) for name in names}
-    if not table:
-        tensors["shard_images"] = torch.as_tensor(rows.X)
-    return config, tensors
-
-
-def frame_of(shards: Shards) -> pd.DataFrame | None:
-    """The rows by id, as a table; for images the ids alone."""
-    if shards.rows is None:
-        return None
-    X, ids = shards.rows.X, shards.rows.ids
-    return X.set_axis(ids, axis=0) if isinstance(X, pd.DataFrame) else pd.DataFrame(index=ids)
-
-
-def unpack(
-    config: Mapping[str, Any] | None, tensors: Mapping[str, Tensor], frame: pd.DataFrame | None
-) -> Shards | None:
-    """Restore the shards; an error for inconsistent contents."""
-    if config is None:
-        return None
-    n = checks.positive_int(config["n"], "shards", minimum=2)
-    stale, pending = config["stale"], config["pending"]
-    whole = all(type(config[name]) is int and config[name] >= 0 for name in ("seed", "threads"))
-    if not isinstance(pending, list) or not all(isinstance(each, str) for each in pending):
-        raise StorageError("the ids that its next certificate is for must be a list of hashes; they are not")
-    if not whole or not isinstance(stale, list) or not all(type(s) is int and 0 <= s < n for s in stale):
-        raise StorageError("its shards must have a seed, threads and numbers of shards; they do not")
-    rows = _unpack_rows(n, tensors, frame) if config["rows"] else None
-    return Shards(
-        n, config["seed"], max(1, config["threads"]), str(config["device"]), rows, frozenset(stale), tuple(pending)
-    )
-
-
-def _unpack_rows(n: int, tensors: Mapping[str, Tensor], frame: pd.DataFrame | None) -> Rows:
-    if frame is None:
-        raise StorageError("the file of the rows that its networks were trained on is missing")
-    codes, exact, weights, shard, role = (
-        tensors[f"shard_{name}"].numpy() for name in ("codes", "exact", "weights", "shard", "role")
-    )
-    images = tensors.get("shard_images")
-    parts: list[Any] = [frame, codes, exact, weights, shard, role, *([] if images is None else [images])]
-    counts = {len(part) for part in parts}
-    inside = len(counts) == 1 and ((shard >= 0) & (shard < n)).all() and np.isin(role, range(3)).all()
-    if not inside or (np.diff(role) < 0).any() or not frame.index.is_unique:
-        raise StorageError("the rows that its networks were trained on do not fit together")
-    X = frame.reset_index(drop=True) if images is None else images.numpy()
-    return Rows(X, frame.index.rename(None), codes, exact, weights, shard, role)

@@ -1,12 +1,14 @@
-"""The worth of each voter for rows with known outcomes, as tables by id or by group.
+"""The worth of each voter for rows with known outcomes, as tables by id or by group; and which rows to label next.
 
-The values are those of `dwac.worth`; this module defines the value of one vote, and of an empty set of voters.
+The value of one vote, which depends on the target, is in `dwac.tasks.worth`. An unlabelled row's vote has a worth once
+its label is known. Before that, the model's probabilities say how likely each label is, and its expected worth averages
+over them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,42 +17,26 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from dwac import _checks as checks
 from dwac import worth
-from dwac.errors import IdError, InputError, LabelError, PrivacyError, ShapeError
+from dwac.errors import IdError, InputError, PrivacyError, ShapeError
 from dwac.estimator.base import DWACEstimator
+from dwac.estimator.containers import native
 from dwac.estimator.observed import Observed
 from dwac.estimator.preparation import read_known, row_ids
 from dwac.estimator.readable import warn_of
 from dwac.reference import ReferenceSet
-from dwac.tasks import LABELS, NUMBERS
+from dwac.tasks.worth import Judges, Options, game_of
 from dwac.training.progress import rows_bar
-from dwac.worth import GameValues
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_UNREAD = "outcomes judge nobody"
-_COLUMNS = ("id", "worth", "deviation", "standard_error", "if_removed", "relative", "size")
-_FEW = 5  # examples of a class; smaller classes are compared together
-_PARTS = 5  # of the numbers, sorted
+_DOUBTFUL = 5  # candidates per requested row
+_JUDGES = 1000
+_OF_PRIOR = 0.01  # the prior's share of the vote, as in `dwac.worth.of_log`
 
-
-class Judges(NamedTuple):
-    """Rows whose outcomes are known, all of which can be read."""
-
-    h: Tensor  # (n, d)
-    codes: Ints  # (n,); -1 for a label that no voter has
-    exact: Floats  # (n, T) or (n, L)
-    own: Ints  # (n,): which voter each of them is; -1 for none
-
-
-class Options(NamedTuple):
-    """How worth is measured."""
-
-    method: str
-    utility: str
-    tolerance: float
-    label: Any = None
+__all__ = ["Judges", "Options", "kept_column", "scores_of", "worth_by", "worth_of"]
 
 
 def worth_of(
@@ -75,7 +61,8 @@ def worth_by(
 ) -> pd.DataFrame:
     """The same for rows that are embedded already."""
     references = model.references_
-    game = _game(model, references, judges, options)
+    options.check()
+    game = game_of(model.fitted_, judges, options)
     members = None if groups is None else _grouped(groups, model)
     names = references.voters.ids if members is None else pd.Index(members.unique(), tupleize_cols=False)
     codes = None
@@ -84,15 +71,16 @@ def worth_by(
     tally = worth.Tally(len(names), references.labels.device)
     with rows_bar("worth", len(judges.h), show=show) as done:
         for rows, log_w in worth.vote_blocks(references, judges.h, judges.own):
-            tally.add(game(log_w, rows, codes, len(names)))
+            tally.add(game.values(log_w, rows, codes, len(names)))
             done(tally.n)
     table = pd.DataFrame(
         {"worth": tally.mean, "deviation": tally.deviation, "standard_error": tally.standard_error},
         index=names.rename("id" if members is None else "group"),
     )
     if members is None:
-        table["relative"] = _relative(tally.mean, _peers(model, references))
-        table = table.assign(**_outcomes(model, references))
+        table["relative"] = _relative(tally.mean, game.peers())
+        sizes = {"size": references.sizes} if references.voters.weighted else {}  # of representatives
+        table = table.assign(**game.outcomes(), **sizes)
     else:
         table["examples"] = members.value_counts().reindex(table.index).to_numpy()
     table.attrs.update(options._asdict(), queries=tally.n, error=tally.error)
@@ -103,19 +91,16 @@ def scores_of(model: DWACEstimator, judges: Judges) -> Floats:
     """(n,): the worth of the whole vote for each row: P of the true label; for several labels, the mean P of being
     right; for numbers, minus the squared error in units of the variance. Leave-one-out is how much the mean would fall.
     """
-    references, found = model.references_, []
-    says = _says(model, references, judges)
-    for rows, log_w in worth.vote_blocks(references, judges.h, judges.own):
+    game, means = game_of(model.fitted_, judges, Options("shapley", "probability", 1e-4)), []
+    for rows, log_w in worth.vote_blocks(model.references_, judges.h, judges.own):
         shares = torch.softmax(log_w.double(), dim=1)
-        found.append(torch.stack([(shares * each).sum(dim=1) for each in says(rows)]))
-    means = torch.cat(found, dim=1)
-    squared = model.target_.kind == NUMBERS
-    return np.asarray((-means.square() if squared else means).mean(dim=0).cpu().numpy())
+        means.append(torch.stack([(shares * votes).sum(dim=1) for votes in game.votes(rows)]))
+    return np.asarray(game.score(torch.cat(means, dim=1)).mean(dim=0).cpu().numpy())
 
 
 def _judges(model: DWACEstimator, X: Any, y: Any, ids: Iterable[Hashable] | None) -> Judges:
     observed = X if isinstance(X, Observed) else model.observe(X)
-    warn_of(observed.reasons, _UNREAD)
+    warn_of(observed.reasons, "outcomes judge no voter")
     codes, exact = read_known(model.target_, y, len(observed), strict=False)
     own = np.full(len(observed), -1)
     if ids is not None:
@@ -124,106 +109,6 @@ def _judges(model: DWACEstimator, X: Any, y: Any, ids: Iterable[Hashable] | None
     if not kept.any():
         raise InputError("X must have at least one row that can be read; got none")
     return Judges(observed.h, codes[kept], exact[kept], own[kept])
-
-
-Game = Callable[[Tensor, slice, Tensor | None, int], GameValues]
-Says = Callable[[slice], list[Tensor]]  # (b, m): the value that each voter adds to the mean of the vote, for b rows
-
-
-def _says(model: DWACEstimator, references: ReferenceSet, judges: Judges, label: Any = None) -> Says:
-    """The value of each vote: 1 for the true label, the share of correct labels, or the distance to the true number."""
-    device = references.labels.device
-    if model.target_.kind == NUMBERS:
-        assert references.targets is not None
-        scale = torch.as_tensor(model.target_.scale[1], device=device)
-        says = references.targets / scale
-        numbers = torch.as_tensor(judges.exact, dtype=torch.float64, device=device) / scale
-        return lambda rows: [says[:, t] - numbers[rows, t, None] for t in range(numbers.shape[1])]
-    if model.target_.kind == LABELS:
-        asked = _labels(model, label)
-        table, true = (
-            torch.as_tensor(each[:, asked], dtype=torch.float64, device=device)
-            for each in (model.target_.table, judges.exact)
-        )
-        voters = table[references.labels]
-        return lambda rows: [(true[rows] @ voters.T + (1 - true[rows]) @ (1 - voters).T) / voters.shape[1]]
-    truths = torch.as_tensor(judges.codes, device=device)
-    return lambda rows: [(references.labels == truths[rows, None]).double()]
-
-
-def _labels(model: DWACEstimator, label: Any) -> Any:
-    """The columns of the labels to use: one, or all."""
-    if label is None:
-        return slice(None)
-    place = np.flatnonzero(model.target_.names == label)
-    if len(place) == 0:
-        raise LabelError(f"label must be one of {model.target_.names.tolist()}; got {label!r}")
-    return place
-
-
-def _game(model: DWACEstimator, references: ReferenceSet, judges: Judges, options: Options) -> Game:
-    """The values of voters, or of groups of voters, for a block of rows."""
-    if options.method not in worth.METHODS:
-        raise InputError(f"method must be one of {', '.join(worth.METHODS)}; got {options.method!r}")
-    kind = model.target_.kind
-    of = {NUMBERS: _numbers, LABELS: _several}.get(kind, _classes)
-    return of(model, references, judges, options)
-
-
-def _classes(model: DWACEstimator, references: ReferenceSet, judges: Judges, options: Options) -> Game:
-    device = references.labels.device
-    given: dict[str, Any] = {"method": options.method, "tolerance": options.tolerance}
-    prior = torch.as_tensor(np.exp(model.fitted_.log_shares()), device=device)
-    truths = torch.as_tensor(judges.codes, device=device)
-    says = _says(model, references, judges)
-
-    def game(log_w: Tensor, rows: slice, groups: Tensor | None, n_groups: int) -> GameValues:
-        truth = truths[rows]
-        if groups is None:
-            return worth.of_labels(log_w, references.labels, truth, prior, utility=options.utility, **given)
-        if options.utility != "probability":
-            raise InputError(f"worth by groups is for utility='probability'; got {options.utility!r}")
-        before = torch.where(truth >= 0, prior[truth.clamp_min(0)], 0.0)
-        return worth.of_mean(*worth.together(log_w, says(rows)[0], groups, n_groups), before, **given)
-
-    return game
-
-
-def _several(model: DWACEstimator, references: ReferenceSet, judges: Judges, options: Options) -> Game:
-    """The game for several labels: the probability of being right, averaged over labels, or of one label alone."""
-    if options.utility != "probability":
-        raise InputError(f"utility must be 'probability' for several labels; got {options.utility!r}")
-    asked = _labels(model, options.label)
-    shares = np.bincount(references.labels.cpu().numpy(), references.weights, references.n_classes)
-    usual = shares @ model.target_.table[:, asked] / shares.sum()
-    before = np.abs(1 - judges.exact[:, asked] - usual).mean(axis=1)
-    empty = torch.as_tensor(before, device=references.labels.device)
-    says = _says(model, references, judges, options.label)
-
-    def game(log_w: Tensor, rows: slice, groups: Tensor | None, n_groups: int) -> GameValues:
-        alike = says(rows)[0]
-        players = (log_w, alike) if groups is None else worth.together(log_w, alike, groups, n_groups)
-        return worth.of_mean(*players, empty[rows], method=options.method, tolerance=options.tolerance)
-
-    return game
-
-
-def _numbers(model: DWACEstimator, references: ReferenceSet, judges: Judges, options: Options) -> Game:
-    """The game for numbers: the squared error of the voters' mean, in units of their variance, averaged."""
-    assert references.targets is not None
-    votes = references.weights * references.class_weights[references.labels.cpu().numpy()]
-    weights = torch.as_tensor(votes, device=references.labels.device)
-    says = _says(model, references, judges)
-
-    def game(log_w: Tensor, rows: slice, groups: Tensor | None, n_groups: int) -> GameValues:
-        found = []
-        for apart in says(rows):
-            players = (log_w, apart) if groups is None else worth.together(log_w, apart, groups, n_groups)
-            empty = apart @ weights / weights.sum()  # the mean of all voters
-            found.append(worth.of_squared_error(*players, empty, method=options.method, tolerance=options.tolerance))
-        return GameValues(*(torch.stack(column).mean(dim=0) for column in zip(*found, strict=True)))
-
-    return game
 
 
 def kept_column(model: DWACEstimator, column: str, name: str = "groups") -> pd.Series[Any]:
@@ -281,33 +166,127 @@ def _relative(values: Floats, peers: Ints) -> Floats:
     return np.where(spread > small, apart / np.maximum(spread, small or 1.0), 0.0)
 
 
-def _peers(model: DWACEstimator, references: ReferenceSet) -> Ints:
-    """(m,): the peers of each voter: voters with its class or labels; for numbers, voters in the same fifth.
+# What to label next
 
-    A vote for an outcome that is rare among the judges is wrong for most of them. So a whole class may be worth less
-    than 0, which says nothing about its examples.
+
+def next_labels(
+    model: DWACEstimator, pool: Any, n: int, judges: Any = None, ids: Iterable[Hashable] | None = None
+) -> pd.DataFrame:
+    """The table of `DWACClassifier.label_next`."""
+    references, n = model.references_, checks.positive_int(n, "n")
+    if not model.target_.has_codes:
+        raise InputError("label_next is for models of one label per row; this one predicts several; ask by margins")
+    observed = model.observe(pool)
+    h = observed.h
+    warn_of(observed.reasons, "labels are not asked for")
+    if len(h) == 0:
+        raise InputError("the pool must have at least one row that can be read; got none")
+    names = row_ids(native(pool), ids, len(observed))[observed.readable]
+    votes = torch.as_tensor(observed.votes[observed.readable])
+    p = votes.softmax(dim=1)
+    margins = _margins(p)
+    doubtful = margins.argsort(stable=True)[: _DOUBTFUL * n]
+    h_judges, votes_judges = _judging(model, h, votes, judges)
+    candidates = h[doubtful.to(h.device)]
+    log_w = _votes_of(references, candidates, h_judges) + _class_weight(references, p[doubtful])
+    alike = _votes_of(references, candidates, candidates)
+    alike = (alike - alike.amax()).exp()
+    prior = torch.as_tensor(model.fitted_.log_shares()) + np.log(_OF_PRIOR)
+    votes_judges = torch.logaddexp(votes_judges, prior + votes_judges.logsumexp(dim=1, keepdim=True))
+    chosen, worth = _one_by_one(log_w, p[doubtful], votes_judges, alike, min(n, len(doubtful)))
+    places = doubtful[chosen]
+    best, codes = p[places].max(dim=1)
+    table = pd.DataFrame(
+        {
+            "expected_worth": worth.numpy(),
+            "prediction": model.target_.outcomes[codes.numpy()],
+            "probability": best.numpy(),
+            "margin": margins[places].numpy(),
+        },
+        index=names[places.numpy()].rename("id"),
+    )
+    table.attrs["judges"] = len(h_judges)
+    return table
+
+
+def expected_worth(log_w: Tensor, p: Tensor, votes: Tensor) -> Tensor:
+    """(c,): what the label of each of c rows is expected to be worth to n others, on average.
+
+    With W the votes on another row, P their shares and w the new vote, the new one has a share s = w / (W + w), and the
+    shares become P' = (1-s) P + s for its label y, (1-s) P for other labels. Drawing the other row's label from P', its
+    log-probability rises by log P' - log P: on average by the divergence of P' from P,
+
+        P'_y log(P'_y / P_y) + (1-s) (1-P_y) log(1-s),
+
+    which is averaged over y with p, the probabilities of the new row. (Averaging the rise of the *probability* would
+    say nothing: its expectation is 0.)
+
+    Args:
+        log_w: (n, c) logs of new votes. p: (c, K). votes: (n, K) logs of the votes for each label, all of them finite.
+
+    >>> unsure, sure = [0.0, 0.0], [0.0, -5.0]
+    >>> votes = torch.tensor([unsure, sure]).double()
+    >>> expected_worth(torch.zeros(2, 2).double(), votes.softmax(dim=1), votes).round(decimals=3)
+    tensor([0.4840, 0.0350], dtype=torch.float64)
     """
-    if model.target_.kind == NUMBERS:
-        assert references.targets is not None
-        numbers = (references.targets.cpu().numpy() / model.target_.scale[1]).mean(axis=1)
-        return np.asarray(np.searchsorted(np.quantile(numbers, np.arange(1, _PARTS) / _PARTS), numbers))
-    codes: Ints = references.labels.cpu().numpy()
-    return np.where(np.bincount(codes)[codes] < _FEW, -1, codes)
+    total = votes.logsumexp(dim=1, keepdim=True)
+    log_before = votes - total
+    log_stay = torch.nn.functional.logsigmoid(total - log_w)  # log(1-s)
+    stay = log_stay.exp()
+    share = torch.sigmoid(log_w - total)
+    found = log_w.new_zeros(log_w.shape[1])
+    for label in range(p.shape[1]):
+        before = log_before[:, label, None]
+        after = stay * before.exp() + share
+        rise = after * (after.log() - before) + stay * -torch.expm1(before) * log_stay
+        found += p[:, label] * rise.mean(dim=0)
+    return found.clamp(min=0)  # a divergence is not negative, but rounding may make it so
 
 
-def _apart(name: str) -> str:
-    """A target's name, made different from those of the other columns."""
-    return f"{name}_target" if name in _COLUMNS else name
+def _one_by_one(log_w: Tensor, p: Tensor, votes: Tensor, alike: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Choose n of c rows greedily, and their worth. Rows chosen before already vote, split by their probabilities.
+
+    alike: (c, c) from 0 to 1. A row similar to a chosen one tells little that is new: only the rest of its worth
+    counts.
+    """
+    chosen: list[int] = []
+    worth, new = [], torch.ones(len(p), dtype=torch.float64)
+    for _ in range(n):
+        found = new * expected_worth(log_w, p, votes)
+        found[chosen] = -1.0
+        best = int(found.argmax())
+        chosen.append(best)
+        worth.append(found[best])
+        votes = torch.logaddexp(votes, log_w[:, best, None] + p[best].log())
+        new = new * (1 - alike[best])
+    return torch.tensor(chosen), torch.stack(worth)
 
 
-def _outcomes(model: DWACEstimator, references: ReferenceSet) -> dict[str, Any]:
-    """What each voter votes for and, for representatives, how many examples it represents."""
-    found: dict[str, Any] = {}
-    if model.target_.kind == NUMBERS:
-        assert references.targets is not None
-        numbers = references.targets.cpu().numpy()
-        names = ["number"] if model.target_.single else [_apart(str(name)) for name in model.target_.names]
-        found |= {name: numbers[:, t] for t, name in enumerate(names)}
-    else:
-        found["label"] = model.target_.outcomes[references.labels.cpu().numpy()]
-    return found | ({"size": references.sizes} if references.voters.weighted else {})
+def _judging(model: DWACEstimator, h: Tensor, votes: Tensor, judges: Any) -> tuple[Tensor, Tensor]:
+    """Embeddings of the rows to improve, and the votes on them; by default the pool itself."""
+    if judges is not None:
+        h = model.observe(judges).h
+        if len(h) == 0:
+            raise InputError("X must have at least one row that can be read; got none")
+        votes = torch.as_tensor(model.fitted_.votes(h))
+    some = torch.linspace(0, len(h) - 1, min(len(h), _JUDGES)).round().long()
+    return h[some.to(h.device)], votes[some]
+
+
+def _votes_of(references: ReferenceSet, h: Tensor, queries: Tensor) -> Tensor:
+    """(n, c): logs of the votes that new voters h (c, d) would have on queries, without class weights."""
+    labels = np.zeros(len(h), dtype=np.int64)
+    look: dict[str, Any] = {"kernel": references.kernel, "look_alikes": references.voters.look_alikes}
+    voters = ReferenceSet(h, labels, n_classes=references.n_classes, **look)
+    return torch.as_tensor(voters.voters.every_vote(queries)).cpu().double()
+
+
+def _class_weight(references: ReferenceSet, p: Tensor) -> Tensor:
+    """(c,): the log of the expected class weight of each row."""
+    return (p @ torch.as_tensor(references.class_weights)).log()
+
+
+def _margins(p: Tensor) -> Tensor:
+    """(n,): the difference between the two largest of the probabilities (n, K)."""
+    most, _ = p.topk(2, dim=1)
+    return most[:, 0] - most[:, 1]

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from dwac import _checks as checks
 from dwac.errors import InputError, StorageError
-from dwac.estimator import watching
+from dwac.estimator.evaluation import predict
 from dwac.estimator.observed import Observed
 from dwac.estimator.preparation import count
 from dwac.estimator.readable import Partial
+from dwac.monitoring import watching
 from dwac.monitoring.gauges import Change, changes
 from dwac.monitoring.martingale import Bets, Players, Watched
 from dwac.monitoring.sources import Sources, WatchedValues, columns_of
@@ -103,7 +104,7 @@ class Monitor:
             return self.state
         # Each row is judged alone, so that the size of the batch makes no difference.
         observed = self.clf.observe(X if isinstance(X, Partial) else Partial(X, {}))
-        return self.observe(observed, watching.predictions_from(self.clf, observed, private=False), ids)
+        return self.observe(observed, predict(self.clf, observed, private=False), ids)
 
     def observe(
         self,
@@ -112,7 +113,7 @@ class Monitor:
         ids: Sequence[Hashable] | None = None,
         now: float | None = None,
     ) -> State:
-        """The same for rows that have passed through the model already (`dwac.estimator.watching`)."""
+        """The same for rows that have passed through the model already (`dwac.monitoring.watching`)."""
         n = len(observed)
         if ids is not None and len(ids) != n:
             raise InputError(f"ids must have one entry per row: {n} required, got {len(ids)}")

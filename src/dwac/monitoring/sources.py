@@ -19,10 +19,10 @@ from torch import Tensor
 from dwac import _checks as checks
 from dwac.encoders import TabularEncoder
 from dwac.errors import CalibrationError, InputError
-from dwac.estimator import watching
 from dwac.estimator.observed import Observed
 from dwac.explain import privacy
 from dwac.monitoring import gauges as measures
+from dwac.monitoring import watching
 from dwac.monitoring.gauges import Categories, CellCounts, Gauge, NumberGauge, VoterGroups
 from dwac.monitoring.martingale import COLUMN, MODEL, PRIVATE_SHARES, SHARES, Watched, hash_categories, scores_of
 from dwac.tasks import CLASSES

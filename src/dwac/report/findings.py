@@ -18,12 +18,12 @@ from dwac.drawing.records import shorten
 from dwac.errors import EPSILON, CalibrationWarning, InputError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.evaluation import (
+    ClassPredictions,
     Evaluation,
     LabelEvaluation,
     LabelPredictions,
     NumberEvaluation,
     NumberPredictions,
-    Predictions,
     evaluate,
     predict,
 )
@@ -200,8 +200,8 @@ class ClassFindings(Findings):
     """Predicted classes, and the true ones."""
 
     clf: DWACClassifier
-    predictions: Predictions
-    outside: Predictions | None
+    predictions: ClassPredictions
+    outside: ClassPredictions | None
     result: Evaluation
     judged: pd.DataFrame | None = None  # suspicious labels, if already computed
 

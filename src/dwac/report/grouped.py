@@ -62,7 +62,7 @@ def deciding(clf: DWACClassifier, h: Any) -> Deciding:
 def in_shown_groups(clf: Any) -> tuple[ReferenceSet, list[str | None] | None]:
     """The voters in the groups to show (of numbers: across bins), and what sets each group apart, if known."""
     if clf.target_.kind == NUMBERS:
-        return in_groups(clf.references_), clf.describe_groups(clf.references_)
+        return in_groups(clf.references_), clf.sets_.describe_groups(clf.references_)
     return clf.references_, clf.descriptions_
 
 

@@ -17,7 +17,7 @@ from dwac.conformal import smallest_calibration
 from dwac.drawing.records import plain
 from dwac.errors import CalibrationError, CalibrationWarning
 from dwac.estimator import DWACClassifier, DWACRegressor
-from dwac.estimator.watching import predictions_from
+from dwac.estimator.evaluation import predict
 from dwac.explain import privacy
 from dwac.reading.requests import Reader
 from dwac.server.limits import RefusalError
@@ -132,7 +132,7 @@ class Responder:
     def _predict(self, X: Any, job: PredictJob) -> Predicted:
         """Predictions for X, the same as `dwac.estimator.evaluation.predict`; the monitor also observes the rows."""
         observed = self.model.observe(X, private=self.private)
-        predictions = predictions_from(self.model, observed, private=self.private)
+        predictions = predict(self.model, observed, private=self.private)
         if job.watched and self.watch is not None:
             self.watch.observe(observed, predictions)
         n, (reasons, unknown) = len(predictions), (predictions.reasons, predictions.unknown)
@@ -214,7 +214,7 @@ class Responder:
 
     def _rare_labels(self, epsilon: float) -> Sequence[Any]:
         """Labels that too few calibration rows have, or lack, to be decided on often."""
-        rare: Sequence[Any] = self.model._label_calibration().labels.expected(epsilon, self.model.classes_).rare
+        rare: Sequence[Any] = self.model.sets_.calibration.labels.expected(epsilon, self.model.classes_).rare
         return rare
 
     def card(self) -> dict[str, Any]:

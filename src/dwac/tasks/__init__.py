@@ -14,6 +14,7 @@ from dwac.tasks.base import CLASSES, LABELS, NUMBERS, ORDERED, Loss, Target
 from dwac.tasks.classes import Classes, Ordered, classes, encode_known, encode_labels
 from dwac.tasks.labels import Labels, label_sets, read_labels, several_labels
 from dwac.tasks.numbers import Numbers, number_bins, numbers, read_numbers
+from dwac.tasks.targets import read_target, restored
 
 __all__ = [
     "CLASSES",
@@ -34,5 +35,7 @@ __all__ = [
     "numbers",
     "read_labels",
     "read_numbers",
+    "read_target",
+    "restored",
     "several_labels",
 ]

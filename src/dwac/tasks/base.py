@@ -12,11 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dwac.errors import InputError
 from dwac.tasks.answers import AnswerColumn
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Reasons = NDArray[np.object_]  # (n,): None, or why a row could not be read
+Fitted = Any  # a `dwac.estimator.fitted.Fitted`, which is one floor above
 
 CLASSES, ORDERED, LABELS, NUMBERS = "classes", "ordered", "labels", "numbers"
 
@@ -28,11 +31,20 @@ class Loss(NamedTuple):
     averaged: Tensor | None  # (K, B): the values to average when judging a model, and in the loss without likeness
 
 
-class Summary(NamedTuple):
+class VoteSummary(NamedTuple):
     """Two numbers for each of n predictions, (n,) or by fold (n, F)."""
 
     uncertainty: Floats
     prediction: Floats
+
+
+class Evidence(NamedTuple):
+    """The outputs of a model for n rows, from which p-values, sets and typicality are computed."""
+
+    votes: Floats  # (n, K) log class weights; NaN where a row could not be read
+    reasons: Reasons | None = None  # (n,): None, or why a row could not be read
+    novelty: Floats | None = None  # (n,), or by fold (n, F); without it there is no typicality
+    fold_votes: Floats | None = None  # (n, F, K), of a cross-fitted model
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +58,15 @@ class Target(ABC):
 
     kind: ClassVar[str]  # one of the four above
     noun: ClassVar[str] = "label"  # the word for a prediction in sentences
+    cross_entropy: ClassVar[bool] = False  # whether the loss needs a voter for every outcome, and nothing is averaged
+    linear_start: ClassVar[bool] = True  # whether cross-fitted networks start from a linear model
     listed: bool = False  # whether rows come with lists of labels, and predictions are lists
     single: bool = True  # whether one number is predicted, rather than a table of them
+
+    @property
+    def plain_names(self) -> list[Any]:
+        """The names as Python values; tolist would turn dates into integers."""
+        return list(self.names) if self.names.dtype.kind in "mM" else self.names.tolist()
 
     @property
     def n_codes(self) -> int:
@@ -77,6 +96,10 @@ class Target(ABC):
         """(n,): the codes of numbers or label sets (n, T)."""
         raise TypeError(f"{self.kind} have no values besides their codes; got some of shape {exact.shape}")
 
+    def numbers_of_voters(self, exact: Floats) -> Floats | None:
+        """(m, T): the numbers that voters vote for; None if they vote for their codes."""
+        return exact if self.kind == NUMBERS else None
+
     @abstractmethod
     def loss(self, codes: Ints) -> Loss:
         """The loss of a network; codes: of the training rows."""
@@ -86,8 +109,13 @@ class Target(ABC):
         """(n,): whether two log probabilities (n, K) of outcomes lead to the same prediction."""
 
     @abstractmethod
-    def summarise(self, votes: Floats) -> Summary:
+    def summarise(self, votes: Floats) -> VoteSummary:
         """The uncertainty of a prediction and the prediction, from votes (…, K)."""
+
+    def require_label(self, label: Any) -> None:
+        """Raise an error unless this is one of several labels."""
+        del label
+        raise InputError("label=… is for models of several labels; this one predicts a single label; leave it out")
 
     def of_part(self, exact: Floats, training: Ints) -> Target:
         """The same target, learned from some rows: exact (n, T), of which `training` are for training."""
@@ -124,3 +152,37 @@ def averaged_table(found: Floats, codes: Ints) -> Tensor:
 def log_probabilities(votes: Floats) -> Floats:
     """Votes (…, K) as logs of their shares."""
     return np.asarray(votes - np.logaddexp.reduce(votes, axis=-1, keepdims=True))
+
+
+def finite(scores: Floats) -> Floats:
+    """Scores that scikit-learn can compare: no infinities."""
+    most = float(np.finfo(np.float32).max)
+    return np.clip(scores, -most, most)
+
+
+# Rows that could not be read
+
+
+def readable(reasons: Reasons) -> Bools:
+    """(n,): which rows can be read."""
+    return np.fromiter((why is None for why in reasons), dtype=np.bool_, count=len(reasons))
+
+
+def without(labels: NDArray[Any], rows: Bools) -> NDArray[Any]:
+    """Labels (n,), None where a row could not be read."""
+    return labels if rows.all() else np.where(rows, labels.astype(object), np.array(None, dtype=object))
+
+
+def masked(values: NDArray[Any], rows: Bools) -> Floats:
+    """Numbers (n, …), NaN where a row could not be read."""
+    return values if rows.all() else np.where(rows.reshape(-1, *[1] * (values.ndim - 1)), values, np.nan)
+
+
+def answered(values: Floats) -> Bools:
+    """(n,): which rows of numbers (n, …) contain no NaN."""
+    return np.asarray(~np.isnan(values.reshape(len(values), -1)).any(axis=1))
+
+
+def unmasked(votes: Floats) -> Floats:
+    """Votes (n, …) to compute with, 0 for rows that could not be read; their answers are masked afterwards."""
+    return np.nan_to_num(votes, nan=0.0, posinf=np.inf, neginf=-np.inf)

@@ -22,19 +22,25 @@ from dwac.tasks.base import (
     Floats,
     Ints,
     Loss,
-    Summary,
     Target,
+    VoteSummary,
+    answered,
     averaged_table,
+    finite,
     log_probabilities,
+    masked,
     named_anew,
+    unmasked,
+    without,
 )
 
 
 class Classes(Target):
     """A class: the label with the most votes is predicted."""
 
-    kind = CLASSES
+    kind, cross_entropy = CLASSES, True
     nonconformity = "probability"  # the default score of prediction sets
+    ordered = False  # whether the classes have an order
 
     def read(self, y: Any, n: int, *, strict: bool) -> tuple[Ints, Floats]:
         """(codes (n,), exact (n, 0)) of labels; if not `strict`, an unknown label has code -1."""
@@ -49,13 +55,31 @@ class Classes(Target):
         """(…, K): P(label given x) from votes (…, K)."""
         return -nonconformity(votes, "probability")
 
+    def predict_proba(self, votes: Floats) -> Floats:
+        """(n, K): the same; NaN for a row without votes."""
+        return masked(self.probabilities(unmasked(votes)), answered(votes))
+
+    def predict(self, votes: Floats) -> NDArray[Any]:
+        """(n,): the label with the most votes (n, K); None for a row without votes."""
+        return without(np.asarray(self.names[votes.argmax(axis=1)]), answered(votes))
+
+    def correct(self, votes: Floats, y: Any) -> Bools:
+        """(n,): whether the label with the most votes is the true one."""
+        return np.asarray(votes.argmax(axis=1) == self.read(y, len(votes), strict=False)[0])
+
+    def decision_function(self, votes: Floats) -> Floats:
+        """How strongly votes support a class: log-odds (n,) of the second of two classes, else log P (n, K)."""
+        if votes.shape[1] == 2:
+            return finite(votes[:, 1] - votes[:, 0])
+        return finite(votes - np.logaddexp.reduce(unmasked(votes), axis=1, keepdims=True))
+
     def same(self, log_p: Floats, full: Floats) -> Bools:
         """(n,): whether two log probabilities (n, K) have the same most probable label."""
         return np.asarray(log_p.argmax(axis=1) == full.argmax(axis=1))
 
-    def summarise(self, votes: Floats) -> Summary:
+    def summarise(self, votes: Floats) -> VoteSummary:
         """-log of the largest probability, and the code of the label."""
-        return Summary(-log_probabilities(votes).max(axis=-1), votes.argmax(axis=-1).astype(np.float64))
+        return VoteSummary(-log_probabilities(votes).max(axis=-1), votes.argmax(axis=-1).astype(np.float64))
 
     def remaining(self, codes: Ints, exact: Floats, training: Ints) -> tuple[Target, Ints, Floats]:
         """The target without the classes that no row has."""
@@ -81,17 +105,18 @@ class Classes(Target):
 class Ordered(Classes):
     """Ordered labels: the loss counts how far off a prediction is (ranked probability score)."""
 
-    kind = ORDERED
+    kind, cross_entropy = ORDERED, False
     nonconformity = "tails"
+    ordered = True
 
     def loss(self, codes: Ints) -> Loss:
         """Ranked probability score: averages whether a label is at most each threshold."""
         return Loss(None, averaged_table(np.tril(np.ones((self.n_codes, self.n_codes)))[:, 1:], codes))
 
-    def summarise(self, votes: Floats) -> Summary:
+    def summarise(self, votes: Floats) -> VoteSummary:
         """-log of the largest probability, and the mean position in the order."""
         log_p = log_probabilities(votes)
-        return Summary(-log_p.max(axis=-1), np.exp(log_p) @ np.arange(self.n_codes))
+        return VoteSummary(-log_p.max(axis=-1), np.exp(log_p) @ np.arange(self.n_codes))
 
     def _with(self, names: NDArray[Any]) -> Classes:
         return classes(named_anew(names), ordered=True)

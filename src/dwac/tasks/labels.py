@@ -11,15 +11,31 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dwac import _checks as checks
 from dwac.errors import LabelError, ShapeError
 from dwac.tasks.answers import TYPICALITY, AnswerColumn, ValueKind
-from dwac.tasks.base import LABELS, Bools, Floats, Ints, Loss, Summary, Target, averaged_table, named_anew
+from dwac.tasks.base import (
+    LABELS,
+    Bools,
+    Floats,
+    Ints,
+    Loss,
+    Target,
+    VoteSummary,
+    answered,
+    averaged_table,
+    finite,
+    masked,
+    named_anew,
+    unmasked,
+    without,
+)
 
 
 class Labels(Target):
     """The label sets of the training rows; a label is predicted if it has half of the votes (Brier score)."""
 
-    kind, noun = LABELS, "labels"
+    kind, noun, linear_start = LABELS, "labels", False
 
     def read(self, y: Any, n: int, *, strict: bool) -> tuple[Ints, Floats]:
         """(codes (n,), indicators (n, L)); a label set that no voter has gets code -1, an unknown label is an error."""
@@ -49,15 +65,47 @@ class Labels(Target):
         found = shares @ self.table / shares.sum(axis=-1, keepdims=True)
         return np.asarray(np.clip(found, 0.0, 1.0))
 
+    def predict_proba(self, votes: Floats) -> Floats:
+        """(n, L): the same; NaN for a row without votes."""
+        return masked(self.probabilities(unmasked(votes)), answered(votes))
+
+    def predict(self, votes: Floats) -> NDArray[Any]:
+        """The labels with at least half of the votes: (n, L) of 0 and 1, or (n,) tuples if `fit` was given lists.
+
+        A row without votes has NaN, or None.
+        """
+        rows, has = answered(votes), self.predict_proba(votes) >= 0.5
+        if not self.listed:
+            return masked(has.astype(np.int64), rows)
+        labels = np.empty(len(has), dtype=object)
+        labels[:] = [tuple(self.names[row].tolist()) for row in has]
+        return without(labels, rows)
+
+    def correct(self, votes: Floats, y: Any) -> Bools:
+        """(n,): whether every label is predicted correctly."""
+        has = self.predict_proba(votes) >= 0.5
+        return np.asarray((has == self.read(y, len(has), strict=False)[1]).all(axis=1))
+
+    def decision_function(self, votes: Floats) -> Floats:
+        """(n, L): the log-odds of each label."""
+        p = self.predict_proba(votes)
+        with np.errstate(divide="ignore"):
+            return finite(np.log(p) - np.log1p(-p))
+
+    def require_label(self, label: Any) -> None:
+        """Raise an error unless this is one of the labels."""
+        if label not in self.plain_names:
+            raise LabelError(f"label must be one of {checks.listed(self.plain_names)}; got {label!r}")
+
     def same(self, log_p: Floats, full: Floats) -> Bools:
         """(n,): whether two log probabilities (n, K) of label sets predict the same labels."""
         few, all_ = (np.exp(part) @ self.table >= 0.5 for part in (log_p, full))
         return np.asarray((few == all_).all(axis=1))
 
-    def summarise(self, votes: Floats) -> Summary:
+    def summarise(self, votes: Floats) -> VoteSummary:
         """Minus the mean certainty of the labels, and the expected number of labels."""
         p = self.probabilities(votes)
-        return Summary(-np.maximum(p, 1 - p).mean(axis=-1), p.sum(axis=-1))
+        return VoteSummary(-np.maximum(p, 1 - p).mean(axis=-1), p.sum(axis=-1))
 
     def of_part(self, exact: Floats, training: Ints) -> Labels:
         """The same labels, with the label sets of all these rows (n, L)."""
@@ -89,14 +137,6 @@ class Labels(Target):
         new = np.unique(indicators, axis=0)
         table = np.concatenate([self.table, new[[row.tobytes() not in self._places for row in new]]])
         return label_sets(self.names, table, listed=self.listed)
-
-    def answer(self, has: Bools) -> NDArray[Any]:
-        """The labels of rows, (n, L), in the form that `fit` was given."""
-        if not self.listed:
-            return has.astype(np.int64)
-        found = np.empty(len(has), dtype=object)
-        found[:] = [tuple(self.names[row].tolist()) for row in has]
-        return found
 
 
 def several_labels(names: NDArray[Any], indicators: Floats, *, listed: bool = False) -> Labels:

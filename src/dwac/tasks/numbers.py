@@ -13,7 +13,7 @@ from torch import Tensor
 from dwac import _checks as checks
 from dwac.errors import LabelError, NonFiniteError, ShapeError
 from dwac.tasks.answers import TYPICALITY, AnswerColumn, ValueKind
-from dwac.tasks.base import NUMBERS, Bools, Floats, Ints, Loss, Summary, Target, averaged_table, log_probabilities
+from dwac.tasks.base import NUMBERS, Bools, Floats, Ints, Loss, Target, VoteSummary, averaged_table, log_probabilities
 
 WITHIN = 0.1  # standard deviations of its votes within which a number counts as the same
 _BINS, _FEWEST, _PER_BIN = 128, 24, 8  # bins of a number, or groups of several numbers; rows per bin, if they are few
@@ -76,10 +76,10 @@ class Numbers(Target):
         spread = np.sqrt(np.maximum(p @ np.square(self.table) - np.square(mean), 0))
         return np.asarray((np.abs(np.exp(log_p) @ self.table - mean) <= WITHIN * spread + 1e-12).all(axis=1))
 
-    def summarise(self, votes: Floats) -> Summary:
+    def summarise(self, votes: Floats) -> VoteSummary:
         """-log of the largest share of a bin, and the mean of the (first) number."""
         log_p = log_probabilities(votes)
-        return Summary(-log_p.max(axis=-1), np.exp(log_p) @ self.table[:, 0])
+        return VoteSummary(-log_p.max(axis=-1), np.exp(log_p) @ self.table[:, 0])
 
     def of_part(self, exact: Floats, training: Ints) -> Numbers:
         """The same numbers, with bins from these training rows."""

@@ -18,14 +18,14 @@ from dwac.estimator.fit.stream import as_given, fit_stream
 from dwac.estimator.fit.streams import Roles, is_stream, open_stream
 from dwac.estimator.fitted import Fitted
 from dwac.estimator.preparation import without_empty_texts
-from dwac.estimator.settings import SMALL_TABLE, Settings
+from dwac.estimator.settings import SMALL_TABLE, FitSettings
 from dwac.nn.ranks import sharing
 
 __all__ = ["fit"]
 
 
 def fit(
-    settings: Settings,
+    settings: FitSettings,
     X: Any,
     y: Any,
     sample_weight: Any,
@@ -42,13 +42,15 @@ def fit(
         return _fit_held(settings, X, y, sample_weight, ids, within, groups)
 
 
-def _fit_held(settings: Settings, *given: Any) -> Fitted:
+def _fit_held(settings: FitSettings, *given: Any) -> Fitted:
     """Fit on rows in memory."""
     way = fit_rows if settings.shards is None else fit_sharded
     return way(settings, *without_empty_texts(settings.encoder, *given))
 
 
-def _fit_batches(settings: Settings, X: Any, y: Any, sample_weight: Any, ids: Any, within: Any, groups: Any) -> Fitted:
+def _fit_batches(
+    settings: FitSettings, X: Any, y: Any, sample_weight: Any, ids: Any, within: Any, groups: Any
+) -> Fitted:
     """Fit on rows that are read in batches; few rows are read at once."""
     if settings.shards is not None:
         raise InputError("shards are for rows that memory holds; got rows that are read in batches; read them first")

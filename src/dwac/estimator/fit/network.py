@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,19 +14,34 @@ from numpy.typing import NDArray
 
 from dwac import training
 from dwac.encoders import Encoder, backbone
+from dwac.estimator.novelty import Novelty
 from dwac.estimator.preparation import Parts
-from dwac.estimator.settings import Settings
+from dwac.estimator.settings import FitSettings
 from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs
-from dwac.tasks import CLASSES, LABELS, Loss, Target
+from dwac.tasks import Loss, Target
 from dwac.training.progress import progress_bar
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+class EncodedRows(NamedTuple):
+    """Rows as inputs of a network, and their outcomes."""
+
+    inputs: Inputs
+    codes: Ints  # (n,)
+    ids: pd.Index[Any]
+    exact: Floats  # (n, T) numbers, or (n, L) labels as 0 and 1; (n, 0) for classes
+
+    def at(self, places: Ints) -> EncodedRows:
+        """The rows at these positions."""
+        inputs = tuple(part[places] for part in self.inputs)
+        return EncodedRows(inputs, self.codes[places], self.ids[places], self.exact[places])
+
+
 def new_model(
-    settings: Settings,
+    settings: FitSettings,
     encoder: Encoder,
     target: Target,
     ensemble_size: int,
@@ -38,7 +53,7 @@ def new_model(
     """A new network; with n_features given, one of a stored model's size, to be filled with its weights."""
     usual = max(encoder.recipe.embedding_size or target.n_outputs, target.least_size)
     terms = {name: settings.or_recipe(name, encoder) for name in ("penalty", "auxiliary_weight")}
-    if n_features is not None or target.kind != CLASSES:
+    if n_features is not None or not target.cross_entropy:
         terms["auxiliary_weight"] = 0.0  # predictions do not need the auxiliary head, and it is not stored
     return WeightedAverage(
         backbone(encoder, ensemble_size),
@@ -52,7 +67,7 @@ def new_model(
 
 
 def train(
-    settings: Settings,
+    settings: FitSettings,
     model: WeightedAverage,
     encoder: Encoder,
     x: Inputs,
@@ -92,7 +107,7 @@ def train(
 
 
 def train_parts(
-    settings: Settings,
+    settings: FitSettings,
     model: WeightedAverage,
     encoder: Encoder,
     inputs: Inputs,
@@ -122,7 +137,7 @@ def train_parts(
 
 
 def cross_fit(
-    settings: Settings,
+    settings: FitSettings,
     model: WeightedAverage,
     target: Target,
     inputs: Inputs,
@@ -144,10 +159,27 @@ def cross_fit(
             class_weights=None if by_class is None else by_class.tolist(),
             rescale=settings.rescale,
             base_votes=settings.nonconformity != "weights",  # every example may have a vote at any distance
-            linear_start=target.kind != LABELS,
+            linear_start=target.linear_start,
             seed=seed,
             **watch,
         )
+
+
+def name_voters(
+    settings: FitSettings,
+    model: WeightedAverage,
+    encoder: Encoder,
+    target: Target,
+    rows: EncodedRows,
+    by_class: Floats | None,
+) -> Novelty:
+    """Give the voters that a model remembers their ids and numbers; returns how novelty beside them is measured.
+
+    rows: the voters, in the order in which the model remembers them.
+    """
+    numbers = target.numbers_of_voters(rows.exact)
+    model.references = model.references.replaced(ids=rows.ids.tolist(), class_weights=by_class, targets=numbers)
+    return Novelty.of(model, encoder, rows.inputs, raw_features=settings.raw_features)
 
 
 @contextmanager

@@ -1,9 +1,8 @@
-"""What fit reads from X and y before training: the target, class weights, columns, and a suitable encoder."""
+"""What fit reads from X and y before training: rows, class weights, columns, and a suitable encoder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,40 +11,17 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from torch.utils.data import DataLoader
 
-from dwac import _checks as checks
 from dwac.encoders import Encoder, ModuleEncoder, TabularEncoder
 from dwac.errors import InputError
 from dwac.estimator.containers import batches_of, gathered_batches, native, require_order
 from dwac.estimator.fitted import Features
 from dwac.estimator.preparation import class_weights
-from dwac.estimator.settings import Settings
+from dwac.estimator.settings import FitSettings
 from dwac.nn.ranks import sharing_ranks
-from dwac.tasks import (
-    LABELS,
-    Target,
-    classes,
-    encode_known,
-    encode_labels,
-    numbers,
-    read_labels,
-    read_numbers,
-    several_labels,
-)
-from dwac.tasks.classes import ordered_names
-from dwac.tasks.labels import check_several, holds_lists, is_several
+from dwac.tasks import Target
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-_STRATA = 20  # parts of the range of numbers that validation rows are spread over
-
-
-class Reading(NamedTuple):
-    """The target values of n rows, as read from y."""
-
-    exact: Floats  # (n, T) numbers, or (n, L) labels as 0 and 1; (n, 0) for classes
-    strata: Ints  # (n,) strata for validation rows: the codes, except for numbers
-    target: Callable[[Ints], Target]  # given the training rows
 
 
 def receive(encoder: Any, X: Any, y: Any, ids: Any) -> tuple[Any, Any]:
@@ -65,38 +41,14 @@ def receive(encoder: Any, X: Any, y: Any, ids: Any) -> tuple[Any, Any]:
     return rows, native(y, "y") if labels is None else labels
 
 
-def read_target(settings: Settings, y: Any, n: int) -> Reading:
-    """Read y (n rows)."""
-    if settings.regression:
-        exact, names, single = read_numbers(y, n)
-        first = pd.Series(exact[:, 0]).rank(method="first").to_numpy()
-        strata = ((first - 1) * min(_STRATA, max(1, n // 5)) // n).astype(np.int64)
-        return Reading(exact, strata, lambda rows: numbers(exact[rows], names, single=single))
-    ordered = settings.ordered is True
-    if is_several(y):
-        if ordered:
-            raise InputError("ordered=True is for one label per row; y has several; leave ordered at 'auto'")
-        table, labels = read_labels(y, n)
-        for sentence in check_several(table, labels):
-            checks.warn(sentence)
-        several = several_labels(labels, table, listed=holds_lists(y))
-        return Reading(table, several.codes(table), lambda _: several)
-    codes, found = encode_labels(y, n)
-    order = None if settings.ordered is False else ordered_names(y)
-    if order is not None:
-        codes, found = encode_known(y, n, order), order
-    target = classes(found, ordered=ordered or order is not None)
-    return Reading(np.zeros((n, 0)), codes, lambda _: target)
-
-
-def class_weights_of(settings: Settings, target: Target, codes: Ints) -> Floats | None:
+def class_weights_of(settings: FitSettings, target: Target, codes: Ints) -> Floats | None:
     """(K,) factors on the votes and losses of the outcomes, given the codes of the training rows."""
-    if settings.class_weight is not None and target.kind == LABELS:
+    if settings.class_weight is not None and not target.has_codes:
         raise InputError("class_weight is for one label per row; y has several; use sample_weight")
     return class_weights(settings.class_weight, codes, target.outcomes)
 
 
-def suited(settings: Settings, encoder: Encoder) -> Encoder:
+def suited(settings: FitSettings, encoder: Encoder) -> Encoder:
     """The encoder that suits the target, if the settings name none."""
     usual = isinstance(settings.encoder, str) and settings.encoder in ("auto", "tabular")
     return TabularEncoder(network="numbers") if settings.regression and usual and encoder.kind == "tabular" else encoder

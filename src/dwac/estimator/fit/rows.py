@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from torch.utils.data import Dataset
@@ -18,13 +18,10 @@ from dwac.encoders.module import read_dataset
 from dwac.errors import InputError
 from dwac.estimator.condensing import wanted
 from dwac.estimator.editing import condense, keep
-from dwac.estimator.fit.near_copies import have_near_copies
-from dwac.estimator.fit.network import cross_fit, new_model, own_seed, train_parts
-from dwac.estimator.fit.reading import agree_on_seed, class_weights_of, features_of, read_target, suited, width_of
+from dwac.estimator.fit.network import EncodedRows, cross_fit, name_voters, new_model, own_seed, train_parts
+from dwac.estimator.fit.reading import agree_on_seed, class_weights_of, features_of, suited, width_of
 from dwac.estimator.fitted import Fitted
-from dwac.estimator.folds import Folds
-from dwac.estimator.held_out import HeldOutRows
-from dwac.estimator.novelty import Novelty
+from dwac.estimator.held_out import Folds
 from dwac.estimator.observed import rows_for
 from dwac.estimator.preparation import (
     Examples,
@@ -38,10 +35,9 @@ from dwac.estimator.preparation import (
     split,
     take,
 )
-from dwac.estimator.settings import Settings, cross_fitted, device_of
-from dwac.nn import WeightedAverage
+from dwac.estimator.settings import FitSettings, cross_fitted, device_of
 from dwac.nn.batches import Inputs
-from dwac.tasks import NUMBERS
+from dwac.tasks import read_target
 from dwac.training.cross_fit import FOLDS, VIEWS, folds_of
 from dwac.training.resources import few_threads
 from dwac.training.rows import fixed_features
@@ -49,9 +45,15 @@ from dwac.training.rows import fixed_features
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_ROWS, _ASKED, _NEIGHBOURS = 2_000, 200, 100  # compared at most
+_FEWEST, _VALUES = 40, 20  # rows; different values of a numeric column, below which equal rows are normal
+_JUMP = 3.0  # how much farther the next row is than the farthest near-copy
+_SHARE = 0.5  # of rows that have near-copies
+_ALIKE, _UNLIKE = 0.2, 0.4  # of the usual difference of outcomes: at most to near-copies, at least to the next row
+
 
 def fit_rows(
-    settings: Settings,
+    settings: FitSettings,
     X: Any,
     y: Any,
     sample_weight: Any,
@@ -67,7 +69,7 @@ def fit_rows(
     X = rows_for(X, encoder)
     features = features_of(X, encoder)
     n = count(X)
-    reading = read_target(settings, y, n)
+    reading = read_target(y, n, regression=settings.regression, ordered=settings.ordered)
     names = row_ids(X, ids, n)
     within_of = None if within is None else read_groups(within, names, "within")
     kept_together = None if groups is None else number_groups(groups, names, at_least=FOLDS)
@@ -85,11 +87,11 @@ def fit_rows(
             "validation or calibration"
         )
     target = reading.target(parts.training)
-    codes = reading.strata if target.kind != NUMBERS else target.codes(reading.exact)
+    codes = reading.strata if target.has_codes else target.codes(reading.exact)
     by_class = class_weights_of(settings, target, codes[parts.training])
     seed = int(rng.randint(2**31 - 1))
     inputs = _encode(encoder, X, codes, parts)
-    numbers = reading.exact if target.kind == NUMBERS else np.zeros((n, 0))
+    numbers = target.numbers_of_voters(reading.exact)
     if groups is None and encoder.kind == "tabular" and have_near_copies(inputs, codes, numbers):
         checks.warn(
             "most rows have near-copies among the others, with which they share what is predicted; if rows belong "
@@ -108,21 +110,14 @@ def fit_rows(
                 history = cross_fit(settings, model, target, inputs, codes, weights, by_class, fold_of, seed)
             else:
                 history = train_parts(settings, model, encoder, inputs, codes, weights, by_class, parts, seed)
-        exact = reading.exact[parts.training] if target.kind == NUMBERS else None
-        name_voters(model, names[parts.training], exact, by_class)
-        novelty = Novelty.of(model, encoder, _some(inputs, parts.training), raw_features=settings.raw_features)
-
-        def hold_out(inputs: Inputs, rows: Ints) -> HeldOutRows:
-            compared = novelty.known is not None
-            own = _some(inputs, rows), codes[rows], names[rows], reading.exact[rows]
-            return HeldOutRows.of(model, *own, compared=compared)
-
-        validation = hold_out(inputs, parts.validation)
+        rows = EncodedRows(inputs, codes, names, reading.exact)
+        novelty = name_voters(settings, model, encoder, target, rows.at(parts.training), by_class)
+        validation = novelty.hold_out(model, *rows.at(parts.validation))
         folds = Folds(names, fold_of.numpy(), size) if crossed else None
         held = parts.calibration if len(parts.calibration) else parts.validation
         if isinstance(encoder, TabularEncoder) and crossed:
-            inputs, held = encoder.transform_left_out(X, kept_together), parts.training
-        calibration = hold_out(inputs, held)
+            rows, held = rows._replace(inputs=encoder.transform_left_out(X, kept_together)), parts.training
+        calibration = novelty.hold_out(model, *rows.at(held))
         fitted = Fitted(
             settings=settings,
             encoder=encoder,
@@ -144,11 +139,6 @@ def fit_rows(
     return fitted
 
 
-def name_voters(model: WeightedAverage, ids: pd.Index[Any], exact: Floats | None, by_class: Floats | None) -> None:
-    """Give the voters their ids, in the order in which the model remembers them; exact: their numbers."""
-    model.references = model.references.replaced(ids=ids.tolist(), class_weights=by_class, targets=exact)
-
-
 def _encode(encoder: Encoder, X: Any, codes: Ints, parts: Parts) -> Inputs:
     """Fit the encoder on the training rows alone, and encode all rows."""
     try:
@@ -159,5 +149,38 @@ def _encode(encoder: Encoder, X: Any, codes: Ints, parts: Parts) -> Inputs:
     return encoder.transform(X)
 
 
-def _some(inputs: Inputs, rows: Ints) -> Inputs:
-    return tuple(part[rows] for part in inputs)
+def have_near_copies(inputs: Inputs, codes: NDArray[np.int64], numbers: NDArray[np.float64] | None) -> bool:
+    """Whether most rows of a table have near-copies with the same outcomes, unlike those of the rows just beyond.
+
+    A near-copy is a neighbour before a jump: the next one is three times as far. (Among independent rows in d
+    dimensions, a share of about 3^-d has a jump after the first neighbour.) Well-separated classes jump, too: a row
+    whose near-copies are all rows of its label does not count. Outcomes differ by 0 or 1, or by the difference of
+    their numbers. A sample decides.
+
+    inputs: numeric (n, p), categorical (n, q). codes: (n,) outcomes; numbers: (n, T), if numbers are predicted.
+    """
+    rng = np.random.default_rng(0)
+    rows = rng.permutation(len(codes))[:_ROWS]
+    numeric, categorical = (part[torch.as_tensor(rows)].float() for part in inputs)
+    if len(rows) < _FEWEST or not any(len(column.unique()) >= _VALUES for column in numeric.T):
+        return False
+    asked = np.arange(min(_ASKED, len(rows)))
+    squared = torch.cdist(numeric[asked], numeric) ** 2 + 2 * torch.cdist(categorical[asked], categorical, p=0)
+    squared[asked, asked] = torch.inf
+    near, places = squared.topk(min(_NEIGHBOURS, len(rows) - 1), largest=False)
+    distance = near.sqrt().clamp_min(1e-6 * float(near[:, -1].median().sqrt()) + 1e-12)
+    jump, last = (distance[:, 1:] / distance[:, :-1]).max(dim=1)  # after the neighbour `last`
+    copied, y = jump.numpy() >= _JUMP, codes[rows] if numbers is None else numbers[rows]
+    if numbers is None:
+        same = (y[places.numpy()] == y[asked, None]) & (np.arange(places.shape[1]) <= last.numpy()[:, None])
+        copied &= same.sum(axis=1) + 1 < np.bincount(y)[y[asked]]
+    if copied.mean() < _SHARE:
+        return False
+    apart = np.sign if numbers is None else np.abs  # the difference between outcomes
+
+    def differ(others: Any) -> float:
+        return float(apart(np.abs(y[asked] - y[others]))[copied].mean())
+
+    usual = differ(rng.permutation(len(rows))[asked])
+    first, beyond = differ(places[:, 0].numpy()), differ(places[asked, last + 1].numpy())
+    return first <= _ALIKE * usual and beyond >= max(_UNLIKE * usual, 1e-300)

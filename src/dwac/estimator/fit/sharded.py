@@ -27,22 +27,19 @@ from dwac.encoders.sharded import PLAIN, join_encoders, plain_rows, unfitted_cop
 from dwac.errors import IdError, InputError
 from dwac.estimator.certificate import Certificate, Retrained, fingerprint, hashed, weights_sha256
 from dwac.estimator.editing import forgettable_ids, keep
-from dwac.estimator.fit.network import new_model, own_seed, train_parts
-from dwac.estimator.fit.reading import class_weights_of, features_of, read_target, suited
-from dwac.estimator.fit.rows import name_voters
+from dwac.estimator.fit.network import EncodedRows, name_voters, new_model, own_seed, train_parts
+from dwac.estimator.fit.reading import class_weights_of, features_of, suited
 from dwac.estimator.fitted import Fitted
-from dwac.estimator.held_out import HeldOutRows
-from dwac.estimator.novelty import Novelty
 from dwac.estimator.observed import rows_for
 from dwac.estimator.preparation import Examples, Parts, count, read_groups, row_ids, row_weights, take
-from dwac.estimator.settings import Settings, device_of
-from dwac.estimator.shards import SHARE, TRAINING, Rows, Shards, as_stored, deal, require_rows
+from dwac.estimator.settings import FitSettings, device_of
+from dwac.estimator.shards import SHARE, TRAINING, ShardRows, Shards, as_stored, deal, require_rows
 from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs, batches_of
 from dwac.nn.ensemble import Member
 from dwac.nn.ensemble import ShardedNetwork as Network
 from dwac.nn.ranks import sharing_ranks
-from dwac.tasks import CLASSES, NUMBERS, Target
+from dwac.tasks import Target, read_target
 from dwac.training import rescale
 from dwac.training.resources import few_threads, repeatable
 
@@ -62,7 +59,7 @@ class Trained(NamedTuple):
 
 
 def fit_sharded(
-    settings: Settings,
+    settings: FitSettings,
     X: Any,
     y: Any,
     sample_weight: Any,
@@ -75,7 +72,8 @@ def fit_sharded(
     encoder = suited(settings, _shardable(settings, X))
     X = rows_for(X, encoder)
     features, n = features_of(X, encoder), count(X)
-    reading, names = read_target(settings, y, n), row_ids(X, ids, n)
+    reading = read_target(y, n, regression=settings.regression, ordered=settings.ordered)
+    names = row_ids(X, ids, n)
     within_of = None if within is None else read_groups(within, names, "within")
     row_weights(sample_weight, n)  # an error if they are invalid
     weights = np.ones(n) if sample_weight is None else np.full(n, 1.0) * np.asarray(sample_weight, np.float64)
@@ -88,7 +86,7 @@ def fit_sharded(
     target = _numbers_apart(lambda: reading.target(np.flatnonzero(role == TRAINING)))
     codes = reading.strata if target.has_codes else np.zeros(n, dtype=np.int64)
     stored = as_stored(plain_rows(encoder, X))
-    rows = Rows(stored, names, codes, reading.exact, weights, shard, role).at(np.argsort(role, kind="stable"))
+    rows = ShardRows(stored, names, codes, reading.exact, weights, shard, role).at(np.argsort(role, kind="stable"))
     threads, device = torch.get_num_threads(), device_of(settings.device).type
     shards = Shards(settings.shards, seed, threads, device, rows)
     fitted = _from_shards(settings, shards, encoder, target, {})
@@ -96,7 +94,7 @@ def fit_sharded(
     return replace(fitted, features=features, within=within_of, n_groups=n_groups)
 
 
-def _shardable(settings: Settings, X: Any) -> Encoder:
+def _shardable(settings: FitSettings, X: Any) -> Encoder:
     """The encoder; an error if it cannot be fitted on parts of the rows."""
     if sharing_ranks() is not None:
         raise InputError("networks of shards are each trained alone; with shards, use a single process")
@@ -113,10 +111,10 @@ def _shardable(settings: Settings, X: Any) -> Encoder:
 
 
 def _from_shards(
-    settings: Settings, shards: Shards, encoder: Encoder, target: Target, trained: dict[int, Trained]
+    settings: FitSettings, shards: Shards, encoder: Encoder, target: Target, trained: dict[int, Trained]
 ) -> Fitted:
     """The model of these rows, given the trained networks of some shards; the others are trained."""
-    rows, device = cast(Rows, shards.rows), device_of(settings.device)
+    rows, device = cast(ShardRows, shards.rows), device_of(settings.device)
     require_rows(rows, shards.n)
     with repeatable(device, shards.threads):
         every = [
@@ -130,10 +128,10 @@ def _from_shards(
 
 
 def _train_member(
-    settings: Settings, shards: Shards, shard: int, encoder: Encoder, target: Target, device: torch.device
+    settings: FitSettings, shards: Shards, shard: int, encoder: Encoder, target: Target, device: torch.device
 ) -> Trained:
     """Train the network of a shard, on its rows alone."""
-    rows, seed = cast(Rows, shards.rows).of(shard), shards.seed_of(shard)
+    rows, seed = cast(ShardRows, shards.rows).of(shard), shards.seed_of(shard)
     parts = rows.parts
     own, codes = _own_target(target, rows)
     part = unfitted_copy(encoder).fit(take(rows.X, parts.training), codes[parts.training])
@@ -154,7 +152,12 @@ def _train_member(
 
 
 def _join_members(
-    settings: Settings, trained: list[Trained], rows: Rows, encoder: Encoder, target: Target, device: torch.device
+    settings: FitSettings,
+    trained: list[Trained],
+    rows: ShardRows,
+    encoder: Encoder,
+    target: Target,
+    device: torch.device,
 ) -> Fitted:
     """Everything that the shards share: scale, voters, calibration, novelty. It depends on the present rows alone."""
     members, parts = [each.member for each in trained], rows.parts
@@ -176,15 +179,10 @@ def _join_members(
     _rescale(settings, model, inputs, y, voters, _some(_judged(target, codes, parts)), by_class)
     history = pd.concat([each.history for each in trained], ignore_index=True)
     history.attrs["ended"] = "finished"
-    exact = rows.exact[parts.training] if target.kind == NUMBERS else None
-    name_voters(model, rows.ids[parts.training], exact, by_class)
-    novelty = Novelty.of(model, whole, voters, raw_features=settings.raw_features)
-
-    def hold_out(places: Ints) -> HeldOutRows:
-        own = tuple(part[places] for part in inputs), codes[places], rows.ids[places], rows.exact[places]
-        return HeldOutRows.of(model, *own, compared=novelty.known is not None)
-
-    validation = hold_out(parts.validation)
+    encoded = EncodedRows(inputs, codes, rows.ids, rows.exact)
+    novelty = name_voters(settings, model, whole, target, encoded.at(parts.training), by_class)
+    validation = novelty.hold_out(model, *encoded.at(parts.validation))
+    calibration = parts.calibration if len(parts.calibration) else parts.validation
     others = rows.ids[~rows.ids.isin(rows.ids[_some(parts.validation)])]
     return Fitted(
         settings=settings,
@@ -196,12 +194,12 @@ def _join_members(
         novelty=novelty.fit(model.references, validation.without(others)),
         validation=validation,
         validation_ids=rows.ids[parts.validation],
-        calibration=hold_out(parts.calibration if len(parts.calibration) else parts.validation),
+        calibration=novelty.hold_out(model, *encoded.at(calibration)),
     )
 
 
 def _rescale(
-    settings: Settings,
+    settings: FitSettings,
     model: WeightedAverage,
     inputs: Inputs,
     y: torch.Tensor,
@@ -229,7 +227,7 @@ def forget_exactly(fitted: Fitted, ids: Iterable[Hashable], device: str, verbose
     """Retrain the networks that saw these rows: the model is then, bit for bit, that of a fit without them."""
     start, names = time.perf_counter(), forgettable_ids(fitted, ids)
     shards = _exact_shards(fitted, names, device)
-    rows, before = cast(Rows, shards.rows), fingerprint(fitted)
+    rows, before = cast(ShardRows, shards.rows), fingerprint(fitted)
     left, stale = rows.without(names), shards.stale | rows.seen_by(names)
     target, left = _remaining_target(fitted.target, left)
     if len(target.names) != len(fitted.target.names):
@@ -324,7 +322,7 @@ def _exact_shards(fitted: Fitted, names: pd.Index[Any], device: str) -> Shards:
     return shards
 
 
-def _votes_as_fitted(fitted: Fitted, rows: Rows) -> bool:
+def _votes_as_fitted(fitted: Fitted, rows: ShardRows) -> bool:
     """Whether all voters of fit still vote for the same outcomes."""
     references, places = fitted.references, rows.parts.training
     if references.targets is not None:
@@ -341,16 +339,16 @@ def _some(places: Ints) -> Ints:
 def _judged(target: Target, codes: Ints, parts: Parts) -> Ints:
     """The validation rows whose class is in training."""
     held = parts.validation
-    return held[np.isin(codes[held], codes[parts.training])] if target.kind == CLASSES else held
+    return held[np.isin(codes[held], codes[parts.training])] if target.cross_entropy else held
 
 
-def _own_target(target: Target, rows: Rows) -> tuple[Target, Ints]:
+def _own_target(target: Target, rows: ShardRows) -> tuple[Target, Ints]:
     """The target of a shard's network, from its own rows alone, and their codes."""
     own = _numbers_apart(lambda: target.of_part(rows.exact, rows.parts.training))
     return own, rows.codes if own.has_codes else own.codes(rows.exact)
 
 
-def _remaining_target(target: Target, rows: Rows) -> tuple[Target, Rows]:
+def _remaining_target(target: Target, rows: ShardRows) -> tuple[Target, ShardRows]:
     """The target, from the remaining rows alone, and these rows with its codes."""
     other, codes, exact = _numbers_apart(lambda: target.remaining(rows.codes, rows.exact, rows.parts.training))
     return other, replace(rows, codes=codes, exact=exact)

@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,23 +33,22 @@ from dwac.encoders import Encoder, TabularEncoder, choose
 from dwac.errors import IdError, InputError
 from dwac.estimator.condensing import Condenser, agreement_of, counted, shared_votes, wanted
 from dwac.estimator.editing import keep
-from dwac.estimator.fit.network import new_model, own_seed, train
-from dwac.estimator.fit.reading import agree_on_seed, class_weights_of, features_of, read_target, suited
-from dwac.estimator.fit.rows import name_voters
+from dwac.estimator.fit.network import EncodedRows, name_voters, new_model, own_seed, train
+from dwac.estimator.fit.reading import agree_on_seed, class_weights_of, features_of, suited
 from dwac.estimator.fit.spool import Spool
 from dwac.estimator.fit.streams import Chunk, Stream, joined
 from dwac.estimator.fit.survey import StreamParts, Survey, located, parts_of, survey, weights_of
 from dwac.estimator.fitted import Fitted, StreamReport
 from dwac.estimator.held_out import HeldOutRows
-from dwac.estimator.novelty import Novelty
 from dwac.estimator.preparation import Examples, balanced, read_groups, read_known
-from dwac.estimator.settings import Settings, device_of
+from dwac.estimator.settings import FitSettings, device_of
+from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
 from dwac.nn.heads import evaluating
 from dwac.nn.ranks import sharing_ranks
 from dwac.reference import ReferenceSet
-from dwac.tasks import NUMBERS, Target
+from dwac.tasks import Target, read_target
 from dwac.tasks.classes import check_class_count, encode_known
 
 logger = logging.getLogger(__name__)
@@ -60,16 +59,7 @@ Ints = NDArray[np.int64]
 VOTERS = 100_000  # rows that are remembered, from which representatives are chosen
 
 
-class Encoded(NamedTuple):
-    """Rows in memory, as inputs of the network."""
-
-    chunk: Chunk
-    inputs: Inputs
-    codes: Ints
-    exact: Floats
-
-
-def fit_stream(settings: Settings, stream: Stream, folder: Path) -> Fitted:
+def fit_stream(settings: FitSettings, stream: Stream, folder: Path) -> Fitted:
     """Train on the rows of a stream; folder: for temporary files."""
     rng = check_random_state(settings.random_state if settings.random_state is not None else agree_on_seed())
     seed = int(rng.randint(2**31 - 1))
@@ -90,26 +80,45 @@ def fit_stream(settings: Settings, stream: Stream, folder: Path) -> Fitted:
         rows = found.calibration if len(found.calibration) else found.validation
         for chunk in (found.sample if chosen is None else chosen, rows):
             _require_unique(chunk.ids)  # before hours of training, not after
-        if rows.within is not None:
-            read_groups(rows.within.tolist(), rows.ids, "within")
+        within = None if rows.within is None else read_groups(rows.within.tolist(), rows.ids, "within")
         spool = _write_spool(stream, parts, found, encoder, target, by_class, folder)
         held = [_encode(encoder, target, chunk) for chunk in (found.validation, found.calibration)]
         places = None if chosen is None else spool.places(parts.training_numbers(chosen.rows))
         history = _train_spooled(settings, model, encoder, spool, held[0], by_class, seed, places)
     if chosen is None:
         chosen, places = _read_all(stream, parts, spool), np.arange(spool.n)
+        _require_unique(chosen.ids)
     inputs = tuple(part[torch.as_tensor(places)] for part in spool.tensors("x"))
-    fitted, note = _settle(
-        settings, model, history, encoder, target, _encode(encoder, target, chosen, inputs), held, spool, by_class
-    )
+    novelty = name_voters(settings, model, encoder, target, _encode(encoder, target, chosen, inputs), by_class)
+    validation, calibration = (novelty.hold_out(model, *rows) for rows in held)
+    calibration = calibration if len(calibration.y) else validation
+    model.references, agreement, note = _represent(settings, model, target, validation, calibration, spool)
+    names = model.references.voters.ids
+    kept = chosen.X.iloc[chosen.ids.get_indexer(names)].reset_index(drop=True)
+    if novelty.known is not None:
+        novelty = replace(novelty, known=novelty.known.of(names))
     lines = tuple(line for line in (*parts.said, *notes, note) if line)
-    voters = len(fitted.references)
-    report = StreamReport(stream.n, found.rows, len(found.sample), voters, spool.n * spool.row_bytes, lines)
+    report = StreamReport(stream.n, found.rows, len(found.sample), len(names), spool.n * spool.row_bytes, lines)
     logger.info("%s", report)
-    return replace(fitted, stream=report, features=features_of(found.sample.X.head(2), encoder))
+    return Fitted(
+        settings=settings,
+        encoder=encoder,
+        model=model,
+        target=target,
+        history=history,
+        examples=keep(Examples(), encoder, names, _as_read(encoder, kept)),
+        novelty=novelty.learn(model.references, validation, calibration, None),
+        validation=validation,
+        validation_ids=validation.ids,
+        calibration=calibration,
+        features=features_of(found.sample.X.head(2), encoder),
+        within=within,
+        stream=report,
+        stored_agreement=agreement,
+    )
 
 
-def as_given(settings: Settings, stream: Stream, rows: Chunk) -> Any:
+def as_given(settings: FitSettings, stream: Stream, rows: Chunk) -> Any:
     """The rows of a chunk in the form that the encoder expects."""
     kind = choose(settings.encoder, ["text"] if stream.texts else rows.X).kind
     return rows.X.iloc[:, 0].tolist() if kind in ("text", "huggingface") and rows.X.shape[1] == 1 else rows.X
@@ -118,7 +127,7 @@ def as_given(settings: Settings, stream: Stream, rows: Chunk) -> Any:
 # The first pass
 
 
-def _stream_encoder(settings: Settings, stream: Stream) -> Encoder:
+def _stream_encoder(settings: FitSettings, stream: Stream) -> Encoder:
     """The encoder; an error if it cannot be fitted on a sample."""
     probe = pd.DataFrame({name: [0] for name in stream.features})
     encoder = suited(settings, choose(settings.encoder, ["text"] if stream.texts else probe))
@@ -134,17 +143,18 @@ def _stream_encoder(settings: Settings, stream: Stream) -> Encoder:
     return encoder
 
 
-def _stream_target(settings: Settings, found: Survey) -> Target:
+def _stream_target(settings: FitSettings, found: Survey) -> Target:
     """The target: the outcomes of all rows, or numbers from a sample of the training rows."""
     if found.outcomes is None:
+        n = len(found.sample)
         with located(found.sample.rows):
-            reading = read_target(settings, found.sample.y, len(found.sample))
-        return reading.target(np.arange(len(found.sample)))
+            return read_target(found.sample.y, n, regression=True).target(np.arange(n))
     values = found.outcomes.values(found.sample.y)
     check_class_count(len(found.outcomes.counts), found.rows)
+    n = len(values)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".* rows have no label at all")  # these are outcomes, not rows
-        return read_target(settings, values, len(values)).target(np.arange(len(values)))
+        return read_target(values, n, regression=False, ordered=settings.ordered).target(np.arange(n))
 
 
 def _learn(encoder: Encoder, found: Survey, codes: Ints) -> list[str]:
@@ -159,7 +169,7 @@ def _learn(encoder: Encoder, found: Survey, codes: Ints) -> list[str]:
     return [f"words and lengths of texts are of {n:,} of {found.rows:,} training rows"]
 
 
-def _stream_class_weights(settings: Settings, target: Target, found: Survey) -> Floats | None:
+def _stream_class_weights(settings: FitSettings, target: Target, found: Survey) -> Floats | None:
     """(K,): class weights from the exact counts of the first pass."""
     by_class = class_weights_of(settings, target, np.arange(target.n_codes))
     if by_class is None or settings.class_weight != "balanced" or found.outcomes is None:
@@ -171,7 +181,9 @@ def _stream_class_weights(settings: Settings, target: Target, found: Survey) -> 
     return balanced(totals)
 
 
-def _choose_voters(settings: Settings, found: Survey, codes: Ints, rng: np.random.Generator, size: int) -> Chunk | None:
+def _choose_voters(
+    settings: FitSettings, found: Survey, codes: Ints, rng: np.random.Generator, size: int
+) -> Chunk | None:
     """The rows to remember: a sample with some rows of every outcome; None for all.
 
     codes: those of the sample's rows.
@@ -196,16 +208,20 @@ def _choose_voters(settings: Settings, found: Survey, codes: Ints, rng: np.rando
 # The second pass
 
 
-def _encode(encoder: Encoder, target: Target, chunk: Chunk, inputs: Inputs | None = None) -> Encoded:
+def _encode(encoder: Encoder, target: Target, chunk: Chunk, inputs: Inputs | None = None) -> EncodedRows:
     """Encode rows in memory as tensors and codes."""
     with located(chunk.rows):
         if inputs is None:
-            X = chunk.X if isinstance(encoder, TabularEncoder) else chunk.X.iloc[:, 0].tolist()
-            inputs = encoder.transform(X) if len(chunk) else ()
+            inputs = encoder.transform(_as_read(encoder, chunk.X)) if len(chunk) else ()
         codes, exact = np.zeros(0, np.int64), np.zeros((0, 0))
         if len(chunk):
             codes, exact = read_known(target, chunk.y, len(chunk), strict=True)
-    return Encoded(chunk, inputs, codes, exact)
+    return EncodedRows(inputs, codes, chunk.ids, exact)
+
+
+def _as_read(encoder: Encoder, frame: pd.DataFrame) -> Any:
+    """Rows as the encoder reads them: a table, or a list of texts."""
+    return frame if isinstance(encoder, TabularEncoder) else frame.iloc[:, 0].tolist()
 
 
 def _write_spool(
@@ -247,11 +263,11 @@ def _write_spool(
 
 
 def _train_spooled(
-    settings: Settings,
+    settings: FitSettings,
     model: WeightedAverage,
     encoder: Encoder,
     spool: Spool,
-    validation: Encoded,
+    validation: EncodedRows,
     by_class: Floats | None,
     seed: int,
     places: Ints | None,
@@ -278,75 +294,32 @@ def _train_spooled(
 # After training
 
 
-def _settle(
-    settings: Settings,
-    model: WeightedAverage,
-    history: pd.DataFrame,
-    encoder: Encoder,
-    target: Target,
-    chosen: Encoded,
-    held: list[Encoded],
-    spool: Spool,
-    by_class: Floats | None,
-) -> tuple[Fitted, str]:
-    """Let the chosen rows vote, or a few for all; held: validation and calibration rows. Also a note on the voters."""
-    names = _require_unique(chosen.chunk.ids)
-    name_voters(model, names, chosen.exact if target.kind == NUMBERS else None, by_class)
-    novelty = Novelty.of(model, encoder, chosen.inputs, raw_features=settings.raw_features)
-
-    def hold_out(rows: Encoded) -> HeldOutRows:
-        compared = novelty.known is not None
-        return HeldOutRows.of(model, rows.inputs, rows.codes, rows.chunk.ids, rows.exact, compared=compared)
-
-    validation, rows = hold_out(held[0]), held[1] if len(held[1].codes) else held[0]
-    _require_unique(rows.chunk.ids)
-    calibration = hold_out(rows)
-    sample = model.references
-    model.references, note = _represent(settings, model, target, validation, spool)
-    agreement = None
-    if model.references is not sample and len(calibration.h):
-        agreement = agreement_of(model.references, sample, calibration.h, target)
-    places = names.get_indexer(model.references.voters.ids)
-    frame = chosen.chunk.X.iloc[places].reset_index(drop=True)
-    X = frame if isinstance(encoder, TabularEncoder) else frame.iloc[:, 0].tolist()
-    if novelty.known is not None:
-        novelty = replace(novelty, known=novelty.known.of(names[places]))
-    within = rows.chunk.within
-    fitted = Fitted(
-        settings=settings,
-        encoder=encoder,
-        model=model,
-        target=target,
-        history=history,
-        examples=keep(Examples(), encoder, names[places], X),
-        novelty=novelty.learn(model.references, validation, calibration, None),
-        validation=validation,
-        validation_ids=held[0].chunk.ids,
-        calibration=calibration,
-        within=None if within is None else read_groups(within.tolist(), rows.chunk.ids, "within"),
-        stored_agreement=agreement,
-    )
-    return fitted, note
-
-
 def _represent(
-    settings: Settings, model: WeightedAverage, target: Target, rows: HeldOutRows, spool: Spool
-) -> tuple[ReferenceSet, str]:
-    """A few of the remembered rows, which vote for all training rows, if needed; and a note on it."""
+    settings: FitSettings,
+    model: WeightedAverage,
+    target: Target,
+    validation: HeldOutRows,
+    calibration: HeldOutRows,
+    spool: Spool,
+) -> tuple[ReferenceSet, Agreement | None, str]:
+    """The voters: a few of the remembered rows, if needed, for all training rows; their agreement, and a note."""
     sample, n = model.references, spool.n
     wish, few = "auto" if settings.voters is None else settings.voters, None
-    if wanted(wish, n, len(rows.y)):
-        condenser = Condenser(sample, rows.h, rows.y, target)
+    if wanted(wish, n, len(validation.y)):
+        condenser = Condenser(sample, validation.h, validation.y, target)
         few = condenser.fewest() if wish == "auto" else condenser.represented(min(int(wish), len(sample)))
     if few is not None:
         voters = counted(few, _embedded(model, spool))
-        return voters, f"{len(voters):,} representatives vote for {n:,} training rows, each for those like it"
-    if len(sample) < n:
-        return shared_votes(sample, spool.counts("y", model.n_classes)), (
+        note = f"{len(voters):,} representatives vote for {n:,} training rows, each for those like it"
+    elif len(sample) < n:
+        voters = shared_votes(sample, spool.counts("y", model.n_classes))
+        note = (
             f"no small number of representatives keeps 99.5 % of labels and the loss: {len(sample):,} training rows "
             f"drawn at random vote for all {n:,}, each label with its exact share"
         )
-    return sample, f"all {n:,} training rows vote"
+    else:
+        return sample, None, f"all {n:,} training rows vote"
+    return voters, agreement_of(voters, sample, calibration.h, target) if len(calibration.h) else None, note
 
 
 def _read_all(stream: Stream, parts: StreamParts, spool: Spool) -> Chunk:

@@ -20,6 +20,7 @@ from dwac.report.measures import Measure
 from dwac.report.wrong_labels import leave_one_out
 from dwac.server.answers import silent
 from dwac.server.explorer.edits import Edits, votes_after
+from dwac.tasks.base import Evidence
 
 NONE = 65535  # a code for "no label"
 Floats = NDArray[np.float64]
@@ -239,10 +240,10 @@ class VotedTask(PageTask):
         frame.insert(0, name, [self.named(value) for value in truth])
         return frame
 
-    def evidence(self, clf: Any, votes: Floats, examples: Any) -> tuple[Any, ...]:
+    def evidence(self, clf: Any, votes: Floats, examples: Any) -> Evidence:
         """The same as `clf.evidence`, for rows that can all be read."""
         names = examples.ids if examples.of_training else None
-        return votes, None, examples.novelty, clf.fold_votes(examples.h, names)
+        return Evidence(votes, None, examples.novelty, clf.fold_votes(examples.h, names))
 
 
 def places_after(own: Ints, edits: Edits) -> tuple[Ints, NDArray[np.bool_]]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwac.drawing.records import plain
-from dwac.estimator.evaluation import Predictions, predictions_of
+from dwac.estimator.evaluation import ClassPredictions
 from dwac.reference import ReferenceSet
 from dwac.report.measures import Measure
 from dwac.server.explorer.tasks import NONE, Floats, Ints, VotedTask
@@ -44,18 +44,18 @@ class ClassTask(VotedTask):
         """The label."""
         return None if value in (UNKNOWN, NONE) else self._names[int(value)]
 
-    def predictions(self, clf: Any, votes: Floats, examples: Any, *, private: bool) -> Predictions:
+    def predictions(self, clf: Any, votes: Floats, examples: Any, *, private: bool) -> ClassPredictions:
         """Probabilities, p-values and typicality."""
         if len(votes) == 0:
-            return Predictions(votes, clf.classes_, None, private=private)
-        evidence = self.evidence(clf, votes, examples)
-        return predictions_of(clf, *evidence, private=private)
+            return ClassPredictions(votes, clf.classes_, None, private=private)
+        found: ClassPredictions = clf.sets_.predictions(self.evidence(clf, votes, examples), private=private)
+        return found
 
-    def measure(self, predictions: Predictions, truth: NDArray[Any]) -> Measure:
+    def measure(self, predictions: ClassPredictions, truth: NDArray[Any]) -> Measure:
         """Accuracy."""
         return Measure.of_labels(predictions.codes, truth)
 
-    def codes(self, predictions: Predictions) -> Ints:
+    def codes(self, predictions: ClassPredictions) -> Ints:
         """(n,): the codes of the predicted classes."""
         return predictions.codes
 
@@ -77,17 +77,17 @@ class ClassTask(VotedTask):
         del explorer
         return {"ordered": self.clf.target_.kind == ORDERED, "keys": list(plain(dict.fromkeys(self.clf.classes_)))}
 
-    def changed_rows(self, before: Predictions, after: Predictions) -> Ints:
+    def changed_rows(self, before: ClassPredictions, after: ClassPredictions) -> Ints:
         """Rows whose label changes."""
         return np.flatnonzero(before.codes != after.codes)
 
-    def summary(self, predictions: Predictions, row: int) -> dict[str, Any]:
+    def summary(self, predictions: ClassPredictions, row: int) -> dict[str, Any]:
         """Label, probability and credibility."""
         trust = None if predictions.conformal is None else float(predictions.conformal.credibility[row])
         probability = float(predictions.probabilities[row].max())
         return {"label": plain(predictions.labels[row]), "probability": probability, "credibility": trust}
 
-    def disagreeing_rows(self, ours: Predictions, theirs: Predictions) -> Ints:
+    def disagreeing_rows(self, ours: ClassPredictions, theirs: ClassPredictions) -> Ints:
         """Rows with different labels, those where both are most confident first."""
         mine, other = np.array(ours.labels.tolist(), dtype=object), np.array(theirs.labels.tolist(), dtype=object)
         rows = np.flatnonzero(mine != other)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from dwac.drawing.records import plain
 from dwac.errors import InputError
 from dwac.estimator.evaluation import LabelPredictions
-from dwac.estimator.evaluation.labels import label_predictions_of
 from dwac.reference import ReferenceSet
 from dwac.report.measures import Measure
 from dwac.server.answers import silent
@@ -67,7 +66,8 @@ class LabelTask(VotedTask):
         if len(votes) == 0:
             return LabelPredictions(np.zeros((0, len(self._names))), clf.classes_, None, None, None, private)
         with silent():
-            return label_predictions_of(clf, *self.evidence(clf, votes, examples), private=private)
+            found: LabelPredictions = clf.sets_.predictions(self.evidence(clf, votes, examples), private=private)
+        return found
 
     def measure(self, predictions: LabelPredictions, truth: NDArray[Any]) -> Measure:
         """The share of rows with every label right."""

@@ -192,7 +192,7 @@ class NumberTask(PageTask):
             typicality = clf.fitted_.typicality(examples.novelty, private=private)
         h = torch.as_tensor(examples.h).to(clf.references_.embeddings)
         values = votes[:, 1 + self._width :]
-        return ExploredNumbers(clf, h, values, typicality, None, private, of_training=examples.of_training)
+        return ExploredNumbers(clf.sets_, h, values, typicality, None, private, of_training=examples.of_training)
 
     def codes(self, predictions: ExploredNumbers) -> Ints:
         """(n,): the bins of the predicted numbers."""

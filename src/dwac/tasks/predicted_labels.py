@@ -14,18 +14,15 @@ from torch import Tensor
 from dwac import metrics
 from dwac.conformal import LabelPrediction, MissControl
 from dwac.errors import EPSILON
-from dwac.estimator.classifier import DWACClassifier
-from dwac.estimator.evaluation.common import GAP, TYPICALITY, Answers, Bools, Evaluated, Fact, Floats, mean, share
-from dwac.estimator.observed import Observed
-from dwac.estimator.readable import Reasons, unmasked
 from dwac.explain import privacy
-from dwac.tasks import read_labels
 from dwac.tasks.answers import AnswerColumn
-from dwac.tasks.labels import label_columns
+from dwac.tasks.base import Bools, Floats, Reasons, unmasked
+from dwac.tasks.labels import label_columns, read_labels
+from dwac.tasks.predictions import GAP, TYPICALITY, Evaluated, Fact, Predictions, mean, share
 
 
 @dataclass(frozen=True, eq=False)
-class LabelPredictions(Answers):
+class LabelPredictions(Predictions):
     """One pass over n examples: the probability of each of L labels, and everything that follows."""
 
     probabilities: Floats  # (n, L)
@@ -100,32 +97,6 @@ class LabelPredictions(Answers):
         truth = read_labels(y, len(self), self.names, listed=self.listed)[0] > 0
         kept = self._require_readable()
         return _compared(self.part(kept), truth[kept], epsilon, unreadable=int((~kept).sum()))
-
-
-def predict_labels(clf: DWACClassifier, X: Any, *, private: bool) -> LabelPredictions:
-    """The classifier's predictions for X; rows that cannot be read are flagged. private: round the numbers."""
-    observed = X if isinstance(X, Observed) else clf.observe(X, private=private)
-    found = label_predictions_of(clf, *observed.evidence(), private=private)
-    return replace(found, unknown=observed.notes, h=observed.h)
-
-
-def label_predictions_of(
-    clf: DWACClassifier,
-    votes: Floats,
-    reasons: Reasons | None = None,
-    novelty: Floats | None = None,
-    fold_votes: Floats | None = None,
-    *,
-    private: bool,
-) -> LabelPredictions:
-    """The same from existing evidence: votes (n, K) for label sets, novelty, and votes by fold."""
-    p = clf._probabilities(votes)
-    p = np.round(p * privacy.STEPS) / privacy.STEPS if private else p  # as explanations show them
-    listed = clf.target_.listed
-    if len(clf.calibration_y_) == 0:
-        return LabelPredictions(p, clf.classes_, None, None, reasons, private, listed)
-    trust = clf.labels_of(votes, reasons, novelty, fold_votes, private=private)
-    return LabelPredictions(p, clf.classes_, trust, clf._label_calibration().misses, reasons, private, listed)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """What a monitor observes: one pass through the model gives the predictions and the scores to watch.
 
 observed = clf.observe(X)
-predictions_from(clf, observed, private=False)   # as `dwac.estimator.evaluation.predict(clf, X)`
-model_scores(clf, observed)                      # {"novelty": (n,), …}, to be compared with `calibration_scores(clf)`
+predict(clf, observed)           # of `dwac.estimator.evaluation`
+model_scores(clf, observed)      # {"novelty": (n,), …}, to be compared with `calibration_scores(clf)`
 
 A cross-fitted model has scores by fold, (n, F): a new row scored by the model without fold f is comparable only with
 the rows of fold f, which that model has not seen either.
@@ -11,7 +11,6 @@ the rows of fold f, which that model has not seen either.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,30 +20,15 @@ from numpy.typing import NDArray
 
 from dwac.encoders import TabularEncoder
 from dwac.estimator.classifier import DWACClassifier
-from dwac.estimator.evaluation.classes import predictions_of
-from dwac.estimator.evaluation.labels import label_predictions_of
-from dwac.estimator.evaluation.numbers import number_predictions_of
 from dwac.estimator.observed import Observed
-from dwac.estimator.readable import unmasked
 from dwac.estimator.regressor import DWACRegressor
-from dwac.tasks import LABELS, NUMBERS
+from dwac.tasks.base import unmasked
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Model = DWACClassifier | DWACRegressor
 
 NOVELTY, CERTAINTY, PREDICTION = "typicality", "certainty", "prediction"
-
-
-def predictions_from(clf: Any, observed: Observed, *, private: bool) -> Any:
-    """The predictions for these rows, as `predict` in `dwac.estimator.evaluation` gives them."""
-    if clf.target_.kind == NUMBERS:
-        novelty = observed.novelty[observed.readable]
-        predicted: Any = number_predictions_of(clf, observed.reasons, observed.h, novelty, private=private)
-    else:
-        several = clf.target_.kind == LABELS
-        predicted = (label_predictions_of if several else predictions_of)(clf, *observed.evidence(), private=private)
-    return replace(predicted, unknown=observed.notes, h=observed.h)
 
 
 def model_scores(clf: Model, observed: Observed) -> dict[str, Floats]:
@@ -72,8 +56,8 @@ def calibration_folds(clf: Model) -> Ints | None:
 
 def votes_scores(clf: Model, votes: Floats) -> dict[str, Floats]:
     """The uncertainty of a prediction and the prediction, each as one number per row, from votes (…, K)."""
-    found = clf.target_.summarise(votes)
-    return {CERTAINTY: found.uncertainty, PREDICTION: found.prediction}
+    summary = clf.target_.summarise(votes)
+    return {CERTAINTY: summary.uncertainty, PREDICTION: summary.prediction}
 
 
 # The training rows, and the groups of voters

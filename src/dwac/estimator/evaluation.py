@@ -4,8 +4,8 @@ predictions = predict(clf, X)
 predictions.frame(epsilon=0.05)                  # one row per example: label, probability, typicality, set, …
 evaluate(predictions, y, epsilon=0.05).to_dict() # accuracy, log loss, calibration error, coverage, …; also by class
 
-The same for each kind of target: `Predictions` of classes and of ordered labels, `LabelPredictions` of several labels,
-`NumberPredictions`.
+The same for each kind of target: `ClassPredictions` of classes and of ordered labels, `LabelPredictions` of several
+labels, `NumberPredictions`, all in `dwac.tasks`.
 """
 
 from __future__ import annotations
@@ -14,22 +14,15 @@ from typing import Any
 
 from dwac.errors import EPSILON
 from dwac.estimator.classifier import DWACClassifier
-from dwac.estimator.evaluation.classes import (
-    Evaluation,
-    OrderedEvaluation,
-    Predictions,
-    predict_classes,
-    predictions_of,
-)
-from dwac.estimator.evaluation.common import Answers, Evaluated, Fact, amount, share
-from dwac.estimator.evaluation.labels import LabelEvaluation, LabelPredictions, predict_labels
-from dwac.estimator.evaluation.numbers import NumberEvaluation, NumberPredictions, predict_numbers
-from dwac.estimator.evaluation.tables import as_csv, harmless_cell
+from dwac.estimator.observed import Observed
 from dwac.estimator.regressor import DWACRegressor
-from dwac.tasks import CLASSES, LABELS, NUMBERS, ORDERED
+from dwac.tasks.predicted_classes import ClassPredictions, Evaluation, OrderedEvaluation
+from dwac.tasks.predicted_labels import LabelEvaluation, LabelPredictions
+from dwac.tasks.predicted_numbers import NumberEvaluation, NumberPredictions
+from dwac.tasks.predictions import Evaluated, Fact, Predictions, amount, as_csv, harmless_cell, share
 
 __all__ = [
-    "Answers",
+    "ClassPredictions",
     "Evaluated",
     "Evaluation",
     "Fact",
@@ -44,24 +37,22 @@ __all__ = [
     "evaluate",
     "harmless_cell",
     "predict",
-    "predictions_of",
     "share",
 ]
 
-_BY_TARGET = {CLASSES: predict_classes, ORDERED: predict_classes, LABELS: predict_labels, NUMBERS: predict_numbers}
-
 
 def predict(clf: DWACClassifier | DWACRegressor, X: Any, *, private: bool | None = None) -> Any:
-    """The model's predictions for X, as `Answers` of its kind of target; rows that cannot be read are flagged.
+    """The model's predictions for X, as `Predictions` of its kind of target; rows that cannot be read are flagged.
 
     X: rows, or the result of `clf.observe` on them.
     private: round the numbers; by default for a model that was saved without its examples.
     """
-    rule: Any = _BY_TARGET[clf.target_.kind]
-    return rule(clf, X, private=clf.private_ if private is None else private)
+    private = clf.private_ if private is None else private
+    observed = X if isinstance(X, Observed) else clf.observe(X, private=private)
+    return clf.sets_.predict(observed, private=private)
 
 
-def evaluate(predictions: Answers, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> Any:
+def evaluate(predictions: Predictions, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> Any:
     """Compare with the truth y. Rows that could not be read are only counted.
 
     strict: refuse labels that were not in training. Otherwise their rows count as wrong and not covered, as in the

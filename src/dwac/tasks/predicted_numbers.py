@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,36 +10,106 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
+from dwac import _checks as checks
 from dwac import metrics
 from dwac._checks import percent
 from dwac.errors import EPSILON, ShapeError
-from dwac.estimator.distribution import PredictedDistribution
-from dwac.estimator.evaluation.common import (
-    LEVEL,
-    TYPICALITY,
-    Answers,
-    Evaluated,
-    Fact,
-    Floats,
-    amount,
-    by_chance,
-    share,
-)
-from dwac.estimator.observed import Observed
-from dwac.estimator.readable import Reasons, readable
-from dwac.estimator.regressor import DWACRegressor
 from dwac.explain import privacy
 from dwac.explain.rendering import Numerals
-from dwac.tasks import read_numbers
+from dwac.reference import ReferenceSet, VoteDistribution
 from dwac.tasks.answers import AnswerColumn
+from dwac.tasks.base import Floats, Reasons
+from dwac.tasks.numbers import read_numbers
+from dwac.tasks.predictions import LEVEL, TYPICALITY, Evaluated, Fact, Predictions, amount, by_chance, share
+
+
+class PredictedDistribution:
+    """The weighted distribution of the voters' numbers, for each of n rows; exact, and computed on request.
+
+    Everything is (n,), or (n, T) where several numbers are predicted. No matrix of rows and voters is kept. A row that
+    could not be read has NaN.
+
+    references: the voters. h: (r, d) embeddings of the readable rows; `readable` (n,) says which these are.
+    single: whether a single number is predicted, without an axis T.
+    """
+
+    def __init__(self, references: ReferenceSet, h: Tensor, readable: NDArray[np.bool_], *, single: bool) -> None:
+        self._votes: VoteDistribution = references.distribution(h)
+        self._readable, self._single = readable, single
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(self._readable)
+
+    def __repr__(self) -> str:
+        """The available methods, in one line."""
+        return f"<PredictedDistribution of {len(self):,} rows: mean, median, std, quantiles, cdf, crps, histogram>"
+
+    def _answer(self, ask: Callable[[VoteDistribution, Any], Any], rows: Floats | None = None) -> Any:
+        """The result of `ask` on the votes, NaN for rows that could not be read. rows: (n, T) values per row."""
+        values = as_numpy(ask(self._votes, None if rows is None else rows[self._readable]))
+        if not self._readable.all():
+            full = np.full((len(self), *values.shape[1:]), np.nan)
+            full[self._readable] = values
+            values = full
+        return values[:, 0] if self._single else values
+
+    @property
+    def mean(self) -> Floats:
+        """Σ_i w_i y_i / Σ_i w_i."""
+        return np.asarray(self._answer(lambda votes, _: votes.mean))
+
+    @property
+    def median(self) -> Floats:
+        """The smallest number with half of the votes at or below it."""
+        return np.asarray(self._answer(lambda votes, _: votes.median))
+
+    @property
+    def std(self) -> Floats:
+        """The standard deviation of the votes."""
+        return np.asarray(np.sqrt(self._answer(lambda votes, _: votes.variance)))
+
+    def quantiles(self, levels: ArrayLike) -> Floats:
+        """(n, Q), or (n, T, Q): the smallest numbers with at least these shares of the votes at or below them."""
+        return np.asarray(self._answer(lambda votes, _: votes.quantiles(levels)))
+
+    def cdf(self, y: ArrayLike) -> Floats:
+        """The share of votes at or below y: one number, or one per row."""
+        return np.asarray(self._answer(lambda votes, rows: votes.cdf(rows), self._per_row(y, "y")))
+
+    def crps(self, y: ArrayLike) -> Floats:
+        """The continuous ranked probability score of each row's true number: ∫ (F(t) - 1{y ≤ t})² dt."""
+        return np.asarray(self._answer(lambda votes, rows: votes.crps(rows), self._per_row(y, "y")))
+
+    def histogram(self, edges: ArrayLike) -> Floats:
+        """(n, B), or (n, T, B): the shares of the votes in bins between B + 1 edges; the last holds its upper edge."""
+        return np.asarray(self._answer(lambda votes, _: votes.histogram(edges)))
+
+    def _per_row(self, y: ArrayLike, name: str) -> Floats:
+        """(n, T): y, one number per row."""
+        given = checks.scores(y, name)
+        width = self._votes.n_targets
+        if given.ndim == 0:
+            return np.full((len(self), width), float(given))
+        wide = given[:, None] if given.ndim == 1 and width == 1 else given
+        if wide.shape != (len(self), width):
+            raise ShapeError(f"{name} must have one number per row, and {width} per row if several; got {given.shape}")
+        return wide
+
+
+def as_numpy(answer: Any) -> Floats:
+    """An answer about tensors as an array."""
+    return np.asarray(answer.cpu().numpy() if isinstance(answer, Tensor) else answer)
 
 
 @dataclass(frozen=True, eq=False)
-class NumberPredictions(Answers):
+class NumberPredictions(Predictions):
     """One pass over n examples: their embeddings, from which the votes give intervals at any ε and everything else."""
 
-    reg: DWACRegressor
+    sets: Any  # the `Intervals` of the model
     h: torch.Tensor  # (r, d), of the rows that can be read
     values: Floats  # (n, T): the predictions; NaN where a row could not be read
     novel: Floats | None  # (n,): typicality
@@ -56,14 +126,18 @@ class NumberPredictions(Answers):
         return self.novel
 
     @property
+    def _target(self) -> Any:
+        return self.sets.fitted.target
+
+    @property
     def names(self) -> list[Any]:
         """(T,): the names of the numbers; a single number may have the name None."""
-        return list(self.reg.target_.names)
+        return list(self._target.names)
 
     @property
     def n_calibration(self) -> int:
         """How many rows calibrate intervals; 0 if there are none."""
-        return len(self.reg.calibration_y_)
+        return len(self.sets.fitted.calibration.y)
 
     def part(self, rows: Any) -> NumberPredictions:
         """The predictions for some rows: a slice, row numbers or a mask."""
@@ -79,7 +153,7 @@ class NumberPredictions(Answers):
     @property
     def distribution(self) -> PredictedDistribution:
         """The votes on each row."""
-        return PredictedDistribution(copy(self.reg.references_), self.h, self.readable, single=False)
+        return PredictedDistribution(copy(self.sets.fitted.references), self.h, self.readable, single=False)
 
     def quantiles(self, levels: Sequence[float]) -> Floats:
         """(n, T, Q): quantiles of the votes."""
@@ -90,7 +164,7 @@ class NumberPredictions(Answers):
         if self.n_calibration == 0:
             return None
         found = np.full((len(self), self.values.shape[1], 2), np.nan)
-        found[self.readable] = self.reg.intervals_of(self.h, epsilon)
+        found[self.readable] = self.sets.ends(self.h, epsilon)
         if not self.private:
             return found
         columns = [privacy.interval(found[:, t], step) for t, step in enumerate(self._steps)]
@@ -99,7 +173,7 @@ class NumberPredictions(Answers):
     @property
     def _steps(self) -> list[float]:
         """(T,): the steps to which private numbers are rounded."""
-        targets = self.reg.references_.targets
+        targets = self.sets.fitted.references.targets
         assert targets is not None
         return [Numerals(column).step for column in targets.cpu().numpy().T]
 
@@ -120,14 +194,14 @@ class NumberPredictions(Answers):
 
     def columns(self, quantiles: Sequence[float] = ()) -> tuple[AnswerColumn, ...]:
         """Prediction, interval, quantiles and typicality."""
-        columns: tuple[AnswerColumn, ...] = self.reg.target_.columns(quantiles)
+        columns: tuple[AnswerColumn, ...] = self._target.columns(quantiles)
         return columns
 
     def answer(self, epsilon: float = EPSILON, quantiles: Sequence[float] = ()) -> dict[str, Any]:
         """The values of the columns, rounded if private."""
         levels = np.empty((*self.values.shape, 0)) if len(quantiles) == 0 else self.quantiles(quantiles)
         values = {"prediction": self.shown, "interval": self.intervals(epsilon), "quantiles": levels}
-        if self.reg.target_.single:
+        if self._target.single:
             values = {name: None if array is None else array[:, 0] for name, array in values.items()}
         return {**values, "typicality": self.typicality}
 
@@ -139,27 +213,6 @@ class NumberPredictions(Answers):
             raise ShapeError(f"y must have {self.values.shape[1]} numbers per row, as in fit; got {truth.shape[1]}")
         kept = self._require_readable()
         return _compared(self.part(kept), truth[kept], epsilon, unreadable=int((~kept).sum()))
-
-
-def predict_numbers(reg: DWACRegressor, X: Any, *, private: bool) -> NumberPredictions:
-    """The regressor's predictions for X; rows that cannot be read are flagged. private: round the numbers."""
-    observed = X if isinstance(X, Observed) else reg.observe(X, private=private)
-    novelty = observed.novelty[observed.readable] if reg.fitted_.calibrated else None
-    found = number_predictions_of(reg, observed.reasons, observed.h, novelty, private=private)
-    return replace(found, unknown=observed.notes)
-
-
-def number_predictions_of(
-    reg: DWACRegressor, reasons: Reasons, h: torch.Tensor, novelty: Floats | None, *, private: bool
-) -> NumberPredictions:
-    """The same from the embeddings (r, d) and the novelty (r,), or by fold (r, F), of the rows that can be read."""
-    values, here = np.full((len(reasons), reg.target_.table.shape[1]), np.nan), readable(reasons)
-    novel = np.full(len(reasons), np.nan) if reg.fitted_.calibrated else None
-    if here.any():
-        values[here] = reg.averages_of(h)
-        if novel is not None and novelty is not None:
-            novel[here] = reg.fitted_.typicality(novelty, private=private)
-    return NumberPredictions(reg, h, values, novel, reasons, private)
 
 
 @dataclass(frozen=True)
@@ -229,7 +282,7 @@ def _compared(found: NumberPredictions, truth: Floats, epsilon: float, *, unread
     """Compare the predictions of readable rows with numbers (n, T)."""
     ends = found.intervals(epsilon)
     by_number = _by_number(found, truth, ends)
-    alone = found.reg.target_.single
+    alone = found._target.single
     first: dict[Any, Any] = by_number.iloc[0].to_dict() if alone else {}
     chance = metrics.coverage_interval(epsilon, found.n_calibration, len(truth), LEVEL) if alone else None
     return NumberEvaluation(

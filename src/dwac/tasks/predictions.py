@@ -1,7 +1,8 @@
-"""What the predictions of all kinds of targets share, and what their evaluations share."""
+"""What the predictions of all kinds of targets share, and what their evaluations share; both as CSV."""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
@@ -14,15 +15,14 @@ from torch import Tensor
 
 from dwac.drawing.records import plain
 from dwac.errors import EPSILON, InputError
-from dwac.estimator.readable import Reasons, readable
 from dwac.tasks.answers import AnswerColumn, table_of
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from dwac.tasks.base import Bools, Floats, Reasons, readable
 
 GAP = "mean gap between stated and observed probability"
 LEVEL = 0.99  # how often coverage lies in its range, for rows like the calibration rows
 TYPICALITY = "mean; about 0.5 on familiar data, near 0 on other data"
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # the first characters of a formula
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 class Fact(NamedTuple):
@@ -65,7 +65,7 @@ class Evaluated(ABC):
         return content
 
 
-class Answers(ABC):
+class Predictions(ABC):
     """One pass over n examples, and everything that follows from it."""
 
     reasons: Reasons | None  # (n,): None, or why a row could not be read
@@ -164,3 +164,24 @@ def amount(value: float | None) -> str:
 def by_chance(law: tuple[float, float] | None) -> str:
     """The range of coverage that chance explains, as text after the requested coverage; empty if it is not known."""
     return "" if law is None else f", chance gives {law[0]:.3f} to {law[1]:.3f}"
+
+
+def as_csv(frame: pd.DataFrame, delimiter: str = ",", *, harmless: bool = False) -> str:
+    """A frame of predictions as CSV text; the labels of a prediction set are joined by |.
+
+    harmless: make it safe for spreadsheets, which would take cells such as =1+1 for formulas.
+    """
+    joined = frame.map(lambda value: "|".join(map(str, value)) if isinstance(value, list) else value)
+    if harmless:
+        joined = joined.map(harmless_cell).rename(columns=harmless_cell)
+    return str(joined.to_csv(index=False, sep=delimiter, lineterminator="\n"))
+
+
+def harmless_cell(value: Any) -> Any:
+    """A cell or column name that no spreadsheet takes for a formula: a leading apostrophe makes it text.
+
+    >>> harmless_cell("=HYPERLINK(1)"), harmless_cell("-3.5"), harmless_cell(-3.5)
+    ("'=HYPERLINK(1)", '-3.5', -3.5)
+    """
+    formula = isinstance(value, str) and value.startswith(_FORMULAS) and not _NUMBER.fullmatch(value)
+    return f"'{value}" if formula else value

@@ -15,31 +15,17 @@ from dwac import metrics
 from dwac._checks import percent
 from dwac.conformal import ConformalPrediction, nonconformity
 from dwac.errors import EPSILON
-from dwac.estimator.classifier import DWACClassifier
-from dwac.estimator.evaluation.common import (
-    GAP,
-    LEVEL,
-    TYPICALITY,
-    Answers,
-    Evaluated,
-    Fact,
-    Floats,
-    by_chance,
-    mean,
-    share,
-)
-from dwac.estimator.observed import Observed
-from dwac.estimator.readable import Reasons, masked, unmasked, without
 from dwac.explain import privacy
-from dwac.tasks import ORDERED
 from dwac.tasks.answers import AnswerColumn
+from dwac.tasks.base import Floats, Reasons, masked, unmasked, without
 from dwac.tasks.classes import class_columns, encode_known
+from dwac.tasks.predictions import GAP, LEVEL, TYPICALITY, Evaluated, Fact, Predictions, by_chance, mean, share
 
 _CHANCE, _NAMED = 0.01, 3  # p-value below which a class falls short; how many are named
 
 
 @dataclass(frozen=True)
-class Predictions(Answers):
+class ClassPredictions(Predictions):
     """One pass over n examples: their votes, and everything that follows from these."""
 
     log_class_weights: Floats  # (n, K)
@@ -60,7 +46,7 @@ class Predictions(Answers):
         """(n,): near 0, unlike anything known; None if it was not measured."""
         return None if self.conformal is None else self.conformal.typicality
 
-    def part(self, rows: Any) -> Predictions:
+    def part(self, rows: Any) -> ClassPredictions:
         """The predictions for some rows: a slice, row numbers or a mask."""
         trust = None if self.conformal is None else self.conformal.part(rows)
         reasons = None if self.reasons is None else self.reasons[rows]
@@ -126,29 +112,6 @@ class Predictions(Answers):
             encode_known(y, len(truth), self.classes)  # raises an error that names the first
         kept = self._require_readable()
         return _compared(self.part(kept), truth[kept], epsilon, unreadable=int((~kept).sum()))
-
-
-def predict_classes(clf: DWACClassifier, X: Any, *, private: bool) -> Predictions:
-    """The classifier's predictions for X; rows that cannot be read are flagged. private: round the numbers."""
-    observed = X if isinstance(X, Observed) else clf.observe(X, private=private)
-    found = predictions_of(clf, *observed.evidence(), private=private)
-    return replace(found, unknown=observed.notes, h=observed.h)
-
-
-def predictions_of(
-    clf: DWACClassifier,
-    log_class_weights: Floats,
-    reasons: Reasons | None = None,
-    novelty: Floats | None = None,
-    fold_votes: Floats | None = None,
-    *,
-    private: bool,
-) -> Predictions:
-    """The same from existing evidence: votes (n, K), novelty, and votes by fold."""
-    calibrated = clf.fitted_.calibrated
-    trust = clf.conformal_of(log_class_weights, reasons, novelty, fold_votes, private=private) if calibrated else None
-    ordered = clf.target_.kind == ORDERED
-    return Predictions(log_class_weights, clf.classes_, trust, reasons, private, ordered)
 
 
 @dataclass(frozen=True)
@@ -241,7 +204,9 @@ class OrderedEvaluation(Evaluation):
         ]
 
 
-def _compared(predictions: Predictions, truth: NDArray[np.int64], epsilon: float, *, unreadable: int) -> Evaluation:
+def _compared(
+    predictions: ClassPredictions, truth: NDArray[np.int64], epsilon: float, *, unreadable: int
+) -> Evaluation:
     """Compare the predictions of readable rows with codes (n,); -1 is a label unseen in training."""
     seen = truth >= 0
     trust, probabilities = predictions.conformal, predictions.probabilities
@@ -290,7 +255,7 @@ def undercovered_classes(by_class: pd.DataFrame, epsilon: float, n_calibration: 
     return tuple(label for label, n, hits in rows if metrics.undercoverage(epsilon, n_calibration, n, hits) < least)
 
 
-def _by_class(predictions: Predictions, truth: NDArray[np.int64], sets: NDArray[np.bool_] | None) -> pd.DataFrame:
+def _by_class(predictions: ClassPredictions, truth: NDArray[np.int64], sets: NDArray[np.bool_] | None) -> pd.DataFrame:
     rows = []
     for code, label in enumerate(predictions.classes.tolist()):
         own, named = truth == code, predictions.codes == code

@@ -1,0 +1,229 @@
+"""A fitted estimator as a model folder stores it: plain values, tensors and records; `loading` reads them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dwac.encoders import ModuleEncoder
+from dwac.errors import EncodingError
+from dwac.estimator.fitted import Fitted
+from dwac.estimator.held_out import HeldOutRows
+from dwac.estimator.settings import flat
+from dwac.estimator.shards import Shards
+from dwac.reference import ReferenceSet
+from dwac.storage import decode_value, encode_value
+
+NETWORK = ("backbone", "embedding", "logits")
+MOST_BYTES = 2**28  # for labels, and for a network's numbers that are computed rather than stored
+SHARD_COLUMNS = ("codes", "exact", "weights", "shard", "role")
+_NOW = ("nonconformity", "class_conditional", "average", "unknown", "random_state", "device", "encoder")
+_LABELS = "OUSiufbmM"  # NumPy's letters for objects, texts, bytes, numbers, booleans, durations and dates
+
+
+def pack(
+    estimator: Any, *, include_examples: bool, include_members: bool = False
+) -> tuple[dict[str, Any], dict[str, Tensor], pd.DataFrame | None]:
+    """(config, tensors, examples) of a fitted estimator."""
+    fitted: Fitted = estimator.fitted_
+    target, model, known = fitted.target, fitted.model, fitted.novelty.known
+    members, agreement = fitted.references.members, fitted.agreement
+    references = fitted.references if members is None or not include_members else members
+    weighted = references.voters.weighted
+    settings, encoder = _pack_settings(estimator), fitted.encoder
+    names = [encode_value(label) for label in target.names]
+    labels_of(names, target.names.dtype.str)  # refuses labels that could not be loaded again
+    config: dict[str, Any] = {
+        **settings,
+        "task": target.kind,
+        "listed": target.listed,
+        "single": target.single,
+        "calibration_groups": fitted.n_groups,
+        "groups": None if fitted.within is None else _encode(fitted.within.reindex(fitted.calibration.ids)),
+        "classes": names,
+        "classes_type": target.names.dtype.str,
+        "features": _encode(() if fitted.features.names is None else fitted.features.names),
+        "n_features": fitted.features.n,
+        # Validation rows choose representatives. Without the represented rows there is nothing to choose from, so
+        # these rows are of no use, and a small folder should name no row that it does not need.
+        "validation_ids": [] if weighted else _encode(fitted.validation_ids),
+        "calibration_ids": _encode(fitted.calibration.ids),
+        "history": _pack_history(fitted.history),
+        "ended": fitted.history.attrs.get("ended"),
+        "raw_feature_weight": getattr(model, "raw_feature_weight", 0.0),
+        "novelty": None,
+        "ensemble_size": 1 if isinstance(encoder, ModuleEncoder) else model.ensemble_size - encoder.n_beside,
+        "without_record": [],
+        "condensed": members is not None and include_members,
+        "agreement": None if agreement is None else list(agreement),
+        "descriptions": fitted.descriptions if include_examples else None,
+        "private": fitted.private or not include_examples,
+        "deletions": [certificate.to_dict() for certificate in fitted.deletions],
+        "shards": _pack_shards(fitted.shards, include_rows=_keeps_rows(fitted, include_examples)),
+    }
+    tensors = {
+        f"{part}.{name}": value
+        for part in NETWORK
+        if hasattr(model, part)
+        for name, value in getattr(model, part).state_dict().items()
+    }
+    if not target.has_codes:
+        tensors |= {"target_table": torch.as_tensor(target.table), "target_scale": torch.as_tensor(target.scale)}
+    tensors |= _pack_rows("calibration", fitted.calibration, include_examples)
+    tensors |= {} if weighted else _pack_rows("validation", fitted.validation, include_examples)
+    tensors |= _pack_shard_rows(fitted.shards) if _keeps_rows(fitted, include_examples) else {}
+    tensors |= _pack_references(references)
+    if fitted.folds is not None:
+        tensors["folds"] = torch.as_tensor(fitted.folds.numbers(fitted.calibration.ids))
+        if fitted.references.voters.weighted:
+            config["fold_ids"], own = _pack_fold_voters(fitted, include_examples, alone=weighted)
+            tensors |= own
+    if known is not None and include_examples:  # raw features are training data
+        usual = fitted.novelty.usual
+        config["novelty"] = None if usual is None else [list(pair) for pair in usual]
+        tensors["known_z"] = known.of(references.voters.ids).z
+        tensors["known_rows"] = torch.as_tensor(np.flatnonzero(references.voters.ids.isin(known.ids)))
+    if settings["settings"].get("class_weight") is not None:
+        tensors["class_weights"] = torch.as_tensor(references.class_weights)
+    # The ids are the index of the records or, without records, of a frame without columns.
+    ids = pd.Index(list(references.ids), tupleize_cols=False)
+    records = fitted.examples.frame() if include_examples else None
+    if records is None:
+        return config, tensors, pd.DataFrame(index=ids)
+    rows = records.index.get_indexer(ids)
+    # Voters added to a model that was saved without records have none. They are listed, so that no cell is invented.
+    config["without_record"] = [[int(row), encode_value(ids[row])] for row in np.flatnonzero(rows < 0)]
+    return config, tensors, records.iloc[rows[rows >= 0]]
+
+
+def all_rows(fitted: Fitted, *, include_examples: bool) -> pd.DataFrame | None:
+    """The rows for retraining networks after an exact deletion, by id; None if there are none.
+
+    For images, the ids alone.
+    """
+    if fitted.shards is None or fitted.shards.rows is None or not _keeps_rows(fitted, include_examples):
+        return None
+    X, ids = fitted.shards.rows.X, fitted.shards.rows.ids
+    return X.set_axis(ids, axis=0) if isinstance(X, pd.DataFrame) else pd.DataFrame(index=ids)
+
+
+def labels_of(encoded: list[Any], kind: str) -> NDArray[Any]:
+    """(K,) labels of a NumPy type; an error names a label that would change when stored."""
+    dtype = np.dtype(kind)
+    if dtype.kind not in _LABELS or dtype.itemsize * len(encoded) > MOST_BYTES:
+        first = repr(decode_value(encoded[0])) if encoded else "none"
+        raise EncodingError(f"labels of type {kind!r}, such as {first}, are not supported; use strings or numbers")
+    labels = np.empty(len(encoded), dtype=object)
+    for place, label in enumerate(encoded):
+        labels[place] = decode_value(label)
+    typed = labels.astype(dtype)
+    for label, before, after in zip(labels, encoded, typed, strict=True):
+        if encode_value(after) != before:
+            raise EncodingError(f"label {label!r:.200} would change to {after!r:.200} as {kind}; use a plainer label")
+    if len(set(labels)) != len(labels):
+        raise EncodingError(f"labels must be unique; got {labels.tolist()!r:.200}")
+    return typed
+
+
+def _encode(values: Iterable[Any]) -> list[Any]:
+    return [encode_value(value) for value in values]
+
+
+def _pack_settings(estimator: Any) -> dict[str, Any]:
+    """The settings as fitted, with the current ones that concern predictions; the others are for the next fit."""
+    fitted, live = estimator.fitted_, flat(estimator.get_params(deep=False))
+    settings = {name: live[name] if name in _NOW else getattr(fitted.settings, name) for name in live}
+    encoder, seed = settings.pop("encoder"), settings["random_state"]
+    if fitted.settings.regression:
+        settings.pop("auxiliary_weight")
+    stored = {name: _pack_setting(value) for name, value in settings.items()}
+    stored |= {"random_state": seed if isinstance(seed, int) else None}
+    stored |= {"checkpoint": None, "device": str(settings["device"])}
+    asked = encoder if isinstance(encoder, str) else None
+    return {
+        "settings": stored,
+        "encoder": {"asked": asked, "kind": fitted.encoder.kind, "config": fitted.encoder.config()},
+    }
+
+
+def _pack_setting(value: Any) -> Any:
+    if isinstance(value, Mapping):  # class_weight: labels may be anything hashable
+        return {"pairs": [[encode_value(key), float(weight)] for key, weight in value.items()]}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _pack_history(history: pd.DataFrame) -> dict[str, list[Any]]:
+    """The history as JSON values: a shard without validation rows has no validation loss."""
+    return {str(name): list(column) for name, column in history.astype(object).where(history.notna(), None).items()}
+
+
+def _pack_rows(part: str, rows: HeldOutRows, include_examples: bool) -> dict[str, Tensor]:
+    z = rows.z if include_examples else rows.z[:, :0]
+    tensors = {f"{part}_h": rows.h, f"{part}_y": torch.as_tensor(rows.y), f"{part}_z": z}
+    return tensors if rows.exact.shape[1] == 0 else tensors | {f"{part}_exact": torch.as_tensor(rows.exact)}
+
+
+def _pack_references(references: ReferenceSet) -> dict[str, Tensor]:
+    voters, groups = references.voters, references.groups
+    tensors = {
+        "ref_h": references.embeddings,
+        "ref_y": references.labels,
+        "ref_leaf": torch.as_tensor(groups.leaves),
+        "leaf_group": torch.as_tensor(groups.parents),
+        "leaf_factor": torch.as_tensor(voters.leaf_factors),
+    }
+    if references.targets is not None:
+        tensors["ref_target"] = references.targets
+    if voters.look_alikes is not None:
+        tensors["look_alikes"] = torch.tensor(voters.look_alikes, dtype=torch.float64)
+    if voters.weighted:
+        tensors |= {"ref_weight": torch.tensor(references.weights), "ref_size": torch.tensor(references.sizes)}
+    return tensors
+
+
+def _pack_fold_voters(fitted: Fitted, include_examples: bool, *, alone: bool) -> tuple[list[Any], dict[str, Tensor]]:
+    """The ids of the representatives in the models of the folds, and their tensors.
+
+    If all rows are stored, only the votes; otherwise the rows that vote in any fold.
+    """
+    folds = fitted.folds
+    assert folds is not None
+    if not alone:
+        return [], {"fold_votes": torch.as_tensor(folds.voters(fitted.references)[1])}
+    few = folds.alone(fitted.references).few
+    assert few is not None
+    tensors = {"fold_votes": torch.as_tensor(few.votes), "fold_h": few.voters.embeddings, "fold_y": few.voters.labels}
+    if few.voters.targets is not None:
+        tensors["fold_target"] = few.voters.targets
+    if (known := fitted.novelty.known) is not None and include_examples:
+        names = few.voters.voters.ids
+        tensors["fold_z"] = known.of(names).z
+        tensors["fold_known"] = torch.as_tensor(np.flatnonzero(names.isin(known.ids)))
+    return _encode(few.voters.ids), tensors
+
+
+def _keeps_rows(fitted: Fitted, include_examples: bool) -> bool:
+    """Whether all rows are stored. A condensed model should name no row that it does not need."""
+    return include_examples and fitted.shards is not None and not fitted.references.voters.weighted
+
+
+def _pack_shards(shards: Shards | None, *, include_rows: bool) -> dict[str, Any] | None:
+    if shards is None:
+        return None
+    config = {name: getattr(shards, name) for name in ("n", "seed", "threads", "device")}
+    rows = include_rows and shards.rows is not None
+    return config | {"stale": sorted(shards.stale), "pending": list(shards.pending), "rows": rows}
+
+
+def _pack_shard_rows(shards: Shards | None) -> dict[str, Tensor]:
+    rows = None if shards is None else shards.rows
+    if rows is None:
+        return {}
+    tensors = {f"shard_{name}": torch.as_tensor(getattr(rows, name)) for name in SHARD_COLUMNS}
+    return tensors if isinstance(rows.X, pd.DataFrame) else tensors | {"shard_images": torch.as_tensor(rows.X)}

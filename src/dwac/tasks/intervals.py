@@ -1,0 +1,225 @@
+"""Numbers that a fitted model predicts, and their intervals: quantiles of the votes at calibrated tails.
+
+`dwac.conformal.intervals` has the arithmetic of scores and guarantees; this module computes them from the votes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dwac.conformal import (
+    CrossIntervalCalibration,
+    ExpectedIntervals,
+    IntervalCalibration,
+    distance_beyond,
+    extended_range,
+    tail_scores,
+    tails_of,
+)
+from dwac.errors import InputError
+from dwac.explain import NumberExplanation, explain_numbers
+from dwac.explain.numbers import in_groups, unreadable_number
+from dwac.reference import ReferenceSet, VoteDistribution
+from dwac.tasks.base import Fitted, Floats
+from dwac.tasks.predicted_numbers import NumberPredictions, as_numpy
+from dwac.training.cross_fit import FOLDS, part_of
+
+IntervalCalibrations = list[IntervalCalibration | CrossIntervalCalibration]  # one per predicted number
+
+_ROUNDING = 1e-7  # scores closer than this may be equal: rounding differs between devices
+_ENDS = 2**22  # pairs of a row and a calibration row, at once
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """The predicted numbers of a fitted model, and their intervals."""
+
+    fitted: Fitted
+    average: str  # whether the "mean" or the "median" of the votes is predicted
+
+    def calibration(self, *, by_group: bool = False) -> IntervalCalibrations:
+        """The calibration of each number, against the references as they are now."""
+        fitted = self.fitted
+        rows, groups = fitted.calibration, fitted.within if by_group else None
+
+        def compute() -> IntervalCalibrations:
+            within = None if groups is None else groups.reindex(rows.ids).tolist()
+            return calibrated(fitted.references, rows, fitted.folds, within)
+
+        found: IntervalCalibrations = fitted.derive(("intervals", by_group), compute)
+        return found
+
+    def ends(self, h: Tensor, epsilon: float, *, within: Sequence[Hashable] | None = None) -> Floats:
+        """(n, T, 2): the intervals at ε of rows with embeddings h (n, d); within: the groups of the rows."""
+        calibrations = self.calibration(by_group=within is not None)
+        return intervals(self.fitted.references, h, calibrations, epsilon, self.fitted.folds, within)
+
+    def expected(self, epsilon: float) -> ExpectedIntervals:
+        """What to expect of the intervals at ε."""
+        expected = self.calibration()[0].expected(epsilon)
+        n_groups = self.fitted.n_groups
+        return expected if n_groups is None else expected.of_groups(n_groups)
+
+    def values(self, observed: Any) -> Floats:
+        """(n, T): the predictions for observed rows; NaN for a row that cannot be read."""
+        if self.average not in ("mean", "median"):  # set after fit
+            raise InputError(f"average must be 'mean' or 'median'; got {self.average!r}")
+        votes = self.fitted.references.distribution(observed.h)
+        values: Floats = observed.spread(self.average_of(votes), self.fitted.target.table.shape[1:])
+        return values
+
+    def average_of(self, votes: VoteDistribution) -> Floats:
+        """(n, T): the mean or median of votes."""
+        return as_numpy(votes.median if self.average == "median" else votes.mean)
+
+    def predict(self, observed: Any, *, private: bool) -> NumberPredictions:
+        """The predictions for observed rows."""
+        typicality = observed.typicality(private=private) if self.fitted.calibrated else None
+        values = self.values(observed)
+        return NumberPredictions(self, observed.h, values, typicality, observed.reasons, private, observed.notes)
+
+    def explain(
+        self,
+        h: Any,
+        references: ReferenceSet | None,
+        descriptions: Sequence[str | None] | None,
+        *,
+        private: bool,
+        epsilon: float,
+        **options: Any,
+    ) -> list[NumberExplanation]:
+        """The explanations of rows with embeddings h (n, d). references: the voters; by default those of the model."""
+        fitted, target, ends, least = self.fitted, self.fitted.target, None, None
+        voters = fitted.references if references is None else references
+        h = torch.as_tensor(h, device=voters.embeddings.device)
+        if fitted.calibrated:
+            ends = intervals(voters, h, self.calibration(), epsilon, fitted.folds, None)
+            least = self.expected(epsilon).guarantee
+            least = 1 - epsilon if least is None else least
+        return explain_numbers(
+            voters,
+            h,
+            intervals=ends,
+            epsilon=epsilon,
+            guarantee=least,
+            names=target.names.tolist(),
+            single=target.single,
+            average=self.average,
+            private=private,
+            descriptions=None if private else descriptions or self.describe_groups(voters),
+            **options,
+        )
+
+    def describe_groups(self, references: ReferenceSet) -> list[str | None] | None:
+        """What sets the groups of `dwac.explain.numbers.in_groups(references)` apart, in words."""
+        fitted, grouped = self.fitted, in_groups(references)
+        texts: list[str | None] | None
+        if references is not fitted.references:  # of other voters, nothing is kept
+            texts = fitted.describe(grouped)
+        else:
+            texts = fitted.derive("descriptions of numbers", lambda: fitted.describe(grouped))
+        return texts
+
+    def unreadable(self, why: str, *, private: bool) -> NumberExplanation:
+        """The explanation of a row that could not be read."""
+        names, single = tuple(self.fitted.target.names), self.fitted.target.single
+        voters = self.fitted.references
+        return unreadable_number(why, voters, names=names, average=self.average, single=single, private=private)
+
+
+def scores_of(voters: ReferenceSet, h: Tensor, exact: Floats) -> Floats:
+    """(n, T): how badly the numbers (n, T) of rows with embeddings h (n, d) fit the votes.
+
+    A number outside all of these voters' numbers is measured against their range. In a cross-fitted model they are the
+    voters of the row's own fold: a row that sets the range of all could not be beyond it, and new rows can be.
+    """
+    at_most, at_least = map(as_numpy, voters.distribution(h).tails(exact))
+    return tail_scores(at_most, at_least, distance_beyond(exact, *range_of(voters)))
+
+
+def calibrated(
+    references: ReferenceSet, rows: Any, folds: Any, within: Sequence[Hashable] | None
+) -> IntervalCalibrations:
+    """The calibration of each predicted number; within: the groups of the rows, for a guarantee within each."""
+    rows.require()
+    if folds is None:
+        scores = scores_of(references, rows.h, rows.exact)
+        return [IntervalCalibration(column, within, tolerance=_ROUNDING) for column in scores.T]
+    scores, of = np.empty_like(rows.exact), np.maximum(folds.numbers(rows.ids), 0)
+    for fold, voters in enumerate(folds.sets(references)):
+        here = np.flatnonzero(of == fold)
+        if len(here):
+            h = part_of(rows.h[torch.as_tensor(here, device=rows.h.device)], fold, folds.members)
+            scores[here] = scores_of(voters, h, rows.exact[here])
+    return [CrossIntervalCalibration(column, of, within, tolerance=_ROUNDING) for column in scores.T]
+
+
+def range_of(references: ReferenceSet) -> Floats:
+    """(2, T): the lowest and the highest number of all voters."""
+    assert references.targets is not None
+    found = torch.stack([references.targets.amin(dim=0), references.targets.amax(dim=0)])
+    return np.asarray(found.cpu().numpy())
+
+
+def intervals(
+    references: ReferenceSet,
+    h: Tensor,
+    calibrations: IntervalCalibrations,
+    epsilon: float,
+    folds: Any,
+    within: Sequence[Hashable] | None,
+) -> Floats:
+    """(n, T, 2): the intervals at ε of rows with embeddings h (n, d). within: the groups of the rows."""
+    if folds is None:
+        votes, ends = references.distribution(h), range_of(references)
+        found = []
+        for t, calibration in enumerate(calibrations):
+            assert isinstance(calibration, IntervalCalibration)
+            scores = np.broadcast_to(calibration.score_at(epsilon, within), (len(h),))
+            found.append(np.stack(_sets(votes, scores, t, ends), axis=1))
+        return np.stack(found, axis=1)
+    n_calibration = len(calibrations[0].scores)
+    size = max(1, _ENDS // n_calibration)
+    parts = []
+    for start in range(0, len(h), size):
+        named = None if within is None else within[start : start + size]
+        parts.append(_crossed(references, h[start : start + size], calibrations, epsilon, folds, named))
+    return np.concatenate(parts) if parts else np.empty((0, len(calibrations), 2))
+
+
+def _crossed(
+    references: ReferenceSet,
+    h: Tensor,
+    calibrations: IntervalCalibrations,
+    epsilon: float,
+    folds: Any,
+    within: Sequence[Hashable] | None,
+) -> Floats:
+    """The same for a cross-fitted model: each calibration row gives an interval by the model that left it out."""
+    sets = folds.sets(references)
+    votes = [voters.distribution(part_of(h, fold, folds.members)) for fold, voters in enumerate(sets)]
+    found = []
+    for t, calibration in enumerate(calibrations):
+        assert isinstance(calibration, CrossIntervalCalibration)
+        lows, highs = (np.empty((len(h), len(calibration.scores))) for _ in range(2))
+        for fold in range(FOLDS):
+            here = np.flatnonzero(calibration.folds == fold)
+            scores = np.broadcast_to(calibration.scores[here], (len(h), len(here)))
+            lows[:, here], highs[:, here] = _sets(votes[fold], scores, t, range_of(sets[fold]))
+        found.append(calibration.ends(lows, highs, epsilon, within))
+    return np.stack(found, axis=1)
+
+
+def _sets(votes: VoteDistribution, scores: Floats, t: int, ends: Floats) -> tuple[Floats, Floats]:
+    """The ends of {y : score(y) ≤ s} for the t-th number of each row, in the shape of the scores: (n,) or (n, C)."""
+    log_tail, beyond = tails_of(scores)
+    inside = np.isfinite(log_tail)
+    low, high = map(as_numpy, votes.ends(np.where(inside, log_tail, -1.0)))
+    outer_low, outer_high = extended_range(ends[0, t], ends[1, t], np.where(inside, 0.0, beyond))
+    return np.where(inside, low[:, t], outer_low), np.where(inside, high[:, t], outer_high)

@@ -1,0 +1,274 @@
+"""Prediction sets of a fitted model: calibrated with held-out rows, with the predictions and explanations beside them.
+
+`ClassSets` for one label per row, `LabelSets` for several; `dwac.tasks.intervals.Intervals` is the same for numbers.
+Everything is computed from the references as they are now.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+
+from dwac.conformal import (
+    Calibration,
+    ConformalPrediction,
+    CrossCalibration,
+    LabelCalibration,
+    LabelPrediction,
+    MissControl,
+    nonconformity,
+    true_label_scores,
+)
+from dwac.explain import Explanation, LabelExplanations, explain, explain_labels, privacy
+from dwac.explain.classes import unreadable
+from dwac.explain.labels import unreadable_labels
+from dwac.reference import ReferenceSet
+from dwac.tasks.base import LABELS, NUMBERS, Bools, Evidence, Fitted, Floats, readable, unmasked
+from dwac.tasks.intervals import Intervals
+from dwac.tasks.predicted_classes import ClassPredictions
+from dwac.tasks.predicted_labels import LabelPredictions
+
+P = TypeVar("P", ConformalPrediction, LabelPrediction)
+# Scores closer than this may be equal: rounding differs between devices.
+_ROUNDING = {"weights": 1e-5, "probability": 1e-6, "tails": 1e-6}
+
+
+def sets_of(fitted: Fitted, settings: Any) -> ClassSets | LabelSets | Intervals:
+    """The sets, or intervals, of a fitted model; settings: the estimator, or its settings."""
+    if fitted.target.kind == NUMBERS:
+        return Intervals(fitted, settings.average)
+    if fitted.target.kind == LABELS:
+        return LabelSets(fitted)
+    # Differs from the paper, whose sets use weights: which labels fit is one question, whether anything similar to the
+    # row is known is another (typicality).
+    asked = settings.nonconformity
+    score = fitted.target.nonconformity if asked == "auto" else asked
+    return ClassSets(fitted, score, settings.class_conditional)
+
+
+@dataclass(frozen=True, eq=False)
+class VotedSets(ABC):
+    """Sets of labels, from votes for outcomes that have codes."""
+
+    fitted: Fitted
+
+    @abstractmethod
+    def predictions(self, evidence: Evidence, *, private: bool) -> Any:
+        """Predictions from what a model observed of rows; no typicality without novelty."""
+
+    def predict(self, observed: Any, *, private: bool) -> Any:
+        """The predictions for observed rows."""
+        return replace(self.predictions(observed.evidence(), private=private), unknown=observed.notes, h=observed.h)
+
+    def complete(self, prediction: P, evidence: Evidence, *, private: bool) -> P:
+        """A conformal prediction with typicality, if novelty is known, and without the rows that could not be read."""
+        if evidence.novelty is not None:
+            typicality = self.fitted.typicality(evidence.novelty, private=private)
+            prediction = replace(prediction, typicality=typicality)
+        return prediction if evidence.reasons is None else prediction.without(~readable(evidence.reasons))
+
+    def fold_votes(self, h: Any, references: ReferenceSet | None, fold_votes: Floats | None) -> Any:
+        """(n, F, K): the votes by fold, if they are needed; those given, or else computed."""
+        if fold_votes is not None or not self.fitted.calibrated:
+            return fold_votes
+        return self.fitted.fold_votes(h, references=references)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassSets(VotedSets):
+    """Sets of classes or ordered labels, one of which is true."""
+
+    score: str  # the nonconformity
+    class_conditional: bool  # whether each class is calibrated separately
+
+    @property
+    def calibration(self) -> Calibration:
+        """The scores of the true labels of the calibration rows."""
+        found: Calibration = self.fitted.derive(("calibration", self.score, self.class_conditional), self._calibrate)
+        return found
+
+    def _calibrate(self) -> Calibration:
+        """The same; a label that was not in training scores worse than any other."""
+        rows, folds = self.fitted.calibration, self.fitted.folds
+        rows.require()
+        scores = nonconformity(self.fitted.judge(self.fitted.references, rows.h), self.score)
+        known = rows.y >= 0
+        own = np.full(len(rows.y), np.inf)
+        own[known] = true_label_scores(scores[known], rows.y[known])
+        by_class = self.class_conditional and known.any()
+        kept = known if by_class else np.full(len(known), True)
+        labels = rows.y[kept] if by_class else None
+        options: dict[str, Any] = {"tolerance": _ROUNDING[self.score], "table": scores}
+        if folds is None:
+            return Calibration(own[kept], labels, **options)
+        return CrossCalibration(own[kept], folds.numbers(rows.ids)[kept], labels, **options)
+
+    def conformal(self, evidence: Evidence, *, private: bool = False) -> ConformalPrediction:
+        """p-values, sets and typicality from what a model observed of rows; no typicality without novelty."""
+        target, votes, by_fold = self.fitted.target, unmasked(evidence.votes), evidence.fold_votes
+        by_fold = None if by_fold is None else unmasked(by_fold)
+        options = {"ordered": target.ordered}
+        if private:
+            args = votes, self.score, target.names, by_fold
+            prediction: ConformalPrediction = privacy.conformal(self.calibration, *args, **options)
+        else:
+            by_fold = None if by_fold is None else nonconformity(by_fold, self.score)
+            scores = nonconformity(votes, self.score)
+            prediction = self.calibration.predict(scores, classes=target.names, fold_scores=by_fold, **options)
+        return self.complete(prediction, evidence, private=private)
+
+    def label_sets(self, observed: Any, epsilon: float) -> Bools:
+        """(n, K): prediction sets of observed rows; empty for a row that cannot be read."""
+        evidence = Evidence(observed.votes, observed.reasons, None, observed.fold_votes)
+        return self.conformal(evidence).label_sets(epsilon)
+
+    def expected(self, epsilon: float) -> Any:
+        """What to expect of the sets at ε."""
+        found = self.calibration.expected_sets(epsilon, ordered=self.fitted.target.ordered)
+        n_groups = self.fitted.n_groups
+        return found if n_groups is None else found.of_groups(n_groups)
+
+    def predictions(self, evidence: Evidence, *, private: bool) -> ClassPredictions:
+        """The same for this kind of target."""
+        target = self.fitted.target
+        conformal = self.conformal(evidence, private=private) if self.fitted.calibrated else None
+        return ClassPredictions(evidence.votes, target.names, conformal, evidence.reasons, private, target.ordered)
+
+    def explain(
+        self,
+        h: Any,
+        references: ReferenceSet | None,
+        descriptions: Sequence[str | None] | None,
+        *,
+        private: bool,
+        fold_votes: Floats | None = None,
+        **options: Any,
+    ) -> list[Explanation]:
+        """The explanations of rows with embeddings h (n, d). references: the voters; by default those of the model."""
+        fitted, voters = self.fitted, self.fitted.references if references is None else references
+        return explain(
+            voters,
+            h,
+            calibration=self.calibration if fitted.calibrated else None,
+            nonconformity_kind=self.score,
+            fold_votes=self.fold_votes(h, references, fold_votes),
+            classes=fitted.target.plain_names,
+            ordered=fitted.target.ordered,
+            descriptions=None if private else fitted.descriptions if references is None else descriptions,
+            private=private,
+            **options,
+        )
+
+    def unreadable(self, why: str, *, private: bool) -> Explanation:
+        """The explanation of a row that could not be read."""
+        return unreadable(why, self.fitted.references, private=private)
+
+
+class LabelCalibrations(NamedTuple):
+    """Calibration by held-out rows: of the decision on each label, and of sets that miss few labels."""
+
+    labels: LabelCalibration
+    misses: MissControl
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSets(VotedSets):
+    """Decisions on several labels, and sets that miss few of them."""
+
+    @property
+    def calibration(self) -> LabelCalibrations:
+        """The calibration with rows of known labels; folds of a cross-fitted model judge the rows they left out."""
+        found: LabelCalibrations = self.fitted.derive(LABELS, self._calibrate)
+        return found
+
+    def _calibrate(self) -> LabelCalibrations:
+        rows, folds = self.fitted.calibration, self.fitted.folds
+        rows.require()
+        p = self.fitted.target.probabilities(self.fitted.judge(self.fitted.references, rows.h))
+        numbers = None if folds is None else np.maximum(folds.numbers(rows.ids), 0)
+        return LabelCalibrations(
+            LabelCalibration(p, rows.exact, folds=numbers), MissControl(p, rows.exact, certain=folds is None)
+        )
+
+    def conformal(self, evidence: Evidence, *, private: bool = False) -> LabelPrediction:
+        """Decisions and typicality from what a model observed of rows; no typicality without novelty."""
+        target = self.fitted.target
+        p, by_fold = target.probabilities(unmasked(evidence.votes)), evidence.fold_votes
+        by_fold = None if by_fold is None else target.probabilities(unmasked(by_fold))
+        predict = privacy.labels if private else LabelCalibration.predict
+        prediction = predict(self.calibration.labels, p, by_fold, target.names)
+        return self.complete(prediction, evidence, private=private)
+
+    def label_sets(self, observed: Any, epsilon: float) -> Bools:
+        """(n, L): prediction sets of observed rows; empty for a row that cannot be read."""
+        p = self.fitted.target.probabilities(unmasked(observed.votes))
+        return np.asarray(self.calibration.misses.sets(p, epsilon) & observed.readable[:, None])
+
+    def expected(self, epsilon: float) -> Any:
+        """What to expect of the sets at ε."""
+        return self.calibration.misses.expected(epsilon)
+
+    def predictions(self, evidence: Evidence, *, private: bool) -> LabelPredictions:
+        """The same for this kind of target."""
+        target, conformal, misses = self.fitted.target, None, None
+        p = target.predict_proba(evidence.votes)
+        p = np.round(p * privacy.STEPS) / privacy.STEPS if private else p  # as explanations show them
+        if self.fitted.calibrated:
+            conformal, misses = self.conformal(evidence, private=private), self.calibration.misses
+        return LabelPredictions(p, target.names, conformal, misses, evidence.reasons, private, target.listed)
+
+    def explain(
+        self,
+        h: Any,
+        references: ReferenceSet | None,
+        descriptions: Sequence[str | None] | None,
+        *,
+        private: bool,
+        epsilon: float,
+        fold_votes: Floats | None = None,
+        label: Any = None,
+        **options: Any,
+    ) -> list[Any]:
+        """The explanations of rows with embeddings h (n, d), as in `ClassSets`; label: of this one alone."""
+        del descriptions  # those of one label's groups are made here
+        fitted, voters = self.fitted, self.fitted.references if references is None else references
+        fold_votes = self.fold_votes(h, references, fold_votes)
+        h = torch.as_tensor(h, device=voters.embeddings.device)
+        votes = fitted.votes(h) if references is None else references.log_class_weights(h).cpu().numpy()
+        p, sets, conformal = fitted.target.probabilities(votes), None, None
+        if fitted.calibrated:
+            # Rounding may only add labels to a set.
+            shown = np.minimum((np.round(p * privacy.STEPS) + 0.5) / privacy.STEPS, 1) if private else p
+            sets = np.asarray(shown >= self.expected(epsilon).threshold)
+            conformal = self.conformal(Evidence(votes, fold_votes=fold_votes), private=private)
+        found = explain_labels(
+            voters,
+            h,
+            fitted.target.table,
+            names=fitted.target.plain_names,
+            probabilities=p,
+            sets=sets,
+            prediction=conformal,
+            descriptions=self._describe_label if references is None else None,
+            private=private,
+            epsilon=epsilon,
+            **options,
+        )
+        return found if label is None else [each[label] for each in found]
+
+    def _describe_label(self, label: int, references: ReferenceSet) -> list[str | None] | None:
+        """What sets the groups of one label's vote apart; computed once per set of groups."""
+        found: list[str | None] | None = self.fitted.derive(
+            ("descriptions", label), lambda: self.fitted.describe(references)
+        )
+        return found
+
+    def unreadable(self, why: str, *, private: bool, label: Any = None) -> Explanation | LabelExplanations:
+        """The explanation of a row that could not be read."""
+        found = unreadable_labels(why, self.fitted.target.plain_names, self.fitted.references, private=private)
+        return found if label is None else found[label]
