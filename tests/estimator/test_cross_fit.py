@@ -437,16 +437,16 @@ def test_p_values_need_voters_in_two_folds() -> None:
 
 
 def test_voters_have_the_typicality_that_they_calibrate_with(clf: DWACClassifier) -> None:
-    own = clf.novelty_of_voters(clf.references_, np.arange(120))
+    own = clf.fitted_.novelty_of_voters(clf.references_, np.arange(120))
     np.testing.assert_allclose(own, np.repeat(clf.fitted_.calibration_novelty()[:, None], 5, axis=1))
 
 
 def test_a_voter_added_to_the_references_alone_is_known_by_its_embedding() -> None:
     X, _ = table()
     clf = fitted()
-    before = clf.novelty_of_voters(clf.references_, np.arange(120))
+    before = clf.fitted_.novelty_of_voters(clf.references_, np.arange(120))
     clf.references_.add(clf.embed(X.iloc[:2]) + 50, [0, 1], ["one", "two"])
-    found = clf.novelty_of_voters(clf.references_, np.arange(122))
+    found = clf.fitted_.novelty_of_voters(clf.references_, np.arange(122))
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found[:120], before)
 

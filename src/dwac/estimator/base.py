@@ -269,17 +269,6 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """The same, with everything that p-values and typicality need; an unreadable row has novelty inf."""
         return self.observe(X).evidence()
 
-    def fold_votes(self, h: Any, ids: pd.Index[Any] | None = None, references: ReferenceSet | None = None) -> Any:
-        """(n, F, K): votes on embeddings (n, d) by the models of the folds; None if the model is not cross-fitted.
-
-        ids: the ids of rows that vote; these are judged by the model that left them out.
-        """
-        return self._fitted.fold_votes(h, ids, references)
-
-    def novelty_of_voters(self, references: ReferenceSet, places: Ints) -> Floats:
-        """The novelty of voters, by position among the references, compared with the others; as in `evidence`."""
-        return self._fitted.novelty_of_voters(references, places)
-
     # Sets and explanations
 
     @property

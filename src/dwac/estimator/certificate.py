@@ -91,16 +91,16 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """The certificate as JSON values."""
-        found = asdict(self)
-        return found | {"ids": list(self.ids), "retrained": [asdict(each) for each in self.retrained]}
+        values = asdict(self)
+        return values | {"ids": list(self.ids), "retrained": [asdict(each) for each in self.retrained]}
 
     @classmethod
-    def from_dict(cls, found: Any) -> Self:
+    def from_dict(cls, values: Any) -> Self:
         """The certificate from the values of `to_dict`."""
         try:
-            known = {field.name: found[field.name] for field in fields(cls)}
-            retrained = tuple(Retrained(**each) for each in found["retrained"])
-            return cls(**known | {"ids": tuple(found["ids"]), "retrained": retrained})
+            known = {field.name: values[field.name] for field in fields(cls)}
+            retrained = tuple(Retrained(**each) for each in values["retrained"])
+            return cls(**known | {"ids": tuple(values["ids"]), "retrained": retrained})
         except (KeyError, TypeError) as error:
             raise StorageError(f"a certificate must have the entries that dwac wrote; it has not: {error}") from None
 
@@ -138,12 +138,12 @@ def weights_sha256(network: nn.Module) -> str:
 
 def sha256(text: str, tensors: Iterable[tuple[str, Tensor]]) -> str:
     """SHA-256 of a text and named tensors."""
-    found = hashlib.sha256(text.encode())
+    digest = hashlib.sha256(text.encode())
     for name, tensor in tensors:
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         if tensor.numel():  # an empty tensor has no bytes to view
-            found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _encoded(ids: Any) -> list[Any]:

@@ -53,8 +53,8 @@ class Condenser:
         h, y = h[torch.as_tensor(known, device=h.device)], y[known]
         averaged = self.of.loss(counts).averaged
         self.averaged = None if averaged is None else averaged.double().numpy()
-        self.everybody = references if references.members is None else references.members
-        self.whole = without_look_alikes(self.everybody)  # representatives are rarely near enough to a query
+        self.every_voter = references if references.members is None else references.members
+        self.whole = without_look_alikes(self.every_voter)  # representatives are rarely near enough to a query
         most = int(np.clip(PAIRS // len(self.whole), ROWS // 2, 2 * ROWS))
         some = _spread(len(y), most)  # not the first rows, which may be sorted by label
         self.h, self.y = (h[some.to(h.device)] if len(y) else self.whole.embeddings[:0]), y[some.numpy()]
@@ -67,7 +67,7 @@ class Condenser:
 
     def represented(self, size: int) -> ReferenceSet:
         """The references, represented by `size` of them."""
-        return self.everybody.condensed(*_leaves(self.whole, size, self.fitting, self.target))
+        return self.every_voter.condensed(*_leaves(self.whole, size, self.fitting, self.target))
 
     def fewest(self) -> ReferenceSet | None:
         """The fewest representatives that keep labels and probabilities; None if no number up to a quarter of all does.
@@ -203,7 +203,7 @@ def agreement_on(
 @torch.no_grad()
 def agreement_of(
     few: ReferenceSet,
-    everybody: ReferenceSet,
+    every_voter: ReferenceSet,
     h: Tensor,
     target: Target,
     judge: Callable[[ReferenceSet, Tensor], Floats] | None = None,
@@ -211,7 +211,7 @@ def agreement_of(
     """The same for any two sets of voters; by default they vote on the rows directly."""
     votes = [
         np.asarray(some.log_class_weights(h).cpu().numpy()) if judge is None else judge(some, h)
-        for some in (few, everybody)
+        for some in (few, every_voter)
     ]
     log_p = [part - np.logaddexp.reduce(part, axis=1, keepdims=True) for part in votes]
     same = target.same(log_p[0], log_p[1])

@@ -84,8 +84,8 @@ def batches_of(loader: DataLoader[Any]) -> tuple[Iterator[Any], bool]:
         raise ShapeError("the DataLoader must have at least one batch; it gave none")
     x, y = _pair(first)
     tables = isinstance(x, Tensor) and x.ndim == 2 and y is not None
-    found = chain([first], batches)
-    return _larger(found) if tables else found, tables
+    every = chain([first], batches)
+    return _larger(every) if tables else every, tables
 
 
 def _larger(batches: Iterable[Any]) -> Iterator[Any]:

@@ -111,8 +111,8 @@ class Fitted:
         if known is None or known[0] is not version:
             known = version, compute()
             self._derived[name] = known
-        found: T = known[1]
-        return found
+        value: T = known[1]
+        return value
 
     def edited(self, references: ReferenceSet, **changes: Any) -> Fitted:
         """The same model with other voters; values computed from the old ones are dropped."""
@@ -153,10 +153,10 @@ class Fitted:
 
     def votes(self, h: Tensor) -> Floats:
         """(n, K): log class weights of rows with embeddings h (n, d)."""
-        found: Floats = batches.votes(self.model, h).cpu().numpy()
-        if not np.isfinite(found.max(axis=1)).all():  # a class without voters has -inf
+        votes: Floats = batches.votes(self.model, h).cpu().numpy()
+        if not np.isfinite(votes.max(axis=1)).all():  # a class without voters has -inf
             raise NonFiniteError("the network gives no finite votes for some rows")
-        return found
+        return votes
 
     def fold_votes(self, h: Any, ids: pd.Index[Any] | None = None, references: ReferenceSet | None = None) -> Any:
         """(n, F, K): votes on embeddings (n, d) by the models of the folds; None if the model is not cross-fitted.
@@ -213,13 +213,13 @@ class Fitted:
         if folds is None:
             return self._novelty_scores(rows.h, rows.z, self.novelty)
         measure, numbers = replace(self.novelty, voters=None), np.maximum(folds.numbers(rows.ids), 0)
-        found = np.empty(len(numbers))
+        novelty = np.empty(len(numbers))
         for fold, voters in enumerate(folds.sets(self.novelty.voters or self.references)):
             here = torch.as_tensor(np.flatnonzero(numbers == fold), device=rows.h.device)
             if len(here):
                 scores = measure.scores(voters, part_of(rows.h[here], fold, folds.members), rows.z[here])
-                found[numbers == fold] = scores
-        return found
+                novelty[numbers == fold] = scores
+        return novelty
 
     def novelty_of_voters(self, references: ReferenceSet, places: Ints) -> Floats:
         """The novelty of voters, by position among the references, compared with the others: (n,) or (n, F)."""
@@ -233,20 +233,20 @@ class Fitted:
         # As in calibration: measured without the rows themselves. Voters added later have no fold.
         known = known.joined(self.calibration.z, self.calibration.ids)
         here = names.isin(known.ids)  # voters added to the references alone have only an embedding
-        found = np.empty((len(places), FOLDS))
+        scores = np.empty((len(places), FOLDS))
         for some, measure in ((here, self.novelty), (~here, replace(self.novelty, known=None))):
             if some.any():
                 part = torch.as_tensor(some, device=h.device)
-                found[some] = self._novelty_scores(h[part], known.of(names[some]).z, measure)
-        return self.folds.repeated(found, names)
+                scores[some] = self._novelty_scores(h[part], known.of(names[some]).z, measure)
+        return self.folds.repeated(scores, names)
 
     def typicality(self, novelty: Floats, *, private: bool) -> Floats:
         """(n,): the typicality of rows, from their novelty (n,), or by fold (n, F)."""
         if private:
             novelty = privacy.novelty(novelty)
         folds = None if self.folds is None else self.folds.numbers(self.calibration.ids)
-        found = typicality(self.calibration_novelty(), novelty, tolerance=ROUNDING, folds=folds)
-        return privacy.p_values(found) if private else found
+        p_values = typicality(self.calibration_novelty(), novelty, tolerance=ROUNDING, folds=folds)
+        return privacy.p_values(p_values) if private else p_values
 
     # Few voters, and groups
 
@@ -272,14 +272,14 @@ class Fitted:
         """What sets each group apart; references: the voters, perhaps in other groups."""
         if self.encoder.kind not in ("tabular", "text", "huggingface") or self.alone:
             return None  # a representative does not show what all members of a group have in common
-        everybody = references.members or references
-        records = self.examples.rows(everybody.ids) if len(self.examples) else None
+        examples = references.members or references
+        records = self.examples.rows(examples.ids) if len(self.examples) else None
         if records is None:
             return None
         kinds: Any = "text"
         if isinstance(self.encoder, TabularEncoder):
             kinds = {column.name: column.kind for column in self.encoder.columns}
-        return describe(records, everybody.groups.of, len(everybody.groups), kinds)
+        return describe(records, examples.groups.of, len(examples.groups), kinds)
 
 
 def with_references(model: WeightedAverage, references: ReferenceSet) -> WeightedAverage:

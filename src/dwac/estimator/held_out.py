@@ -41,7 +41,7 @@ class Representatives(NamedTuple):
     places: Ints  # (q,): the one of these whose edits each follows: the nearest with its label
 
     @classmethod
-    def found(cls, voters: ReferenceSet, votes: Floats, of: ReferenceSet) -> Representatives:
+    def of_votes(cls, voters: ReferenceSet, votes: Floats, of: ReferenceSet) -> Representatives:
         """The voters that have votes in some fold."""
         voters, here = copy(voters), np.asarray(votes.any(axis=1))
         voters.remove(voters.voters.ids[~here].tolist())
@@ -55,7 +55,7 @@ class Representatives(NamedTuple):
         gone = self.voters.voters.ids.isin(ids)
         if not gone.any():
             return self
-        return self.found(self.voters, np.where(gone[:, None], 0.0, self.votes), self.of)
+        return self.of_votes(self.voters, np.where(gone[:, None], 0.0, self.votes), self.of)
 
     def edited(self, now: ReferenceSet) -> tuple[ReferenceSet, Floats]:
         """The voters and their votes after edits that made `of` what it is now.
@@ -120,7 +120,9 @@ class Folds:
     def alone(self, references: ReferenceSet) -> Folds:
         """The same for representatives without the examples that they represent."""
         voters, votes = self.voters(references)
-        return Folds(self.ids, self.of, self.members, Representatives.found(voters, votes, without_members(references)))
+        return Folds(
+            self.ids, self.of, self.members, Representatives.of_votes(voters, votes, without_members(references))
+        )
 
     def knowing(self, references: ReferenceSet, votes: Floats) -> Folds:
         """The same, with known votes (m, F) of the represented examples."""
@@ -129,59 +131,59 @@ class Folds:
 
     def voters(self, references: ReferenceSet) -> tuple[ReferenceSet, Floats]:
         """The m voters of the models of the folds, and how many votes each has in each model, (m, F)."""
-        found = self._voters(references)
-        return found.voters, found.votes
+        known = self._voters(references)
+        return known.voters, known.votes
 
     def sets(self, references: ReferenceSet) -> list[ReferenceSet]:
         """The voters of each fold's model."""
-        found = self._voters(references)
-        if found.sets is None:
-            if not (found.votes > 0).any(axis=0).all():
+        known = self._voters(references)
+        if known.sets is None:
+            if not (known.votes > 0).any(axis=0).all():
                 raise CalibrationError(
                     "p-values of a cross-fitted model need voters in at least two folds; all that are left are in one; "
                     "call recalibrate(X, y) with rows that it was not trained on"
                 )
-            votes, weighted = found.votes.T, found.weighted
-            found.sets = [self._set(found.voters, fold, votes[fold], weighted=weighted) for fold in range(FOLDS)]
-        return found.sets
+            votes, weighted = known.votes.T, known.weighted
+            known.sets = [self._set(known.voters, fold, votes[fold], weighted=weighted) for fold in range(FOLDS)]
+        return known.sets
 
     def together(self, references: ReferenceSet) -> VoterSets:
         """The same as one object, which takes `parts_of` embeddings."""
-        sets, found = self.sets(references), self._voters(references)
-        if found.together is None:
-            found.together = VoterSets(tuple(voters.voters for voters in sets))
-        return found.together
+        sets, known = self.sets(references), self._voters(references)
+        if known.together is None:
+            known.together = VoterSets(tuple(voters.voters for voters in sets))
+        return known.together
 
     def _voters(self, references: ReferenceSet) -> _Voters:
         known = self._known  # a local name: another thread may replace it meanwhile
-        for found in known:
-            if found.version is references.voters:
-                return found
+        for voting in known:
+            if voting.version is references.voters:
+                return voting
         voters, votes = references, self._outside(references).astype(np.float64)
         if references.members is not None:
             voters, votes = references.members, self.condensed(references, references.members)
         elif self.few is not None and references.voters.weighted:
             voters, votes = self.few.edited(references)
             votes *= self._outside(voters)  # for rows that were added with the id of a calibration row
-        found = _Voters(references.voters, voters, votes, references.voters.weighted)
-        self._known = (found, *known[:1])  # two: a condensed model is compared with the one of all voters
-        return found
+        voting = _Voters(references.voters, voters, votes, references.voters.weighted)
+        self._known = (voting, *known[:1])  # two: a condensed model is compared with the one of all voters
+        return voting
 
     def _outside(self, references: ReferenceSet) -> NDArray[np.bool_]:
         """(m, F): whether each reference is outside each fold."""
         return np.asarray(self.numbers(references.voters.ids)[:, None] != np.arange(FOLDS))
 
-    def condensed(self, references: ReferenceSet, everybody: ReferenceSet) -> Floats:
+    def condensed(self, references: ReferenceSet, every_row: ReferenceSet) -> Floats:
         """(m, F): the votes of all rows in each fold's model, where few represent the rows outside the fold.
 
         Rows of the fold take no part in leaves, representatives or weights, so that they calibrate like rows that the
         model has not seen. The share of representatives is that of the model of all rows.
         """
-        outside, votes = self._outside(everybody), np.zeros((len(everybody), FOLDS))
+        outside, votes = self._outside(every_row), np.zeros((len(every_row), FOLDS))
         for fold in np.flatnonzero(outside.any(axis=0)).tolist():
-            whole = self._set(everybody, fold, outside[:, fold], weighted=False)
-            found = represented(whole, max(1, round(len(references) * len(whole) / len(everybody))))
-            votes[everybody.voters.positions(found.ids), fold] = found.weights
+            whole = self._set(every_row, fold, outside[:, fold], weighted=False)
+            few = represented(whole, max(1, round(len(references) * len(whole) / len(every_row))))
+            votes[every_row.voters.positions(few.ids), fold] = few.weights
         return votes
 
     def _set(self, voters: ReferenceSet, fold: int, votes: NDArray[Any], *, weighted: bool) -> ReferenceSet:
@@ -205,13 +207,13 @@ class Folds:
 
     def judged(self, references: ReferenceSet, h: Tensor, ids: pd.Index[Any]) -> Floats:
         """(n, K): log class weights of rows h (n, d), each by the model without its fold: `own` of `votes`, faster."""
-        numbers, found = np.maximum(self.numbers(ids), 0), np.empty((len(h), references.n_classes))
+        numbers, votes = np.maximum(self.numbers(ids), 0), np.empty((len(h), references.n_classes))
         for fold, voters in enumerate(self.sets(references)):
             rows = np.flatnonzero(numbers == fold)
             if len(rows):
                 part = part_of(h[torch.as_tensor(rows, device=h.device)], fold, self.members)
-                found[rows] = voters.log_class_weights(part).cpu().numpy()
-        return found
+                votes[rows] = voters.log_class_weights(part).cpu().numpy()
+        return votes
 
     def out_of_fold(self, references: ReferenceSet) -> Floats:
         """(m, K): log class weights of each reference by the model without its fold, so that it never votes on itself.
@@ -219,16 +221,16 @@ class Folds:
         Examples added later are judged by the first fold's model, without the votes of added examples.
         """
         h, ids = references.embeddings, references.voters.ids
-        found, new = self.judged(references, h, ids), self.numbers(ids) < 0
+        votes, new = self.judged(references, h, ids), self.numbers(ids) < 0
         if new.any():
             first = copy(self.sets(references)[0])
             added = self.numbers(first.voters.ids) < 0
-            found[new] = -np.inf  # without other voters, there is no vote on them
+            votes[new] = -np.inf  # without other voters, there is no vote on them
             if not added.all():
                 first.remove(first.voters.ids[added].tolist())
-                asked = part_of(h[torch.as_tensor(new, device=h.device)], 0, self.members)
-                found[new] = first.log_class_weights(asked).cpu().numpy()
-        return found
+                added_h = part_of(h[torch.as_tensor(new, device=h.device)], 0, self.members)
+                votes[new] = first.log_class_weights(added_h).cpu().numpy()
+        return votes
 
     def out_of_fold_votes(self, references: ReferenceSet) -> Iterator[tuple[Ints, VoteDistribution]]:
         """Positions of references, and the votes on their numbers by the model without their fold; skips added ones."""

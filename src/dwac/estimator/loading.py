@@ -214,7 +214,7 @@ def _unpack(
         within=read_groups(config.get("groups"), calibration_ids),
         n_groups=read_group_count(config.get("calibration_groups"), len(calibration_ids)),
         private=bool(config["private"]),
-        deletions=tuple(Certificate.from_dict(found) for found in config.get("deletions", [])),
+        deletions=tuple(Certificate.from_dict(values) for values in config.get("deletions", [])),
         stored_agreement=read_agreement(config["agreement"]),
         stored_descriptions=Descriptions(read_descriptions(config["descriptions"], len(groups)), groups),
         origin=Origin(stored.fingerprint, model.references.voters),
@@ -384,14 +384,14 @@ def _unpack_folds(
     if references.members is not None:
         return folds.knowing(references, votes.numpy()), novelty
     if own is not None:
-        return replace(folds, few=Representatives.found(own, votes.numpy(), references)), novelty
+        return replace(folds, few=Representatives.of_votes(own, votes.numpy(), references)), novelty
     # Saved before the models of folds had their own representatives: choose these among the calibration rows.
     known = rows.y >= 0
     here = torch.as_tensor(known, device=device)
     own = _like(references, rows.h[here], rows.y[known], rows.ids[known], rows.exact[known])
     if novelty.known is not None:
         novelty = replace(novelty, known=novelty.known.joined(rows.z, rows.ids))
-    few = Representatives.found(own, folds.condensed(references, own), references)
+    few = Representatives.of_votes(own, folds.condensed(references, own), references)
     return replace(folds, few=few), novelty
 
 

@@ -123,10 +123,10 @@ class Novelty:
 
     def _larger(self, embedded: Tensor, apart: Tensor | None) -> Floats:
         """The larger of the novelty of embeddings and, where it is measured, the distance of raw rows."""
-        found = embedded if self.usual is None else EMBEDDED * self.usual[0].units(embedded)
+        scores = embedded if self.usual is None else EMBEDDED * self.usual[0].units(embedded)
         if apart is not None and self.usual is not None:
-            found = torch.maximum(found, self.usual[1].units(apart.square()))
-        return np.asarray(found.cpu().numpy())
+            scores = torch.maximum(scores, self.usual[1].units(apart.square()))
+        return np.asarray(scores.cpu().numpy())
 
     def of_voters(self, references: ReferenceSet, places: NDArray[np.int64]) -> Floats:
         """(n,): the novelty of voters, by position among the references, each compared with the others."""
@@ -135,9 +135,9 @@ class Novelty:
             return self.scores(references, h, h[:, :0], own=True)
         names = references.voters.ids[places]
         here = names.isin(self.known.ids)  # voters added to the references alone have only an embedding
-        found = np.empty(len(places))
+        scores = np.empty(len(places))
         for rows, measure in ((here, self), (~here, replace(self, known=None))):
             part, z = torch.as_tensor(rows, device=h.device), self.known.of(names[rows]).z
             if rows.any():
-                found[rows] = measure.scores(references, h[part], z, own=True)
-        return found
+                scores[rows] = measure.scores(references, h[part], z, own=True)
+        return scores

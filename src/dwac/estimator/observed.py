@@ -74,8 +74,8 @@ class Observed:
     def novelty(self) -> Floats:
         """(n,), or by fold (n, F); infinite for a row that cannot be read."""
         width = () if self.fitted.folds is None else (FOLDS,)
-        found = self.fitted.novelty_of(self.h, self.rows.inputs) if len(self.h) else None
-        return self.spread(found, width, missing=np.inf)
+        novelty = self.fitted.novelty_of(self.h, self.rows.inputs) if len(self.h) else None
+        return self.spread(novelty, width, missing=np.inf)
 
     def typicality(self, *, private: bool) -> Floats:
         """(n,): the typicality of the rows; NaN for a row that cannot be read. private: round it."""
@@ -86,13 +86,13 @@ class Observed:
         """Votes, reasons, novelty and votes by fold."""
         return Evidence(self.votes, self.reasons, self.novelty, self.fold_votes)
 
-    def spread(self, found: Floats | None, shape: tuple[int, ...], missing: float = np.nan) -> Floats:
+    def spread(self, values: Floats | None, shape: tuple[int, ...], missing: float = np.nan) -> Floats:
         """(n, …): the values of the readable rows (r, …) at their positions; `missing` for all others."""
-        if found is not None and len(found) == len(self):
-            return found
+        if values is not None and len(values) == len(self):
+            return values
         full = np.full((len(self), *shape), missing)
-        if found is not None:
-            full[self.readable] = found
+        if values is not None:
+            full[self.readable] = values
         return full
 
     def take(self, rows: NDArray[np.int64]) -> Observed:

@@ -36,16 +36,16 @@ def rows_of(X: Any) -> Any:
     """X as something with rows to count and take: a DataFrame, Series, array, tensor, list, or tuple of these."""
     X = native(X)
     if isinstance(X, pd.DataFrame | pd.Series | np.ndarray | Tensor | list | tuple):
-        found = X
+        rows = X
     elif hasattr(X, "__array__"):
-        found = np.asarray(X)
+        rows = np.asarray(X)
     else:
         raise InputError(f"X must hold one example per row; got a {type(X).__name__}")
-    if getattr(found, "shape", None) == ():
+    if getattr(rows, "shape", None) == ():
         raise ShapeError("X must hold one example per row; got a single number. Reshape your data")
-    if count(found) == 0:
-        raise ShapeError(f"0 sample(s) (shape={getattr(found, 'shape', (0,))}) while a minimum of 1 is required.")
-    return found
+    if count(rows) == 0:
+        raise ShapeError(f"0 sample(s) (shape={getattr(rows, 'shape', (0,))}) while a minimum of 1 is required.")
+    return rows
 
 
 def count(X: Any) -> int:
@@ -135,11 +135,11 @@ def read_groups(groups: Iterable[Hashable], names: pd.Index[Any], argument: str)
 def number_groups(groups: Iterable[Hashable], names: pd.Index[Any], at_least: int) -> Ints:
     """(n,): the number of each row's group; its rows stay together in folds, validation and calibration."""
     codes = pd.factorize(read_groups(groups, names, "groups"))[0].astype(np.int64)
-    found = int(codes.max()) + 1
-    if found < at_least:
+    n_groups = int(codes.max()) + 1
+    if n_groups < at_least:
         raise InputError(
-            f"groups must be at least {at_least}, so that some train and others judge; got {found}; leave groups out "
-            "if rows of one group are as different as rows of several"
+            f"groups must be at least {at_least}, so that some train and others judge; got {n_groups}; leave groups "
+            "out if rows of one group are as different as rows of several"
         )
     return codes
 
@@ -373,14 +373,14 @@ class Examples(Mapping[Any, dict[Any, Any]]):
     def rows(self, ids: Iterable[Any]) -> Any:
         """The rows with these ids, in their order, as given or as records; None unless all are here."""
         names = _whole(ids)
-        found = [index.get_indexer(names) for index, _, _ in self._parts]
-        for place, (_, X, _) in zip(found, self._parts, strict=True):
+        places = [index.get_indexer(names) for index, _, _ in self._parts]
+        for place, (_, X, _) in zip(places, self._parts, strict=True):
             if (place >= 0).all():
                 return take(X, place)
-        if not found or (np.stack(found) < 0).all(axis=0).any():
+        if not places or (np.stack(places) < 0).all(axis=0).any():
             return None
         frames = []
-        for place, (index, X, describe) in zip(found, self._parts, strict=True):
+        for place, (index, X, describe) in zip(places, self._parts, strict=True):
             part = take(X, place[place >= 0])
             frames.append((part if describe is None else describe(part)).set_axis(index[place[place >= 0]], axis=0))
         joined = pd.concat(frames)

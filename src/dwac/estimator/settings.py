@@ -227,8 +227,8 @@ def cross_fitted(settings: FitSettings, encoder: Encoder, n: int, columns: int) 
 
     "auto" applies to default settings only: not if a setting says how to train.
     """
-    asked = settings.cross_fit
-    if asked is False:
+    wish = settings.cross_fit
+    if wish is False:
         return False
     table = isinstance(settings.encoder, str) and settings.encoder in ("auto", "tabular", "tabular:wide")
     given = [name for name in _OTHER_WAYS if getattr(settings, name) is not None]
@@ -241,9 +241,9 @@ def cross_fitted(settings: FitSettings, encoder: Encoder, n: int, columns: int) 
         wrong = f"at least {FEWEST} rows; got {n}"
     elif columns > _COLUMNS:
         wrong = f"at most {_COLUMNS:,} columns; got {columns:,}"
-    if asked is True and wrong:
+    if wish is True and wrong:
         raise InputError(f"cross_fit=True needs {wrong}; change that, or use cross_fit='auto'")
-    return not wrong and (asked is True or n < SMALL_TABLE)
+    return not wrong and (wish is True or n < SMALL_TABLE)
 
 
 def _check_rate(name: str, value: Any) -> None:

@@ -75,17 +75,17 @@ class ShardRows:
 
     def digest(self) -> str:
         """SHA-256 of ids, contents, targets and weights."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for name in self.ids.tolist():
-            found.update(_text(name))
+            digest.update(_text(name))
         if isinstance(self.X, pd.DataFrame):
-            found.update(json.dumps([encode_value(name) for name in self.X.columns]).encode())
-            found.update(pd.util.hash_pandas_object(self.X, index=False).to_numpy().tobytes())
+            digest.update(json.dumps([encode_value(name) for name in self.X.columns]).encode())
+            digest.update(pd.util.hash_pandas_object(self.X, index=False).to_numpy().tobytes())
         else:
-            found.update(np.ascontiguousarray(self.X).tobytes())
+            digest.update(np.ascontiguousarray(self.X).tobytes())
         for part in (self.codes, self.exact, self.weights):
-            found.update(np.ascontiguousarray(part).tobytes())
-        return found.hexdigest()
+            digest.update(np.ascontiguousarray(part).tobytes())
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,17 +126,17 @@ def deal(ids: pd.Index[Any], seed: int, n_shards: int, validation: float, calibr
     [[1, 1], [0, 1]]
     """
     drawn = [_keyed(seed, b"row", _text(name)) for name in ids.tolist()]
-    shard = np.array([int.from_bytes(found[:8], "little") % n_shards for found in drawn], dtype=np.int64)
-    share = np.array([int.from_bytes(found[8:16], "little") / 2**64 for found in drawn])
+    shard = np.array([int.from_bytes(drawn_bytes[:8], "little") % n_shards for drawn_bytes in drawn], dtype=np.int64)
+    share = np.array([int.from_bytes(drawn_bytes[8:16], "little") / 2**64 for drawn_bytes in drawn])
     role = np.where(share < calibration, CALIBRATION, np.where(share < calibration + validation, VALIDATION, TRAINING))
     return shard, role.astype(np.int64)
 
 
 def _keyed(seed: int, *parts: bytes) -> bytes:
-    found = hashlib.blake2b(key=seed.to_bytes(8, "little"), digest_size=16)
+    digest = hashlib.blake2b(key=seed.to_bytes(8, "little"), digest_size=16)
     for part in parts:
-        found.update(part + b"\0")
-    return found.digest()
+        digest.update(part + b"\0")
+    return digest.digest()
 
 
 def _text(name: Any) -> bytes:

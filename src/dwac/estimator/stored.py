@@ -87,8 +87,8 @@ def read_descriptions(value: Any, n_groups: int) -> list[str | None] | None:
     """What sets each group of voters apart."""
     texts = isinstance(value, list) and len(value) == n_groups and all(isinstance(v, str | None) for v in value)
     require(value is None or texts, f"its descriptions must be {n_groups} texts, one per group of voters; they are not")
-    found: list[str | None] | None = value
-    return found
+    descriptions: list[str | None] | None = value
+    return descriptions
 
 
 # The network

@@ -145,11 +145,11 @@ def _by_id(groups: pd.Series[Any], ids: pd.Index[Any]) -> pd.Series[Any]:
     missing = ids.difference(groups.index)
     if len(missing):
         raise IdError(f"groups must name the group of each voter by its id; none for {missing.tolist()[0]!r}")
-    found = groups[groups.index.isin(ids)]
-    if not found.index.is_unique:
-        twice = found.index[found.index.duplicated()].tolist()[0]
+    known = groups[groups.index.isin(ids)]
+    if not known.index.is_unique:
+        twice = known.index[known.index.duplicated()].tolist()[0]
         raise IdError(f"groups must name each voter once; {twice!r} is there more than once")
-    return found.loc[ids]
+    return known.loc[ids]
 
 
 def _or_missing(groups: pd.Series[Any]) -> pd.Series[Any]:
@@ -234,13 +234,13 @@ def expected_worth(log_w: Tensor, p: Tensor, votes: Tensor) -> Tensor:
     log_stay = torch.nn.functional.logsigmoid(total - log_w)  # log(1-s)
     stay = log_stay.exp()
     share = torch.sigmoid(log_w - total)
-    found = log_w.new_zeros(log_w.shape[1])
+    worth_of_rows = log_w.new_zeros(log_w.shape[1])
     for label in range(p.shape[1]):
         before = log_before[:, label, None]
         after = stay * before.exp() + share
         rise = after * (after.log() - before) + stay * -torch.expm1(before) * log_stay
-        found += p[:, label] * rise.mean(dim=0)
-    return found.clamp(min=0)  # a divergence is not negative, but rounding may make it so
+        worth_of_rows += p[:, label] * rise.mean(dim=0)
+    return worth_of_rows.clamp(min=0)  # a divergence is not negative, but rounding may make it so
 
 
 def _one_by_one(log_w: Tensor, p: Tensor, votes: Tensor, alike: Tensor, n: int) -> tuple[Tensor, Tensor]:
@@ -252,11 +252,11 @@ def _one_by_one(log_w: Tensor, p: Tensor, votes: Tensor, alike: Tensor, n: int) 
     chosen: list[int] = []
     worth, new = [], torch.ones(len(p), dtype=torch.float64)
     for _ in range(n):
-        found = new * expected_worth(log_w, p, votes)
-        found[chosen] = -1.0
-        best = int(found.argmax())
+        left = new * expected_worth(log_w, p, votes)
+        left[chosen] = -1.0
+        best = int(left.argmax())
         chosen.append(best)
-        worth.append(found[best])
+        worth.append(left[best])
         votes = torch.logaddexp(votes, log_w[:, best, None] + p[best].log())
         new = new * (1 - alike[best])
     return torch.tensor(chosen), torch.stack(worth)

@@ -140,13 +140,13 @@ def named_anew(names: NDArray[Any]) -> NDArray[Any]:
     return names.astype(object).astype(str) if names.dtype.kind == "U" else names
 
 
-def averaged_table(found: Floats, codes: Ints) -> Tensor:
+def averaged_table(values: Floats, codes: Ints) -> Tensor:
     """(K, B): scaled so that the loss of an uninformed prediction is 1 on average. codes: of the training rows."""
-    counts = np.bincount(codes, minlength=len(found))
-    mean = counts @ found / counts.sum()
-    spread = counts @ np.square(found - mean).sum(axis=1) / counts.sum()
-    found = found / np.sqrt(spread) if spread > 0 else np.zeros((len(found), 1))
-    return torch.as_tensor(found, dtype=torch.float32)
+    counts = np.bincount(codes, minlength=len(values))
+    mean = counts @ values / counts.sum()
+    spread = counts @ np.square(values - mean).sum(axis=1) / counts.sum()
+    values = values / np.sqrt(spread) if spread > 0 else np.zeros((len(values), 1))
+    return torch.as_tensor(values, dtype=torch.float32)
 
 
 def log_probabilities(votes: Floats) -> Floats:

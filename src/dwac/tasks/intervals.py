@@ -52,8 +52,8 @@ class Intervals:
             within = None if groups is None else groups.reindex(rows.ids).tolist()
             return calibrated(fitted.references, rows, fitted.folds, within)
 
-        found: IntervalCalibrations = fitted.derive(("intervals", by_group), compute)
-        return found
+        calibrations: IntervalCalibrations = fitted.derive(("intervals", by_group), compute)
+        return calibrations
 
     def ends(self, h: Tensor, epsilon: float, *, within: Sequence[Hashable] | None = None) -> Floats:
         """(n, T, 2): the intervals at ε of rows with embeddings h (n, d); within: the groups of the rows."""
@@ -163,8 +163,7 @@ def calibrated(
 def range_of(references: ReferenceSet) -> Floats:
     """(2, T): the lowest and the highest number of all voters."""
     assert references.targets is not None
-    found = torch.stack([references.targets.amin(dim=0), references.targets.amax(dim=0)])
-    return np.asarray(found.cpu().numpy())
+    return np.asarray(torch.stack([references.targets.amin(dim=0), references.targets.amax(dim=0)]).cpu().numpy())
 
 
 def intervals(
@@ -178,12 +177,12 @@ def intervals(
     """(n, T, 2): the intervals at ε of rows with embeddings h (n, d). within: the groups of the rows."""
     if folds is None:
         votes, ends = references.distribution(h), range_of(references)
-        found = []
+        by_number = []
         for t, calibration in enumerate(calibrations):
             assert isinstance(calibration, IntervalCalibration)
             scores = np.broadcast_to(calibration.score_at(epsilon, within), (len(h),))
-            found.append(np.stack(_sets(votes, scores, t, ends), axis=1))
-        return np.stack(found, axis=1)
+            by_number.append(np.stack(_sets(votes, scores, t, ends), axis=1))
+        return np.stack(by_number, axis=1)
     n_calibration = len(calibrations[0].scores)
     size = max(1, _ENDS // n_calibration)
     parts = []
@@ -204,7 +203,7 @@ def _crossed(
     """The same for a cross-fitted model: each calibration row gives an interval by the model that left it out."""
     sets = folds.sets(references)
     votes = [voters.distribution(part_of(h, fold, folds.members)) for fold, voters in enumerate(sets)]
-    found = []
+    by_number = []
     for t, calibration in enumerate(calibrations):
         assert isinstance(calibration, CrossIntervalCalibration)
         lows, highs = (np.empty((len(h), len(calibration.scores))) for _ in range(2))
@@ -212,8 +211,8 @@ def _crossed(
             here = np.flatnonzero(calibration.folds == fold)
             scores = np.broadcast_to(calibration.scores[here], (len(h), len(here)))
             lows[:, here], highs[:, here] = _sets(votes[fold], scores, t, range_of(sets[fold]))
-        found.append(calibration.ends(lows, highs, epsilon, within))
-    return np.stack(found, axis=1)
+        by_number.append(calibration.ends(lows, highs, epsilon, within))
+    return np.stack(by_number, axis=1)
 
 
 def _sets(votes: VoteDistribution, scores: Floats, t: int, ends: Floats) -> tuple[Floats, Floats]:

@@ -62,8 +62,7 @@ class Labels(Target):
         The result is the same as with a separate vote on each label.
         """
         shares = np.exp(votes - votes.max(axis=-1, keepdims=True))
-        found = shares @ self.table / shares.sum(axis=-1, keepdims=True)
-        return np.asarray(np.clip(found, 0.0, 1.0))
+        return np.asarray(np.clip(shares @ self.table / shares.sum(axis=-1, keepdims=True), 0.0, 1.0))
 
     def predict_proba(self, votes: Floats) -> Floats:
         """(n, L): the same; NaN for a row without votes."""

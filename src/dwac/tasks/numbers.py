@@ -42,17 +42,17 @@ class Numbers(Target):
             middles = (self.table[1:, 0] + self.table[:-1, 0]) / 2
             return np.searchsorted(middles, exact[:, 0]).astype(np.int64)
         scale = np.where(self.table.std(axis=0) > 0, self.table.std(axis=0), 1.0)
-        found = [
+        nearest = [
             np.square((part[:, None] - self.table) / scale).sum(axis=2).argmin(axis=1)
             for part in np.array_split(exact, -(-len(exact) // 1024) or 1)
         ]
-        return np.concatenate(found).astype(np.int64)
+        return np.concatenate(nearest).astype(np.int64)
 
     def loss(self, codes: Ints) -> Loss:
         """Likeness by the ranks of numbers; averages whether a number is at most each threshold."""
         several = self.table.shape[1] > 1
-        found = np.concatenate([_cumulative(column, codes, several=several) for column in self.table.T], axis=1)
-        return Loss(self._likeness(codes), averaged_table(found, codes))
+        steps = np.concatenate([_cumulative(column, codes, several=several) for column in self.table.T], axis=1)
+        return Loss(self._likeness(codes), averaged_table(steps, codes))
 
     def _likeness(self, codes: Ints) -> Tensor:
         """(K, K): how much a vote for one number counts for another.
@@ -149,8 +149,8 @@ def _clusters(exact: Floats, n_bins: int) -> Floats:
     from sklearn.cluster import KMeans  # late: only several numbers need it
 
     spread = np.where(exact.std(axis=0) > 0, exact.std(axis=0), 1.0)
-    found = KMeans(n_bins, n_init=1, random_state=0).fit(exact / spread)
-    return np.asarray(found.cluster_centers_ * spread)
+    clusters = KMeans(n_bins, n_init=1, random_state=0).fit(exact / spread)
+    return np.asarray(clusters.cluster_centers_ * spread)
 
 
 def _cumulative(column: Floats, codes: Ints, *, several: bool) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ class ClassPredictions(Predictions):
     ordered: bool = False  # whether the classes have an order
     unknown: Reasons | None = None  # (n,): the values of a row that were not in training, if it has any
     h: Tensor | None = None
+    _by_row = ("log_class_weights", "reasons", "unknown")
 
     def __len__(self) -> int:
         return len(self.log_class_weights)
@@ -45,15 +46,6 @@ class ClassPredictions(Predictions):
     def typicality(self) -> Floats | None:
         """(n,): near 0, unlike anything known; None if it was not measured."""
         return None if self.conformal is None else self.conformal.typicality
-
-    def part(self, rows: Any) -> ClassPredictions:
-        """The predictions for some rows: a slice, row numbers or a mask."""
-        trust = None if self.conformal is None else self.conformal.part(rows)
-        reasons = None if self.reasons is None else self.reasons[rows]
-        unknown = None if self.unknown is None else self.unknown[rows]
-        votes = self.log_class_weights[rows]
-        found = {"log_class_weights": votes, "conformal": trust, "reasons": reasons, "unknown": unknown}
-        return replace(self, h=self._h_of(rows), **found)
 
     @property
     def codes(self) -> NDArray[np.int64]:
@@ -110,8 +102,8 @@ class ClassPredictions(Predictions):
         truth = encode_known(y, len(self), self.classes, strict=strict)
         if not (truth >= 0).any():
             encode_known(y, len(truth), self.classes)  # raises an error that names the first
-        kept = self._require_readable()
-        return _compared(self.part(kept), truth[kept], epsilon, unreadable=int((~kept).sum()))
+        rows = self._require_readable()
+        return _compare(self.part(rows), truth[rows], epsilon, unreadable=int((~rows).sum()))
 
 
 @dataclass(frozen=True)
@@ -150,9 +142,10 @@ class Evaluation(Evaluated):
             for label, n, coverage in zip(*columns, strict=True)
             if label in self.undercovered
         ]
-        more = f" and {len(short) - _NAMED} more class{'es' * (len(short) > _NAMED + 1)}" if len(short) > _NAMED else ""
+        n_others = len(short) - _NAMED
+        others = f" and {n_others} more class{'es' * (n_others > 1)}" if n_others > 0 else ""
         return (
-            f"The sets hold the true label for {', '.join(short[:_NAMED])}{more}: less than chance explains, as "
+            f"The sets hold the true label for {', '.join(short[:_NAMED])}{others}: less than chance explains, as "
             f"{1 - self.epsilon:g} is promised over all rows, not for each class; class_conditional=True (dwac train "
             "--class-conditional) calibrates each class separately"
         )
@@ -166,21 +159,21 @@ class Evaluation(Evaluated):
     def facts(self) -> list[Fact]:
         """Each number with its meaning, for people."""
         law = by_chance(self.coverage_range)
-        asked = f"share of prediction sets with the true label; ε={self.epsilon:g} asks for {1 - self.epsilon:g}{law}"
-        found = [
+        promise = f"share of prediction sets with the true label; ε={self.epsilon:g} asks for {1 - self.epsilon:g}{law}"
+        facts = [
             Fact("accuracy", share(self.accuracy), "share of correct predictions"),
             *self._distances,
             Fact("log loss", share(self.log_loss), "mean of -log P(true label); 0 is perfect"),
             Fact("calibration error", share(self.calibration_error), GAP),
-            Fact("coverage", share(self.coverage), asked),
+            Fact("coverage", share(self.coverage), promise),
             Fact("mean set size", share(self.mean_set_size, 2), "labels per prediction set; 1 is decisive"),
             Fact("credibility", share(self.credibility), "mean; how well the best label fits"),
             Fact("typicality", share(self.typicality), TYPICALITY),
         ]
         if self.unseen:
             unknown = "rows whose label did not occur in training: always errors"
-            found.append(Fact("unknown labels", f"{self.unseen:,}", unknown))
-        return found
+            facts.append(Fact("unknown labels", f"{self.unseen:,}", unknown))
+        return facts
 
     @property
     def _distances(self) -> list[Fact]:
@@ -204,16 +197,14 @@ class OrderedEvaluation(Evaluation):
         ]
 
 
-def _compared(
-    predictions: ClassPredictions, truth: NDArray[np.int64], epsilon: float, *, unreadable: int
-) -> Evaluation:
+def _compare(predictions: ClassPredictions, truth: NDArray[np.int64], epsilon: float, *, unreadable: int) -> Evaluation:
     """Compare the predictions of readable rows with codes (n,); -1 is a label unseen in training."""
     seen = truth >= 0
     trust, probabilities = predictions.conformal, predictions.probabilities
     sets = None if trust is None else trust.label_sets(epsilon)
     by_class = _by_class(predictions, truth, sets)
     typicality = predictions.typicality
-    found: dict[str, Any] = {
+    measures: dict[str, Any] = {
         "n": len(truth),
         "accuracy": mean(predictions.codes == truth),
         "log_loss": metrics.log_loss(truth[seen], predictions.log_probabilities[seen]),
@@ -230,9 +221,9 @@ def _compared(
         "undercovered": undercovered_classes(by_class, epsilon, None if trust is None else trust.n_calibration),
     }
     if not predictions.ordered:
-        return Evaluation(**found)
+        return Evaluation(**measures)
     return OrderedEvaluation(
-        **found,
+        **measures,
         mean_distance=mean(np.abs(predictions.codes - truth)[seen]),
         ranked_probability_score=metrics.ranked_probability_score(truth[seen], probabilities[seen]),
     )
@@ -258,8 +249,8 @@ def undercovered_classes(by_class: pd.DataFrame, epsilon: float, n_calibration: 
 def _by_class(predictions: ClassPredictions, truth: NDArray[np.int64], sets: NDArray[np.bool_] | None) -> pd.DataFrame:
     rows = []
     for code, label in enumerate(predictions.classes.tolist()):
-        own, named = truth == code, predictions.codes == code
-        row = {"label": label, "n": int(own.sum()), "recall": mean(named[own]), "precision": mean(own[named])}
+        own, predicted = truth == code, predictions.codes == code
+        row = {"label": label, "n": int(own.sum()), "recall": mean(predicted[own]), "precision": mean(own[predicted])}
         if sets is not None and predictions.conformal is not None:
             row |= {"coverage": mean(sets[own, code]), "mean_set_size": mean(sets[own].sum(axis=1))}
             row["credibility"] = mean(predictions.conformal.credibility[own])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ class LabelPredictions(Predictions):
     listed: bool = True  # whether the model was given lists of labels, rather than a table
     unknown: Reasons | None = None  # (n,): the values of a row that were not in training, if it has any
     h: Tensor | None = None
+    _by_row = ("probabilities", "reasons", "unknown")
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -42,14 +43,6 @@ class LabelPredictions(Predictions):
     def typicality(self) -> Floats | None:
         """(n,): near 0, unlike anything known; None if it was not measured."""
         return None if self.conformal is None else self.conformal.typicality
-
-    def part(self, rows: Any) -> LabelPredictions:
-        """The predictions for some rows: a slice, row numbers or a mask."""
-        trust = None if self.conformal is None else self.conformal.part(rows)
-        reasons = None if self.reasons is None else self.reasons[rows]
-        unknown = None if self.unknown is None else self.unknown[rows]
-        found = {"probabilities": self.probabilities[rows], "conformal": trust, "reasons": reasons, "unknown": unknown}
-        return replace(self, h=self._h_of(rows), **found)
 
     @property
     def has(self) -> Bools:
@@ -95,8 +88,8 @@ class LabelPredictions(Predictions):
         """
         del strict
         truth = read_labels(y, len(self), self.names, listed=self.listed)[0] > 0
-        kept = self._require_readable()
-        return _compared(self.part(kept), truth[kept], epsilon, unreadable=int((~kept).sum()))
+        rows = self._require_readable()
+        return _compare(self.part(rows), truth[rows], epsilon, unreadable=int((~rows).sum()))
 
 
 @dataclass(frozen=True)
@@ -128,15 +121,15 @@ class LabelEvaluation(Evaluated):
     @property
     def facts(self) -> list[Fact]:
         """Each number with its meaning, for people."""
-        asked = f"ε={self.epsilon:g} allows {self.epsilon:g} for each label"
+        limit = f"ε={self.epsilon:g} allows {self.epsilon:g} for each label"
         return [
             Fact("micro F1", share(self.micro_f1), "precision and recall of all labels together; 1 is perfect"),
             Fact("macro F1", share(self.macro_f1), "the same for each label alone, then the mean"),
             Fact("Hamming loss", share(self.hamming_loss), "share of wrong entries in the table of rows and labels"),
             Fact("subset accuracy", share(self.subset_accuracy), "share of rows with every label right"),
             Fact("calibration error", share(self.calibration_error), GAP),
-            Fact("wrongly told no", share(self.wrong_of_having), f"of those who have a label; {asked}"),
-            Fact("wrongly told yes", share(self.wrong_of_lacking), f"of those who lack a label; {asked}"),
+            Fact("wrongly told no", share(self.wrong_of_having), f"of those who have a label; {limit}"),
+            Fact("wrongly told yes", share(self.wrong_of_lacking), f"of those who lack a label; {limit}"),
             Fact("undecided", share(self.undecided), "share of labels on which there is no decision at this ε"),
             Fact("missed share", share(self.missed_share), f"of a row's labels, by its set; at most {self.epsilon:g} "
                  "on average"),
@@ -147,11 +140,11 @@ class LabelEvaluation(Evaluated):
         ]  # fmt: skip
 
 
-def _compared(found: LabelPredictions, truth: Bools, epsilon: float, *, unreadable: int) -> LabelEvaluation:
+def _compare(predictions: LabelPredictions, truth: Bools, epsilon: float, *, unreadable: int) -> LabelEvaluation:
     """Compare the predictions of readable rows with their true labels (n, L)."""
-    decided, sets, has = found.decisions(epsilon), found.sets(epsilon), found.has
-    by_label = _by_label(found, truth, decided)
-    told = None if decided is None else metrics.decision_shares(truth, decided)
+    decided, sets, has = predictions.decisions(epsilon), predictions.sets(epsilon), predictions.has
+    by_label = _by_label(predictions, truth, decided)
+    shares = None if decided is None else metrics.decision_shares(truth, decided)
     right, wrong = int((has & truth).sum()), int((has != truth).sum())
     return LabelEvaluation(
         n=len(truth),
@@ -161,29 +154,29 @@ def _compared(found: LabelPredictions, truth: Bools, epsilon: float, *, unreadab
         subset_accuracy=float((has == truth).all(axis=1).mean()),
         calibration_error=float(by_label["calibration_error"].mean()),
         epsilon=epsilon,
-        wrong_of_having=None if told is None else told.wrong_of_having,
-        wrong_of_lacking=None if told is None else told.wrong_of_lacking,
-        undecided=None if told is None else told.undecided,
+        wrong_of_having=None if shares is None else shares.wrong_of_having,
+        wrong_of_lacking=None if shares is None else shares.wrong_of_lacking,
+        undecided=None if shares is None else shares.undecided,
         missed_share=None if sets is None else metrics.missed_share(truth, sets),
         mean_set_size=None if sets is None else float(sets.sum(axis=1).mean()),
-        typicality=None if found.typicality is None else float(found.typicality.mean()),
+        typicality=None if predictions.typicality is None else float(predictions.typicality.mean()),
         unreadable=unreadable,
         without_label=int((~truth.any(axis=1)).sum()),
         by_label=by_label,
     )
 
 
-def _by_label(found: LabelPredictions, truth: Bools, decided: NDArray[np.int8] | None) -> pd.DataFrame:
+def _by_label(predictions: LabelPredictions, truth: Bools, decided: NDArray[np.int8] | None) -> pd.DataFrame:
     rows = []
-    for place, label in enumerate(found.names.tolist()):
-        own, named, p = truth[:, place], found.has[:, place], found.probabilities[:, place]
-        row = {"label": label, "n": int(own.sum()), "precision": mean(own[named]), "recall": mean(named[own])}
-        row["f1"] = _f1(int((own & named).sum()), int((own != named).sum()))
+    for place, label in enumerate(predictions.names.tolist()):
+        own, predicted, p = truth[:, place], predictions.has[:, place], predictions.probabilities[:, place]
+        row = {"label": label, "n": int(own.sum()), "precision": mean(own[predicted]), "recall": mean(predicted[own])}
+        row["f1"] = _f1(int((own & predicted).sum()), int((own != predicted).sum()))
         row["calibration_error"] = metrics.calibration_error(own.astype(np.int64), np.stack([1 - p, p], axis=1))
         if decided is not None:
-            told = decided[:, place]
-            row["wrongly_told_no"], row["wrongly_told_yes"] = mean(told[own] == 0), mean(told[~own] == 1)
-            row["undecided"] = mean(told == -1)
+            decisions = decided[:, place]
+            row["wrongly_told_no"], row["wrongly_told_yes"] = mean(decisions[own] == 0), mean(decisions[~own] == 1)
+            row["undecided"] = mean(decisions == -1)
         rows.append(row)
     return pd.DataFrame(rows)
 

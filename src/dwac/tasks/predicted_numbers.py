@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -90,13 +90,14 @@ class PredictedDistribution:
 
     def _per_row(self, y: ArrayLike, name: str) -> Floats:
         """(n, T): y, one number per row."""
-        given = checks.scores(y, name)
+        numbers = checks.scores(y, name)
         width = self._votes.n_targets
-        if given.ndim == 0:
-            return np.full((len(self), width), float(given))
-        wide = given[:, None] if given.ndim == 1 and width == 1 else given
+        if numbers.ndim == 0:
+            return np.full((len(self), width), float(numbers))
+        wide = numbers[:, None] if numbers.ndim == 1 and width == 1 else numbers
         if wide.shape != (len(self), width):
-            raise ShapeError(f"{name} must have one number per row, and {width} per row if several; got {given.shape}")
+            shape = numbers.shape
+            raise ShapeError(f"{name} must have one number per row, and {width} per row if several; got {shape}")
         return wide
 
 
@@ -116,6 +117,7 @@ class NumberPredictions(Predictions):
     reasons: Reasons | None = None
     private: bool = False
     unknown: Reasons | None = None  # (n,): the values of a row that were not in training, if it has any
+    _by_row = ("values", "novel", "reasons", "unknown")
 
     def __len__(self) -> int:
         return len(self.values)
@@ -139,17 +141,6 @@ class NumberPredictions(Predictions):
         """How many rows calibrate intervals; 0 if there are none."""
         return len(self.sets.fitted.calibration.y)
 
-    def part(self, rows: Any) -> NumberPredictions:
-        """The predictions for some rows: a slice, row numbers or a mask."""
-        return replace(
-            self,
-            h=self._h_of(rows),
-            values=self.values[rows],
-            novel=None if self.novel is None else self.novel[rows],
-            reasons=None if self.reasons is None else self.reasons[rows],
-            unknown=None if self.unknown is None else self.unknown[rows],
-        )
-
     @property
     def distribution(self) -> PredictedDistribution:
         """The votes on each row."""
@@ -157,17 +148,17 @@ class NumberPredictions(Predictions):
 
     def quantiles(self, levels: Sequence[float]) -> Floats:
         """(n, T, Q): quantiles of the votes."""
-        return self._rounded(self.distribution.quantiles(levels))
+        return self._round(self.distribution.quantiles(levels))
 
     def intervals(self, epsilon: float) -> Floats | None:
         """(n, T, 2): intervals at ε, NaN for rows that could not be read; None without calibration."""
         if self.n_calibration == 0:
             return None
-        found = np.full((len(self), self.values.shape[1], 2), np.nan)
-        found[self.readable] = self.sets.ends(self.h, epsilon)
+        ends = np.full((len(self), self.values.shape[1], 2), np.nan)
+        ends[self.readable] = self.sets.ends(self.h, epsilon)
         if not self.private:
-            return found
-        columns = [privacy.interval(found[:, t], step) for t, step in enumerate(self._steps)]
+            return ends
+        columns = [privacy.interval(ends[:, t], step) for t, step in enumerate(self._steps)]
         return np.stack(columns, axis=1)
 
     @property
@@ -180,13 +171,13 @@ class NumberPredictions(Predictions):
     @property
     def shown(self) -> Floats:
         """(n, T): the predictions, rounded if private."""
-        return self._rounded(self.values)
+        return self._round(self.values)
 
-    def _rounded(self, found: Floats) -> Floats:
+    def _round(self, values: Floats) -> Floats:
         """(n, T, …): numbers, rounded to whole steps if private."""
         if not self.private:
-            return found
-        return np.stack([privacy.numbers(found[:, t], step) for t, step in enumerate(self._steps)], axis=1)
+            return values
+        return np.stack([privacy.numbers(values[:, t], step) for t, step in enumerate(self._steps)], axis=1)
 
     def crps(self, y: Floats) -> Floats:
         """(n, T): the continuous ranked probability score."""
@@ -211,8 +202,8 @@ class NumberPredictions(Predictions):
         truth = read_numbers(y, len(self))[0]
         if truth.shape != self.values.shape:
             raise ShapeError(f"y must have {self.values.shape[1]} numbers per row, as in fit; got {truth.shape[1]}")
-        kept = self._require_readable()
-        return _compared(self.part(kept), truth[kept], epsilon, unreadable=int((~kept).sum()))
+        rows = self._require_readable()
+        return _compare(self.part(rows), truth[rows], epsilon, unreadable=int((~rows).sum()))
 
 
 @dataclass(frozen=True)
@@ -258,7 +249,7 @@ class NumberEvaluation(Evaluated):
     def facts(self) -> list[Fact]:
         """Each number with its meaning, for people."""
         law = by_chance(self.coverage_range)
-        asked = f"share of intervals with the true number; ε={self.epsilon:g} asks for {1 - self.epsilon:g}{law}"
+        promise = f"share of intervals with the true number; ε={self.epsilon:g} asks for {1 - self.epsilon:g}{law}"
         errors = [
             Fact("RMSE", amount(self.rmse), "root of the mean squared error, in units of the target"),
             Fact("MAE", amount(self.mae), "mean absolute error"),
@@ -266,25 +257,25 @@ class NumberEvaluation(Evaluated):
         ]
         widths = Fact("mean width", amount(self.mean_width), f"of the intervals; median {amount(self.median_width)}")
         alone = self.rmse is not None
-        found = [
+        facts = [
             *(errors if alone else []),
             Fact("R²", share(self.r2), "share of the variance explained; 1 is perfect, 0 as good as the mean"),
-            Fact("coverage", share(self.coverage), asked),
+            Fact("coverage", share(self.coverage), promise),
             *([widths] if alone and self.coverage is not None else []),
             Fact("typicality", share(self.typicality), TYPICALITY),
         ]
         if self.infinite:
-            found.append(Fact("without end", share(self.infinite), "share of intervals that are infinite"))
-        return found
+            facts.append(Fact("without end", share(self.infinite), "share of intervals that are infinite"))
+        return facts
 
 
-def _compared(found: NumberPredictions, truth: Floats, epsilon: float, *, unreadable: int) -> NumberEvaluation:
+def _compare(predictions: NumberPredictions, truth: Floats, epsilon: float, *, unreadable: int) -> NumberEvaluation:
     """Compare the predictions of readable rows with numbers (n, T)."""
-    ends = found.intervals(epsilon)
-    by_number = _by_number(found, truth, ends)
-    alone = found._target.single
+    ends = predictions.intervals(epsilon)
+    by_number = _by_number(predictions, truth, ends)
+    alone = predictions._target.single
     first: dict[Any, Any] = by_number.iloc[0].to_dict() if alone else {}
-    chance = metrics.coverage_interval(epsilon, found.n_calibration, len(truth), LEVEL) if alone else None
+    chance = metrics.coverage_interval(epsilon, predictions.n_calibration, len(truth), LEVEL) if alone else None
     return NumberEvaluation(
         n=len(truth),
         **{name: first.get(name) for name in ("rmse", "mae", "crps", "mean_width", "median_width")},
@@ -293,16 +284,16 @@ def _compared(found: NumberPredictions, truth: Floats, epsilon: float, *, unread
         coverage=None if ends is None else metrics.interval_coverage(truth, ends),
         coverage_range=None if ends is None else chance,
         infinite=None if ends is None else metrics.interval_widths(ends).infinite,
-        typicality=None if found.typicality is None else float(found.typicality.mean()),
+        typicality=None if predictions.typicality is None else float(predictions.typicality.mean()),
         unreadable=unreadable,
         by_number=by_number,
     )
 
 
-def _by_number(found: NumberPredictions, truth: Floats, ends: Floats | None) -> pd.DataFrame:
-    scores, rows = found.crps(truth), []
-    for t, name in enumerate(found.names):
-        wrong = found.shown[:, t] - truth[:, t]
+def _by_number(predictions: NumberPredictions, truth: Floats, ends: Floats | None) -> pd.DataFrame:
+    scores, rows = predictions.crps(truth), []
+    for t, name in enumerate(predictions.names):
+        wrong = predictions.shown[:, t] - truth[:, t]
         spread = float(np.square(truth[:, t] - truth[:, t].mean()).mean())
         squared = float(np.square(wrong).mean())
         row: dict[str, Any] = {"number": "target" if name is None else name, "n": len(truth)}

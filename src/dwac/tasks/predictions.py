@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -57,11 +58,11 @@ class Evaluated(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values, ready for JSON."""
-        kept = {
+        values = {
             name: value.to_dict("records") if isinstance(value, pd.DataFrame) else value
             for name, value in vars(self).items()
         }
-        content: dict[str, Any] = plain({**kept, "advice": self.advice})
+        content: dict[str, Any] = plain({**values, "advice": self.advice})
         return content
 
 
@@ -72,6 +73,7 @@ class Predictions(ABC):
     unknown: Reasons | None  # (n,): None, or the values of a row that were not in training; None without columns
     private: bool  # whether numbers are rounded as in `dwac.explain.privacy`
     h: Tensor | None  # (r, d): the embeddings of the r readable rows, if known
+    _by_row: ClassVar[tuple[str, ...]]  # the fields with a value per row
 
     @abstractmethod
     def __len__(self) -> int:
@@ -102,9 +104,14 @@ class Predictions(ABC):
         table = table_of(self.columns(quantiles), values, self.readable, probabilities=probabilities)
         return table.assign(**self._notes())
 
-    @abstractmethod
     def part(self, rows: Any) -> Self:
         """The predictions for some rows: a slice, row numbers or a mask."""
+        values = {name: getattr(self, name) for name in self._by_row}
+        parts = {name: None if value is None else value[rows] for name, value in values.items()}
+        if (conformal := getattr(self, "conformal", None)) is not None:
+            parts["conformal"] = conformal.part(rows)
+        part: Self = replace(self, h=self._h_of(rows), **parts)  # type: ignore[type-var]  # a dataclass
+        return part
 
     @abstractmethod
     def evaluate(self, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> Evaluated:
@@ -125,15 +132,15 @@ class Predictions(ABC):
 
     def _notes(self) -> dict[str, pd.Series[Any]]:
         """The last columns of a frame, (n,) each: `unknown` (tables only) and `unreadable`."""
-        found = {"unreadable": pd.Series([None] * len(self) if self.reasons is None else self.reasons, dtype="str")}
-        return found if self.unknown is None else {"unknown": pd.Series(self.unknown, dtype="str"), **found}
+        notes = {"unreadable": pd.Series([None] * len(self) if self.reasons is None else self.reasons, dtype="str")}
+        return notes if self.unknown is None else {"unknown": pd.Series(self.unknown, dtype="str"), **notes}
 
     def _require_readable(self) -> Bools:
         """Which rows can be evaluated; an error if none can."""
-        found = self.readable
-        if self.reasons is not None and not found.any():
+        rows = self.readable
+        if self.reasons is not None and not rows.any():
             raise InputError(f"at least one row must be readable to evaluate; none is; row 0: {self.reasons[0]}")
-        return found
+        return rows
 
 
 def mean(values: NDArray[Any]) -> float:

@@ -89,8 +89,9 @@ class ClassSets(VotedSets):
     @property
     def calibration(self) -> Calibration:
         """The scores of the true labels of the calibration rows."""
-        found: Calibration = self.fitted.derive(("calibration", self.score, self.class_conditional), self._calibrate)
-        return found
+        key = "calibration", self.score, self.class_conditional
+        calibration: Calibration = self.fitted.derive(key, self._calibrate)
+        return calibration
 
     def _calibrate(self) -> Calibration:
         """The same; a label that was not in training scores worse than any other."""
@@ -129,9 +130,9 @@ class ClassSets(VotedSets):
 
     def expected(self, epsilon: float) -> Any:
         """What to expect of the sets at ε."""
-        found = self.calibration.expected_sets(epsilon, ordered=self.fitted.target.ordered)
+        expected = self.calibration.expected_sets(epsilon, ordered=self.fitted.target.ordered)
         n_groups = self.fitted.n_groups
-        return found if n_groups is None else found.of_groups(n_groups)
+        return expected if n_groups is None else expected.of_groups(n_groups)
 
     def predictions(self, evidence: Evidence, *, private: bool) -> ClassPredictions:
         """The same for this kind of target."""
@@ -183,8 +184,8 @@ class LabelSets(VotedSets):
     @property
     def calibration(self) -> LabelCalibrations:
         """The calibration with rows of known labels; folds of a cross-fitted model judge the rows they left out."""
-        found: LabelCalibrations = self.fitted.derive(LABELS, self._calibrate)
-        return found
+        calibrations: LabelCalibrations = self.fitted.derive(LABELS, self._calibrate)
+        return calibrations
 
     def _calibrate(self) -> LabelCalibrations:
         rows, folds = self.fitted.calibration, self.fitted.folds
@@ -246,7 +247,7 @@ class LabelSets(VotedSets):
             shown = np.minimum((np.round(p * privacy.STEPS) + 0.5) / privacy.STEPS, 1) if private else p
             sets = np.asarray(shown >= self.expected(epsilon).threshold)
             conformal = self.conformal(Evidence(votes, fold_votes=fold_votes), private=private)
-        found = explain_labels(
+        explanations = explain_labels(
             voters,
             h,
             fitted.target.table,
@@ -259,16 +260,16 @@ class LabelSets(VotedSets):
             epsilon=epsilon,
             **options,
         )
-        return found if label is None else [each[label] for each in found]
+        return explanations if label is None else [each[label] for each in explanations]
 
     def _describe_label(self, label: int, references: ReferenceSet) -> list[str | None] | None:
         """What sets the groups of one label's vote apart; computed once per set of groups."""
-        found: list[str | None] | None = self.fitted.derive(
+        texts: list[str | None] | None = self.fitted.derive(
             ("descriptions", label), lambda: self.fitted.describe(references)
         )
-        return found
+        return texts
 
     def unreadable(self, why: str, *, private: bool, label: Any = None) -> Explanation | LabelExplanations:
         """The explanation of a row that could not be read."""
-        found = unreadable_labels(why, self.fitted.target.plain_names, self.fitted.references, private=private)
-        return found if label is None else found[label]
+        explanations = unreadable_labels(why, self.fitted.target.plain_names, self.fitted.references, private=private)
+        return explanations if label is None else explanations[label]

@@ -164,23 +164,23 @@ def have_near_copies(inputs: Inputs, codes: NDArray[np.int64], numbers: NDArray[
     numeric, categorical = (part[torch.as_tensor(rows)].float() for part in inputs)
     if len(rows) < _FEWEST or not any(len(column.unique()) >= _VALUES for column in numeric.T):
         return False
-    asked = np.arange(min(_ASKED, len(rows)))
-    squared = torch.cdist(numeric[asked], numeric) ** 2 + 2 * torch.cdist(categorical[asked], categorical, p=0)
-    squared[asked, asked] = torch.inf
+    queries = np.arange(min(_ASKED, len(rows)))
+    squared = torch.cdist(numeric[queries], numeric) ** 2 + 2 * torch.cdist(categorical[queries], categorical, p=0)
+    squared[queries, queries] = torch.inf
     near, places = squared.topk(min(_NEIGHBOURS, len(rows) - 1), largest=False)
     distance = near.sqrt().clamp_min(1e-6 * float(near[:, -1].median().sqrt()) + 1e-12)
     jump, last = (distance[:, 1:] / distance[:, :-1]).max(dim=1)  # after the neighbour `last`
     copied, y = jump.numpy() >= _JUMP, codes[rows] if numbers is None else numbers[rows]
     if numbers is None:
-        same = (y[places.numpy()] == y[asked, None]) & (np.arange(places.shape[1]) <= last.numpy()[:, None])
-        copied &= same.sum(axis=1) + 1 < np.bincount(y)[y[asked]]
+        same = (y[places.numpy()] == y[queries, None]) & (np.arange(places.shape[1]) <= last.numpy()[:, None])
+        copied &= same.sum(axis=1) + 1 < np.bincount(y)[y[queries]]
     if copied.mean() < _SHARE:
         return False
     apart = np.sign if numbers is None else np.abs  # the difference between outcomes
 
     def differ(others: Any) -> float:
-        return float(apart(np.abs(y[asked] - y[others]))[copied].mean())
+        return float(apart(np.abs(y[queries] - y[others]))[copied].mean())
 
-    usual = differ(rng.permutation(len(rows))[asked])
-    first, beyond = differ(places[:, 0].numpy()), differ(places[asked, last + 1].numpy())
+    usual = differ(rng.permutation(len(rows))[queries])
+    first, beyond = differ(places[:, 0].numpy()), differ(places[queries, last + 1].numpy())
     return first <= _ALIKE * usual and beyond >= max(_UNLIKE * usual, 1e-300)

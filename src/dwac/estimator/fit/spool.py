@@ -109,8 +109,8 @@ class Spool:
     def counts(self, name: str, most: int) -> Ints:
         """(most,): how often each of the numbers 0 … most-1 occurs in a part."""
         part = self.tensor(name)
-        found = sum(torch.bincount(part[block], minlength=most) for block in self.blocks())
-        return np.asarray(found)
+        counts = sum(torch.bincount(part[block], minlength=most) for block in self.blocks())
+        return np.asarray(counts)
 
     @property
     def block_rows(self) -> int:

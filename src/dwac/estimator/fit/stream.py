@@ -67,22 +67,22 @@ def fit_stream(settings: FitSettings, stream: Stream, folder: Path) -> Fitted:
     encoder = _stream_encoder(settings, stream)
     stream = stream if encoder.kind == "tabular" else stream.without_empty_texts()
     parts = StreamParts.draw(stream, settings.validation_size, settings.calibration_size, draws)
-    found = survey(stream, parts, draws, table=isinstance(encoder, TabularEncoder), labels=not settings.regression)
-    target = _stream_target(settings, found)
-    codes = read_known(target, found.sample.y, len(found.sample), strict=True)[0]
-    notes = _learn(encoder, found, codes)
-    by_class = _stream_class_weights(settings, target, found)
+    surveyed = survey(stream, parts, draws, table=isinstance(encoder, TabularEncoder), labels=not settings.regression)
+    target = _stream_target(settings, surveyed)
+    codes = read_known(target, surveyed.sample.y, len(surveyed.sample), strict=True)[0]
+    notes = _learn(encoder, surveyed, codes)
+    by_class = _stream_class_weights(settings, target, surveyed)
     device = device_of(settings.device)
     with own_seed(seed, device):
         size = settings.ensemble_size or encoder.recipe.networks_on(device)
         model = new_model(settings, encoder, target, size, loss=target.loss(codes)).to(device)
-        chosen = _choose_voters(settings, found, codes, draws, size * (settings.embedding_size or 32))
-        rows = found.calibration if len(found.calibration) else found.validation
-        for chunk in (found.sample if chosen is None else chosen, rows):
+        chosen = _choose_voters(settings, surveyed, codes, draws, size * (settings.embedding_size or 32))
+        rows = surveyed.calibration if len(surveyed.calibration) else surveyed.validation
+        for chunk in (surveyed.sample if chosen is None else chosen, rows):
             _require_unique(chunk.ids)  # before hours of training, not after
         within = None if rows.within is None else read_groups(rows.within.tolist(), rows.ids, "within")
-        spool = _write_spool(stream, parts, found, encoder, target, by_class, folder)
-        held = [_encode(encoder, target, chunk) for chunk in (found.validation, found.calibration)]
+        spool = _write_spool(stream, parts, surveyed, encoder, target, by_class, folder)
+        held = [_encode(encoder, target, chunk) for chunk in (surveyed.validation, surveyed.calibration)]
         places = None if chosen is None else spool.places(parts.training_numbers(chosen.rows))
         history = _train_spooled(settings, model, encoder, spool, held[0], by_class, seed, places)
     if chosen is None:
@@ -97,8 +97,8 @@ def fit_stream(settings: FitSettings, stream: Stream, folder: Path) -> Fitted:
     kept = chosen.X.iloc[chosen.ids.get_indexer(names)].reset_index(drop=True)
     if novelty.known is not None:
         novelty = replace(novelty, known=novelty.known.of(names))
-    lines = tuple(line for line in (*parts.said, *notes, note) if line)
-    report = StreamReport(stream.n, found.rows, len(found.sample), len(names), spool.n * spool.row_bytes, lines)
+    lines = tuple(line for line in (*parts.notes, *notes, note) if line)
+    report = StreamReport(stream.n, surveyed.rows, len(surveyed.sample), len(names), spool.n * spool.row_bytes, lines)
     logger.info("%s", report)
     return Fitted(
         settings=settings,
@@ -111,7 +111,7 @@ def fit_stream(settings: FitSettings, stream: Stream, folder: Path) -> Fitted:
         validation=validation,
         validation_ids=validation.ids,
         calibration=calibration,
-        features=features_of(found.sample.X.head(2), encoder),
+        features=features_of(surveyed.sample.X.head(2), encoder),
         within=within,
         stream=report,
         stored_agreement=agreement,
@@ -143,38 +143,38 @@ def _stream_encoder(settings: FitSettings, stream: Stream) -> Encoder:
     return encoder
 
 
-def _stream_target(settings: FitSettings, found: Survey) -> Target:
+def _stream_target(settings: FitSettings, surveyed: Survey) -> Target:
     """The target: the outcomes of all rows, or numbers from a sample of the training rows."""
-    if found.outcomes is None:
-        n = len(found.sample)
-        with located(found.sample.rows):
-            return read_target(found.sample.y, n, regression=True).target(np.arange(n))
-    values = found.outcomes.values(found.sample.y)
-    check_class_count(len(found.outcomes.counts), found.rows)
+    if surveyed.outcomes is None:
+        n = len(surveyed.sample)
+        with located(surveyed.sample.rows):
+            return read_target(surveyed.sample.y, n, regression=True).target(np.arange(n))
+    values = surveyed.outcomes.values(surveyed.sample.y)
+    check_class_count(len(surveyed.outcomes.counts), surveyed.rows)
     n = len(values)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".* rows have no label at all")  # these are outcomes, not rows
         return read_target(values, n, regression=False, ordered=settings.ordered).target(np.arange(n))
 
 
-def _learn(encoder: Encoder, found: Survey, codes: Ints) -> list[str]:
+def _learn(encoder: Encoder, surveyed: Survey, codes: Ints) -> list[str]:
     """Fit the encoder on the results of the first pass; returns its notes."""
-    X, n = found.sample.X, len(found.sample)
+    X, n = surveyed.sample.X, len(surveyed.sample)
     if isinstance(encoder, TabularEncoder):
-        assert found.table is not None
-        with located(found.sample.rows):
-            found.table.fit(encoder, X)
-        return found.table.notes(n)
+        assert surveyed.table is not None
+        with located(surveyed.sample.rows):
+            surveyed.table.fit(encoder, X)
+        return surveyed.table.notes(n)
     encoder.fit(X.iloc[:, 0].tolist(), codes)
-    return [f"words and lengths of texts are of {n:,} of {found.rows:,} training rows"]
+    return [f"words and lengths of texts are of {n:,} of {surveyed.rows:,} training rows"]
 
 
-def _stream_class_weights(settings: FitSettings, target: Target, found: Survey) -> Floats | None:
+def _stream_class_weights(settings: FitSettings, target: Target, surveyed: Survey) -> Floats | None:
     """(K,): class weights from the exact counts of the first pass."""
     by_class = class_weights_of(settings, target, np.arange(target.n_codes))
-    if by_class is None or settings.class_weight != "balanced" or found.outcomes is None:
+    if by_class is None or settings.class_weight != "balanced" or surveyed.outcomes is None:
         return by_class
-    counts = found.outcomes.counts
+    counts = surveyed.outcomes.counts
     known = encode_known(pd.Series([*counts], dtype=object), len(counts), target.outcomes)
     totals = np.zeros(target.n_codes, dtype=np.int64)
     totals[known] = [*counts.values()]
@@ -182,27 +182,27 @@ def _stream_class_weights(settings: FitSettings, target: Target, found: Survey) 
 
 
 def _choose_voters(
-    settings: FitSettings, found: Survey, codes: Ints, rng: np.random.Generator, size: int
+    settings: FitSettings, surveyed: Survey, codes: Ints, rng: np.random.Generator, size: int
 ) -> Chunk | None:
     """The rows to remember: a sample with some rows of every outcome; None for all.
 
     codes: those of the sample's rows.
     """
     if settings.voters == "all":
-        each = float(found.sample.X.memory_usage(deep=True, index=False).sum()) / len(found.sample) + 8 * size
-        _require_memory(found.rows, each)
+        each = float(surveyed.sample.X.memory_usage(deep=True, index=False).sum()) / len(surveyed.sample) + 8 * size
+        _require_memory(surveyed.rows, each)
         return None
     most = max(VOTERS, 4 * settings.voters if isinstance(settings.voters, int) else 0)
-    sample = found.sample
+    sample = surveyed.sample
     if len(sample) > most:
         some = rng.choice(len(sample), most, replace=False)
         absent = ~np.isin(codes, codes[some])
         first = np.unique(np.where(absent, codes, -1), return_index=True)[1]
         sample = sample.take(np.union1d(some, first[absent[first]]))
-    if found.rare is None or found.complete:
+    if surveyed.rare is None or surveyed.complete:
         return sample
-    more = found.rare.take(~np.isin(found.rare.rows, sample.rows))
-    return joined([sample, more]) if len(more) else sample
+    rare = surveyed.rare.take(~np.isin(surveyed.rare.rows, sample.rows))
+    return joined([sample, rare]) if len(rare) else sample
 
 
 # The second pass
@@ -227,7 +227,7 @@ def _as_read(encoder: Encoder, frame: pd.DataFrame) -> Any:
 def _write_spool(
     stream: Stream,
     parts: StreamParts,
-    found: Survey,
+    surveyed: Survey,
     encoder: Encoder,
     target: Target,
     by_class: Floats | None,
@@ -241,11 +241,11 @@ def _write_spool(
         made["y"] = torch.as_tensor(rows.codes)
         if by_class is not None or chunk.weights is not None:
             weights = np.ones(len(chunk)) if by_class is None else by_class[rows.codes]
-            weights = weights if chunk.weights is None else weights * weights_of(chunk) / found.mean_weight
+            weights = weights if chunk.weights is None else weights * weights_of(chunk) / surveyed.mean_weight
             made["w"] = torch.as_tensor(weights, dtype=torch.float32)
         return made
 
-    like, ranks = tensors(found.sample.take(slice(2))), sharing_ranks()
+    like, ranks = tensors(surveyed.sample.take(slice(2))), sharing_ranks()
     theirs = None if ranks is None else ranks.broadcast_bytes(str(folder).encode() if ranks.first else None)
     beside = theirs is not None and ranks is not None and not ranks.first and Path(theirs.decode()).is_dir()
     spool = None

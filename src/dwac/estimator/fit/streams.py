@@ -149,8 +149,8 @@ class Stream:
 
     def taken(self, rows: Ints, *, features: bool = True) -> Chunk:
         """The rows with these sorted numbers, in one pass over all rows."""
-        found = [chunk.take(np.isin(chunk.rows, rows)) for chunk in self.chunks(features=features)]
-        return joined([chunk for chunk in found if len(chunk)] or found[:1])
+        chunks = [chunk.take(np.isin(chunk.rows, rows)) for chunk in self.chunks(features=features)]
+        return joined([chunk for chunk in chunks if len(chunk)] or chunks[:1])
 
     def kept(self) -> Chunk:
         """All rows except those left out, in memory."""
@@ -241,10 +241,10 @@ def open_dataset(source: str | PathLike[str]) -> pads.Dataset:
 def _parquet(paths: Any, name: str, **options: Any) -> pads.Dataset:
     if isinstance(paths, list) and not paths:
         raise InputError(f"no file matches {name!r}; check the pattern, and quote it for the shell")
-    found = pads.dataset(paths, format="parquet", partitioning="hive", **options)
-    if not found.files:
+    dataset = pads.dataset(paths, format="parquet", partitioning="hive", **options)
+    if not dataset.files:
         raise InputError(f"{name} must hold Parquet files; it holds none")
-    return found
+    return dataset
 
 
 def _require_alike(data: pads.Dataset) -> None:
@@ -297,13 +297,12 @@ def _spooled(batches: Any, roles: Roles, folder: Path) -> tuple[pads.Dataset, Ro
     writer: pq.ParquetWriter | None = None
     try:
         for number, batch in enumerate(batches):
-            table, found, roles = _as_table(batch, asked, number)
-            texts = isinstance(batch, tuple | list) and isinstance(batch[0], list) and found.get("text") == "text"
-            if number and list(found) != list(names):
-                raise InputError(
-                    f"all batches must have the columns {listed(list(names))}; batch {number} has {listed(list(found))}"
-                )
-            names = found
+            table, columns, roles = _as_table(batch, asked, number)
+            texts = isinstance(batch, tuple | list) and isinstance(batch[0], list) and columns.get("text") == "text"
+            if number and list(columns) != list(names):
+                wrong = f"batch {number} has {listed(list(columns))}"
+                raise InputError(f"all batches must have the columns {listed(list(names))}; {wrong}")
+            names = columns
             if not schemas or not table.schema.equals(schemas[-1], check_metadata=False):
                 schemas.append(table.schema.remove_metadata())
                 if writer is not None:
@@ -376,11 +375,11 @@ def _target_columns(y: Any, n: int, number: int) -> dict[str, Any]:
     """The columns that hold the y of a pair."""
     y = array_of(y) if isinstance(y, Tensor) else y
     if isinstance(y, pd.DataFrame):
-        found: dict[str, Any] = {str(name): y[name].to_numpy() for name in y.columns}
+        columns: dict[str, Any] = {str(name): y[name].to_numpy() for name in y.columns}
     elif getattr(y, "ndim", 1) == 2:
-        found = {f"{_TARGET}{place}": np.asarray(y)[:, place] for place in range(y.shape[1])}
+        columns = {f"{_TARGET}{place}": np.asarray(y)[:, place] for place in range(y.shape[1])}
     else:
-        found = {_TARGET: y if isinstance(y, pd.Series | np.ndarray) else list(y)}
-    if any(len(values) != n for values in found.values()):
+        columns = {_TARGET: y if isinstance(y, pd.Series | np.ndarray) else list(y)}
+    if any(len(values) != n for values in columns.values()):
         raise ShapeError(f"y must have one entry per row of X; batch {number} has {n} rows")
-    return found
+    return columns

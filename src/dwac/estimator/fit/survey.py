@@ -33,7 +33,7 @@ class StreamParts:
     validation: Ints
     calibration: Ints
     left_out: Ints
-    said: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def n_training(self) -> int:
@@ -61,7 +61,7 @@ class StreamParts:
         kept = stream.n - len(stream.left_out)
         asked = part_sizes(kept, validation_size, calibration_size)
         sizes = [min(size, _MOST_HELD) for size in asked]
-        said = [
+        notes = [
             f"{size:,} of {wish:,} rows asked for are held out for {part}: they stay in memory"
             for part, size, wish in zip(("validation", "calibration"), sizes, asked, strict=True)
             if size < wish
@@ -69,7 +69,7 @@ class StreamParts:
         places = rng.choice(kept, sum(sizes), replace=False)
         skipped = stream.left_out - np.arange(len(stream.left_out))
         rows = places + np.searchsorted(skipped, places, side="right")
-        return cls(stream.n, np.sort(rows[: sizes[0]]), np.sort(rows[sizes[0] :]), stream.left_out, said)
+        return cls(stream.n, np.sort(rows[: sizes[0]]), np.sort(rows[sizes[0] :]), stream.left_out, notes)
 
 
 class Outcomes:
@@ -83,14 +83,14 @@ class Outcomes:
         """Count more rows; returns (n,): whether each is among the first training rows of its outcome."""
         keys = keys_of(chunk.y)
         self.dtype = getattr(chunk.y, "dtype", None) if self.dtype is None else self.dtype
-        codes, found = pd.factorize(keys)
-        before = np.array([self.counts.get(key, 0) for key in found])
+        codes, outcomes = pd.factorize(keys)
+        before = np.array([self.counts.get(key, 0) for key in outcomes])
         first = np.zeros(len(chunk), dtype=bool)
         if (before < each).any():
             mine = pd.Series(codes[training])
             first[training] = mine.groupby(mine).cumcount().to_numpy() + before[mine] < each
-        more = np.bincount(codes[training], minlength=len(found)).tolist()
-        self.counts.update({key: int(before[code]) + more[code] for code, key in enumerate(found)})
+        more = np.bincount(codes[training], minlength=len(outcomes)).tolist()
+        self.counts.update({key: int(before[code]) + more[code] for code, key in enumerate(outcomes)})
         if len(self.counts) > _OUTCOMES:
             raise LabelError(f"y has more than {_OUTCOMES:,} different labels; is it a column of classes?")
         return first
@@ -166,15 +166,15 @@ def survey(stream: Stream, parts: StreamParts, rng: np.random.Generator, *, tabl
             n_rare += len(kept["rare"][-1])
         kept["validation"].append(chunk.take(np.isin(chunk.rows, parts.validation)))
         kept["calibration"].append(chunk.take(np.isin(chunk.rows, parts.calibration)))
-    found = {name: joined(_some(chunks)) for name, chunks in kept.items() if chunks}
+    rows_of = {name: joined(_some(chunks)) for name, chunks in kept.items() if chunks}
     return Survey(
         n,
         summary,
         outcomes,
-        found["sample"],
-        found.get("rare"),
-        found["validation"],
-        found["calibration"],
+        rows_of["sample"],
+        rows_of.get("rare"),
+        rows_of["validation"],
+        rows_of["calibration"],
         total / n if stream.roles.weights is not None else 1.0,
     )
 
@@ -196,15 +196,15 @@ def parts_of(stream: Stream, parts: StreamParts) -> Iterator[tuple[Chunk, NDArra
 def weights_of(chunk: Chunk) -> Floats:
     """(n,): the weights of rows, which must be finite and not negative."""
     try:
-        found: Floats = np.asarray(chunk.weights, dtype=np.float64)
+        weights: Floats = np.asarray(chunk.weights, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"sample_weight must be numbers: {error}") from None
-    bad = ~(np.isfinite(found) & (found >= 0))
+    bad = ~(np.isfinite(weights) & (weights >= 0))
     if bad.any():
         row = int(bad.argmax())
-        why = f"sample_weight must be finite and not negative; it is {found[row]}"
+        why = f"sample_weight must be finite and not negative; it is {weights[row]}"
         raise NonFiniteError(f"{why} in row {row}", rows={row: why})
-    return found
+    return weights
 
 
 @contextmanager

@@ -285,9 +285,9 @@ class Explorer:
             words = clf.encoder_.attention(clf.model_.backbone, [shown["record"]["text"]])
             shown["attention"] = None if words is None else words[0]
         options = {"descriptions": descriptions_after(clf, voters), "X": self.source(point)}
-        options["novelty"] = clf.novelty_of_voters(self.points.references, np.array([point]))
+        options["novelty"] = clf.fitted_.novelty_of_voters(self.points.references, np.array([point]))
         h = self._h(point)[None]
-        options["fold_votes"] = clf.fold_votes(h, pd.Index([name], tupleize_cols=False), voters)
+        options["fold_votes"] = clf.fitted_.fold_votes(h, pd.Index([name], tupleize_cols=False), voters)
         options |= {"private": self.private, "shown": [shown], "references": voters}
         return task.explain_voter(clf, h, k, epsilon, **options)
 

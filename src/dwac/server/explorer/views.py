@@ -77,7 +77,7 @@ class LoadedExamples:
             own = np.arange(m) if m <= most else np.linspace(0, m - 1, most).astype(np.int64)
             h = references.embeddings.cpu().numpy()[own]
             names: pd.Index[Any] = pd.Index(list(references.ids[own]), tupleize_cols=False)
-            novelty = clf.novelty_of_voters(references, own)
+            novelty = clf.fitted_.novelty_of_voters(references, own)
             return cls(names, h, task.of_voters(references)[own], own, novelty)
         X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
         n = count(X)

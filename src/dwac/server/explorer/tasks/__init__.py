@@ -243,7 +243,7 @@ class VotedTask(PageTask):
     def evidence(self, clf: Any, votes: Floats, examples: Any) -> Evidence:
         """The same as `clf.evidence`, for rows that can all be read."""
         names = examples.ids if examples.of_training else None
-        return Evidence(votes, None, examples.novelty, clf.fold_votes(examples.h, names))
+        return Evidence(votes, None, examples.novelty, clf.fitted_.fold_votes(examples.h, names))
 
 
 def places_after(own: Ints, edits: Edits) -> tuple[Ints, NDArray[np.bool_]]:
