@@ -260,23 +260,30 @@ def row_weights(sample_weight: Any, n: int) -> Floats:
     """(n,) weights of the rows, scaled to a mean of 1: only their ratios matter."""
     if sample_weight is None:
         return np.ones(n)
-    try:
-        weights = np.asarray(sample_weight, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"sample_weight must be numbers: {error}") from None
+    weights = finite_weights(sample_weight)
     if weights.ndim == 0:
         weights = np.full(n, float(weights))
     if weights.shape != (n,):
         raise ShapeError(
             f"Sample weights must be 1D, one per row: sample_weight.shape == {weights.shape}, expected ({n},)"
         )
-    bad = ~(np.isfinite(weights) & (weights >= 0))
-    if bad.any():
-        row = int(bad.argmax())
-        raise NonFiniteError(f"sample_weight must be finite and not negative; row {row} is {weights[row]}")
     if not (weights > 0).any():
         raise InputError("sample_weight must be positive for at least one row; all weights are zero")
     return np.asarray(weights / weights.mean())
+
+
+def finite_weights(sample_weight: Any) -> Floats:
+    """Weights as numbers, which must be finite and not negative."""
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sample_weight must be numbers: {error}") from None
+    bad = np.ravel(~(np.isfinite(weights) & (weights >= 0)))
+    if bad.any():
+        row = int(bad.argmax())
+        why = f"sample_weight must be finite and not negative; it is {np.ravel(weights)[row]}"
+        raise NonFiniteError(f"{why} in row {row}", rows={row: why})
+    return weights
 
 
 def class_weights(class_weight: Any, codes: Ints, classes: NDArray[Any]) -> Floats | None:

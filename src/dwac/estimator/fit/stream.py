@@ -37,10 +37,10 @@ from dwac.estimator.fit.network import EncodedRows, name_voters, new_model, own_
 from dwac.estimator.fit.reading import agree_on_seed, class_weights_of, features_of, suited
 from dwac.estimator.fit.spool import Spool
 from dwac.estimator.fit.streams import Chunk, Stream, joined
-from dwac.estimator.fit.survey import StreamParts, Survey, located, parts_of, survey, weights_of
+from dwac.estimator.fit.survey import StreamParts, Survey, located, parts_of, survey
 from dwac.estimator.fitted import Fitted, StreamReport
 from dwac.estimator.held_out import HeldOutRows
-from dwac.estimator.preparation import Examples, balanced, read_groups, read_known
+from dwac.estimator.preparation import Examples, balanced, finite_weights, read_groups, read_known
 from dwac.estimator.settings import FitSettings, device_of
 from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
@@ -241,7 +241,9 @@ def _write_spool(
         made["y"] = torch.as_tensor(rows.codes)
         if by_class is not None or chunk.weights is not None:
             weights = np.ones(len(chunk)) if by_class is None else by_class[rows.codes]
-            weights = weights if chunk.weights is None else weights * weights_of(chunk) / surveyed.mean_weight
+            weights = (
+                weights if chunk.weights is None else weights * finite_weights(chunk.weights) / surveyed.mean_weight
+            )
             made["w"] = torch.as_tensor(weights, dtype=torch.float32)
         return made
 

@@ -12,9 +12,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dwac.encoders.summary import TableSummary
-from dwac.errors import InputError, LabelError, NonFiniteError
+from dwac.errors import InputError, LabelError
 from dwac.estimator.fit.streams import Chunk, Stream, joined
-from dwac.estimator.preparation import part_sizes
+from dwac.estimator.preparation import finite_weights, part_sizes
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -155,7 +155,7 @@ def survey(stream: Stream, parts: StreamParts, rng: np.random.Generator, *, tabl
             if summary is not None:
                 summary.update(trains.X.reset_index(drop=True))
             if trains.weights is not None:
-                total += float(weights_of(trains).sum())
+                total += float(finite_weights(trains.weights).sum())
         with located(chunk.rows):
             if outcomes is not None:
                 first = outcomes.update(chunk, training, _RARE if n_rare < _MOST_RARE else 1)
@@ -191,20 +191,6 @@ def parts_of(stream: Stream, parts: StreamParts) -> Iterator[tuple[Chunk, NDArra
         kept = chunk.take(~np.isin(chunk.rows, parts.left_out)) if len(parts.left_out) else chunk
         if len(kept):
             yield kept, ~np.isin(kept.rows, held)
-
-
-def weights_of(chunk: Chunk) -> Floats:
-    """(n,): the weights of rows, which must be finite and not negative."""
-    try:
-        weights: Floats = np.asarray(chunk.weights, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"sample_weight must be numbers: {error}") from None
-    bad = ~(np.isfinite(weights) & (weights >= 0))
-    if bad.any():
-        row = int(bad.argmax())
-        why = f"sample_weight must be finite and not negative; it is {weights[row]}"
-        raise NonFiniteError(f"{why} in row {row}", rows={row: why})
-    return weights
 
 
 @contextmanager
