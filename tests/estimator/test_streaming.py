@@ -21,7 +21,7 @@ from dwac import DWACClassifier, DWACRegressor, Training
 from dwac.encoders import TabularEncoder, TextEncoder
 from dwac.errors import InputError, LabelError, NonFiniteError, ShapeError
 from dwac.estimator.condensing import Condenser, counted
-from dwac.estimator.fit import spool, stream, survey
+from dwac.estimator.fit import passes, stream
 from dwac.estimator.fit.streams import Roles, open_dataset, stream_of
 from tests.named import named, refuses, warns
 
@@ -78,7 +78,7 @@ def nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 @pytest.fixture
 def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if memory were small: most rows are seen in passing only."""
-    monkeypatch.setattr(survey, "SAMPLE", 1_200)
+    monkeypatch.setattr(passes, "SAMPLE", 1_200)
     monkeypatch.setattr(stream, "VOTERS", 600)
 
 
@@ -273,7 +273,7 @@ def test_rows_that_are_left_out_are_never_seen() -> None:
 def test_rows_are_dealt_over_the_whole_file(tmp_path: Path) -> None:
     n = 10_007
     x = torch.arange(n)
-    found = spool.Spool(tmp_path, n, {"x": x[:2], "none": torch.zeros(2, 0)})
+    found = passes.Spool(tmp_path, n, {"x": x[:2], "none": torch.zeros(2, 0)})
     for part in x.split(1_234):
         found.write({"x": part, "none": torch.zeros(len(part), 0)})
     written = found.tensor("x")
@@ -286,7 +286,7 @@ def test_rows_are_dealt_over_the_whole_file(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_too_small_is_found_before_anything_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "SPARE", 2**62)
+    monkeypatch.setattr(passes, "SPARE", 2**62)
     with refuses(InputError, "GB", "TMPDIR"):
         DWACClassifier(**SETTINGS).fit(rows(*FEATURES), "label")
 
@@ -363,8 +363,8 @@ _CHILD = """
 import sys, threading
 import numpy as np, pandas as pd, pyarrow.dataset as pads, torch
 from dwac import DWACClassifier, Training
-from dwac.estimator.fit import spool, stream, streams, survey
-survey.SAMPLE, stream.VOTERS, spool._BLOCK, streams._CELLS = 10_000, 5_000, 2**20, 2**18
+from dwac.estimator.fit import passes, stream, streams
+passes.SAMPLE, stream.VOTERS, passes._BLOCK, streams._CELLS = 10_000, 5_000, 2**20, 2**18
 
 def anonymous():
     lines = open("/proc/self/status").read().splitlines()

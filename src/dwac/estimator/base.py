@@ -23,10 +23,9 @@ from dwac.errors import EPSILON
 from dwac.estimator import editing, saving
 from dwac.estimator.certificate import Certificate
 from dwac.estimator.fit import fit
-from dwac.estimator.fit.reading import has_columns
 from dwac.estimator.fit.sharded import forget_exactly
 from dwac.estimator.fitted import Fitted, StreamReport
-from dwac.estimator.observed import Observed, input_distances, observe, read
+from dwac.estimator.observed import Observed, has_columns, input_distances, observe, read
 from dwac.estimator.preparation import Examples
 from dwac.estimator.settings import FitSettings, Training, flat, refuse_moved
 from dwac.explain import Explanations

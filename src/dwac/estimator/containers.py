@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 
 from dwac._machine import memory
+from dwac.encoders import ModuleEncoder
 from dwac.errors import InputError, ShapeError
 
 _ROOM = 0.25  # the share of memory that a sparse table may take once it is dense: encoding it takes as much again
@@ -71,6 +72,23 @@ def _require_room(shape: tuple[int, ...], size: int, name: str) -> None:
             f"{room / 1e9:,.1f} GB are allowed here; reduce the columns, e.g. with TruncatedSVD, or predict fewer rows "
             "at a time; texts can be given as they are: fit(texts, y)"
         )
+
+
+def receive(encoder: Any, X: Any, y: Any, ids: Any) -> tuple[Any, Any]:
+    """X and y of fit as pandas, NumPy, tensors, lists or a stream."""
+    if not isinstance(X, DataLoader):
+        return native(X), native(y, "y")
+    if ids is not None and not isinstance(ids, str):
+        require_order(X, "ids name rows in the order of the dataset")
+    batches, tables = batches_of(X)
+    if tables and not isinstance(encoder, torch.nn.Module | ModuleEncoder):
+        return batches, y  # a stream
+    rows, labels = gathered_batches(batches)
+    if labels is None and y is not None:
+        require_order(X, "y has labels in the order of the dataset")
+    if labels is not None and y is not None:
+        raise InputError("the batches of the DataLoader have labels, and y was given besides; leave y out")
+    return rows, native(y, "y") if labels is None else labels
 
 
 # DataLoader

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -20,8 +21,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from dwac.encoders import Encoder
 from dwac.encoders.module import read_dataset
+from dwac.errors import InputError
 from dwac.estimator.containers import batches_of, gathered_batches, native, require_order
-from dwac.estimator.fitted import Fitted
+from dwac.estimator.fitted import Features, Fitted
 from dwac.estimator.preparation import rows_of, take
 from dwac.estimator.readable import ATYPICAL, Judged, Sifted, judge, sift
 from dwac.nn import batches
@@ -168,6 +170,33 @@ def rows_for(X: Any, encoder: Encoder) -> Any:
     elif isinstance(X, Dataset):
         X = read_dataset(X)[0]
     return rows_of(list(X) if isinstance(X, tuple) and encoder.kind != "module" else native(X))
+
+
+def has_columns(X: Any, encoder: Encoder) -> bool:
+    """Whether X has columns that must be the same in `predict`."""
+    return (encoder.kind == "tabular" and getattr(X, "ndim", 2) == 2) or (
+        encoder.kind == "module" and isinstance(X, pd.DataFrame)
+    )
+
+
+def features_of(X: Any, encoder: Encoder) -> Features:
+    """What scikit-learn records about columns: how many there are, and their names if these are strings."""
+    if not has_columns(X, encoder):
+        return Features()
+    if not isinstance(X, pd.DataFrame):
+        return Features(width_of(X))
+    kinds = sorted({type(name).__name__ for name in X.columns})
+    if "str" in kinds and len(kinds) > 1:
+        raise InputError(
+            "the columns of X must be named by strings alone, or by whole numbers alone; got names of the types "
+            f"{', '.join(kinds)}; rename them, e.g. X.columns = X.columns.astype(str)"
+        )
+    return Features(X.shape[1], np.asarray(X.columns, dtype=object) if kinds == ["str"] else None)
+
+
+def width_of(X: Any) -> int:
+    """The number of columns of a table."""
+    return int(X.shape[1]) if getattr(X, "ndim", 0) == 2 else len(X[0]) if isinstance(X, list) and X else 0
 
 
 def input_distances(fitted: Fitted, X: Any) -> Callable[[int, list[Any]], Floats] | None:

@@ -10,10 +10,10 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 from dwac.errors import InputError
-from dwac.estimator.fit.reading import receive
+from dwac.estimator.containers import receive
+from dwac.estimator.fit.passes import workspace
 from dwac.estimator.fit.rows import fit_rows
 from dwac.estimator.fit.sharded import fit_sharded
-from dwac.estimator.fit.spool import workspace
 from dwac.estimator.fit.stream import as_given, fit_stream
 from dwac.estimator.fit.streams import Roles, is_stream, open_stream
 from dwac.estimator.fitted import Fitted

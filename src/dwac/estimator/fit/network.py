@@ -11,14 +11,17 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 
 from dwac import training
-from dwac.encoders import Encoder, backbone
+from dwac.encoders import Encoder, TabularEncoder, backbone
+from dwac.errors import InputError
 from dwac.estimator.novelty import Novelty
-from dwac.estimator.preparation import Parts
+from dwac.estimator.preparation import Parts, class_weights
 from dwac.estimator.settings import FitSettings
 from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs
+from dwac.nn.ranks import sharing_ranks
 from dwac.tasks import Loss, Target
 from dwac.training.progress import progress_bar
 
@@ -180,6 +183,28 @@ def name_voters(
     numbers = target.numbers_of_voters(rows.exact)
     model.references = model.references.replaced(ids=rows.ids.tolist(), class_weights=by_class, targets=numbers)
     return Novelty.of(model, encoder, rows.inputs, raw_features=settings.raw_features)
+
+
+# What the settings, the target and other processes decide
+
+
+def class_weights_of(settings: FitSettings, target: Target, codes: Ints) -> Floats | None:
+    """(K,) factors on the votes and losses of the outcomes, given the codes of the training rows."""
+    if settings.class_weight is not None and not target.has_codes:
+        raise InputError("class_weight is for one label per row; y has several; use sample_weight")
+    return class_weights(settings.class_weight, codes, target.outcomes)
+
+
+def suited(settings: FitSettings, encoder: Encoder) -> Encoder:
+    """The encoder that suits the target, if the settings name none."""
+    usual = isinstance(settings.encoder, str) and settings.encoder in ("auto", "tabular")
+    return TabularEncoder(network="numbers") if settings.regression and usual and encoder.kind == "tabular" else encoder
+
+
+def agree_on_seed() -> int | None:
+    """A random seed that all processes share; None for a single process, which needs none."""
+    ranks = sharing_ranks()
+    return None if ranks is None else int(ranks.broadcast_numbers([check_random_state(None).randint(2**31 - 1)])[0])
 
 
 @contextmanager

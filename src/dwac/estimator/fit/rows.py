@@ -18,11 +18,20 @@ from dwac.encoders.module import read_dataset
 from dwac.errors import InputError
 from dwac.estimator.condensing import wanted
 from dwac.estimator.editing import condense, keep
-from dwac.estimator.fit.network import EncodedRows, cross_fit, name_voters, new_model, own_seed, train_parts
-from dwac.estimator.fit.reading import agree_on_seed, class_weights_of, features_of, suited, width_of
+from dwac.estimator.fit.network import (
+    EncodedRows,
+    agree_on_seed,
+    class_weights_of,
+    cross_fit,
+    name_voters,
+    new_model,
+    own_seed,
+    suited,
+    train_parts,
+)
 from dwac.estimator.fitted import Fitted
 from dwac.estimator.held_out import Folds
-from dwac.estimator.observed import rows_for
+from dwac.estimator.observed import features_of, rows_for, width_of
 from dwac.estimator.preparation import (
     Examples,
     Parts,

@@ -27,10 +27,17 @@ from dwac.encoders.sharded import PLAIN, join_encoders, plain_rows, unfitted_cop
 from dwac.errors import IdError, InputError
 from dwac.estimator.certificate import Certificate, Retrained, fingerprint, hashed, weights_sha256
 from dwac.estimator.editing import forgettable_ids, keep
-from dwac.estimator.fit.network import EncodedRows, name_voters, new_model, own_seed, train_parts
-from dwac.estimator.fit.reading import class_weights_of, features_of, suited
+from dwac.estimator.fit.network import (
+    EncodedRows,
+    class_weights_of,
+    name_voters,
+    new_model,
+    own_seed,
+    suited,
+    train_parts,
+)
 from dwac.estimator.fitted import Fitted
-from dwac.estimator.observed import rows_for
+from dwac.estimator.observed import features_of, rows_for
 from dwac.estimator.preparation import Examples, Parts, count, read_groups, row_ids, row_weights, take
 from dwac.estimator.settings import FitSettings, device_of
 from dwac.estimator.shards import SHARE, TRAINING, ShardRows, Shards, as_stored, deal, require_rows

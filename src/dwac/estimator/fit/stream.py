@@ -33,13 +33,21 @@ from dwac.encoders import Encoder, TabularEncoder, choose
 from dwac.errors import IdError, InputError
 from dwac.estimator.condensing import Condenser, agreement_of, counted, shared_votes, wanted
 from dwac.estimator.editing import keep
-from dwac.estimator.fit.network import EncodedRows, name_voters, new_model, own_seed, train
-from dwac.estimator.fit.reading import agree_on_seed, class_weights_of, features_of, suited
-from dwac.estimator.fit.spool import Spool
+from dwac.estimator.fit.network import (
+    EncodedRows,
+    agree_on_seed,
+    class_weights_of,
+    name_voters,
+    new_model,
+    own_seed,
+    suited,
+    train,
+)
+from dwac.estimator.fit.passes import Spool, StreamParts, Survey, located, parts_of, survey
 from dwac.estimator.fit.streams import Chunk, Stream, joined
-from dwac.estimator.fit.survey import StreamParts, Survey, located, parts_of, survey
 from dwac.estimator.fitted import Fitted, StreamReport
 from dwac.estimator.held_out import HeldOutRows
+from dwac.estimator.observed import features_of
 from dwac.estimator.preparation import Examples, balanced, finite_weights, read_groups, read_known
 from dwac.estimator.settings import FitSettings, device_of
 from dwac.metrics import Agreement
