@@ -3,14 +3,13 @@
 from collections.abc import Callable
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dwac import _checks as checks
 from dwac.cli import output
-from dwac.cli.worth import digits_of
+from dwac.cli.worth import _cell
 from dwac.explain import privacy, rendering
 from dwac.monitoring import gauges
 from dwac.report import measures, worth
@@ -21,12 +20,12 @@ def date(seconds: float) -> str:
     return gauges.NumberGauge("day", gauges.COLUMN, np.array([0.0]), "datetime").show(seconds)
 
 
-def digits(value: float) -> str:
-    return str(digits_of(pd.Series([value])))
+def cell(value: float) -> str:
+    return _cell("size", value)
 
 
 WRITERS = [
-    date, digits, checks.percent, predictions.amount, predictions.share, measures.percent, measures.of_100,
+    date, cell, checks.percent, predictions.amount, predictions.share, measures.percent, measures.of_100,
     rendering.percent, privacy.percent, measures.number, measures.share, output.number,
     lambda value: worth.points([value])(value),
 ]  # fmt: skip

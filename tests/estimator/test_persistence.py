@@ -234,13 +234,13 @@ def test_members_that_a_recipe_chose_are_built_again(ensembles, tmp_path) -> Non
 
 
 def test_another_recipe_than_at_fit_changes_no_saved_model(fitted, folder, monkeypatch) -> None:
-    learned = TabularEncoder._learned
+    learned = TabularEncoder._choose_sizes
 
     def otherwise(encoder: TabularEncoder, *args: Any, **kwargs: Any) -> None:
         learned(encoder, *args, **kwargs)
         encoder.recipe = replace(encoder.recipe, embedding_size=7, ensemble_size=5, auxiliary_weight=2.0)
 
-    monkeypatch.setattr(TabularEncoder, "_learned", otherwise)
+    monkeypatch.setattr(TabularEncoder, "_choose_sizes", otherwise)
     again = load(folder)
     assert again.encoder_.recipe.embedding_size == 7
     assert np.array_equal(again.embed(table()), fitted.embed(table()))

@@ -101,8 +101,8 @@ def test_sets_miss_few_labels(crossed_labels, split_labels) -> None:
         assert missed_share(Y, sets) < 0.17
     certain, seen = split_labels.expected_sets(0.1), crossed_labels.expected_sets(0.1)
     assert named(certain, "10.0 %", "miss")
-    assert not named(certain, "not certain")
-    assert named(seen, "10.0 %", "missed", "on average", "not certain")
+    assert not named(certain, "not guaranteed")
+    assert named(seen, "10.0 %", "missed", "on average", "not guaranteed")
 
 
 def test_unlike_rows_are_atypical_and_unreadable_ones_undecided(crossed_labels) -> None:

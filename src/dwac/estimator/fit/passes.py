@@ -226,8 +226,6 @@ def located(rows: Ints) -> Iterator[None]:
         raise
 
 
-Ints = NDArray[np.int64]
-
 # The second pass
 
 
