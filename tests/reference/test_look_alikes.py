@@ -125,7 +125,7 @@ def test_a_base_vote_is_added_at_any_distance(kernel: str) -> None:
 
 
 def test_representatives_have_no_look_alikes() -> None:
-    with refuses(InputError, "themselves"):
+    with refuses(InputError, "look_alikes", "weights", "leave one out"):
         ReferenceSet(H, Y, look_alikes=NEAR, weights=np.full(40, 2.0))
 
 

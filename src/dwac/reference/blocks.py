@@ -163,8 +163,7 @@ class BlockVoters(Voters):
 
     def query(self, h: Tensor, k: int, backend: str) -> engine.QueryResult:
         """See `Voters.query`."""
-        if not 0 <= k <= len(self.labels):
-            raise InputError(f"k must lie in 0 … {len(self.labels)}, the number of references; got {k}")
+        engine.check_queries(self.embeddings, h, k)
         part = merge(self.ask(methodcaller("votes", h, k, backend), self.blocks))
         return engine.QueryResult(part.log_sums, part.rows, part.squared_distances)
 

@@ -169,7 +169,9 @@ def open_references(path: str | os.PathLike[str], *, ask: Ask = map, check: bool
             f"{folder} must hold a reference set written by ReferenceWriter; {Path(error.filename).name} is missing"
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{folder} is damaged, or something else: {error!s:.300}; write it again") from error
+        raise StorageError(
+            f"{folder} must be a reference set written by ReferenceWriter: {error!s:.300}; write it again"
+        ) from error
     try:
         return mapped_set(rows, n_classes=n_classes, kernel=kernel, **options, ask=ask, check=check)
     except StorageError:
@@ -254,7 +256,7 @@ def _whole_ids(ids: Any, n: int) -> Tensor:
     if values.dtype.kind not in "iu" or values.shape != (n,):
         raise IdError(
             f"ids of a set on disk must be {n} whole numbers; got {values.dtype} of shape {values.shape}; number the "
-            "examples, and keep their names in a table of your own"
+            "examples, and keep their names in a separate table"
         )
     return torch.tensor(values.astype(np.int64))
 

@@ -91,7 +91,7 @@ def as_look_alikes(values: tuple[float, float] | None, *, weighted: bool) -> Loo
             f"got {pair.tolist()}"
         )
     if weighted and pair[0] > 1:
-        raise InputError("look_alikes are for examples that vote for themselves; these have weights; leave one out")
+        raise InputError("look_alikes need examples without weights, each with one vote; got both; leave one out")
     return LookAlikes(float(pair[0]), float(pair[1]))
 
 

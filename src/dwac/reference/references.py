@@ -424,7 +424,7 @@ def with_classes(references: ReferenceSet, classes: Any, n_classes: int) -> Refe
     n_classes = checks.positive_int(n_classes, "n_classes")
     codes = checks.class_labels(classes, "classes", n=references.n_classes, n_classes=n_classes)
     if not (references.class_weights == 1).all():
-        raise InputError("classes with weights of their own cannot be counted together; leave out class_weights")
+        raise InputError("classes that have weights cannot be merged into others; leave out class_weights")
     return set_of(references.voters.recoded(codes, n_classes))
 
 

@@ -64,7 +64,7 @@ def read_tensors(path: str, *, without: Collection[str]) -> dict[str, Tensor]:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name).clone() for name in file.keys() if name not in without}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise StorageError(f"{path} must be a safetensors file: {error!s:.300}; restore a copy") from error
+        raise StorageError(f"{path} must be a safetensors file: {error!s:.300}; restore it from a copy") from error
 
 
 def unpack_tensors(data: bytes, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -74,9 +74,7 @@ def unpack_tensors(data: bytes, name: str) -> tuple[dict[str, Tensor], dict[str,
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         return tensors, header.get("__metadata__", {})
     except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise StorageError(
-            f"{name} must be a safetensors file: {error!s:.300}; it is damaged, or something else; restore a copy"
-        ) from error
+        raise StorageError(f"{name} must be a safetensors file: {error!s:.300}; restore it from a copy") from error
 
 
 @dataclass(frozen=True, eq=False)

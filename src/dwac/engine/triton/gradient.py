@@ -2,7 +2,7 @@
 
 A program processes ROWS queries and a part of the references, COLUMNS of one class at a time: log-weights in base 2,
 shares of the class sum, times the cotangent of the class, and their product with the references.
-The mathematics is that of `dwac.engine.gradient`, and so is the treatment of logs too large for float32 (`levels`).
+The mathematics is that of `tiled_gradient`, and so is the treatment of logs too large for float32 (`levels`).
 Factors of both products are pairs of numbers in half precision, as in the sweep (`dwac.engine.triton.sweep`).
 """
 
@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dwac.engine.gradient import tiled_gradient
+from dwac.engine.backends import tiled_gradient
 from dwac.engine.index import Index, padded_width
 from dwac.engine.triton.tiles import (
     WIDEST,
