@@ -102,7 +102,7 @@ class Certificate:
             retrained = tuple(Retrained(**each) for each in values["retrained"])
             return cls(**known | {"ids": tuple(values["ids"]), "retrained": retrained})
         except (KeyError, TypeError) as error:
-            raise StorageError(f"a certificate must have the entries that dwac wrote; it has not: {error}") from None
+            raise StorageError(f"a certificate must have the entries that dwac wrote; it does not: {error}") from None
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write it as JSON."""

@@ -187,7 +187,7 @@ def _warn_of_votes(references: ReferenceSet, ids: list[Any]) -> None:
     if votes > len(ids):
         checks.warn(
             f"{len(ids):,} of the {len(references):,} representatives go, and with them the votes of "
-            f"{votes:,} training examples: nobody can take their place, as the model was saved without the "
+            f"{votes:,} training examples: no other example can take their place, as the model was saved without the "
             "others; to remove only these, use the model that it came from, or save with include_members=True",
         )
 

@@ -100,7 +100,7 @@ def scores_of(model: DWACEstimator, judges: Judges) -> Floats:
 
 def _judges(model: DWACEstimator, X: Any, y: Any, ids: Iterable[Hashable] | None) -> Judges:
     observed = X if isinstance(X, Observed) else model.observe(X)
-    warn_of(observed.reasons, "outcomes judge no voter")
+    warn_of(observed.reasons, "outcomes do not count")
     codes, exact = read_known(model.target_, y, len(observed), strict=False)
     own = np.full(len(observed), -1)
     if ids is not None:
@@ -148,7 +148,7 @@ def _by_id(groups: pd.Series[Any], ids: pd.Index[Any]) -> pd.Series[Any]:
     known = groups[groups.index.isin(ids)]
     if not known.index.is_unique:
         twice = known.index[known.index.duplicated()].tolist()[0]
-        raise IdError(f"groups must name each voter once; {twice!r} is there more than once")
+        raise IdError(f"groups must name each voter once; {twice!r} is named more than once")
     return known.loc[ids]
 
 
@@ -175,10 +175,10 @@ def next_labels(
     """The table of `DWACClassifier.label_next`."""
     references, n = model.references_, checks.positive_int(n, "n")
     if not model.target_.has_codes:
-        raise InputError("label_next is for models of one label per row; this one predicts several; ask by margins")
+        raise InputError("label_next needs one label per row; this model predicts several; choose by margin instead")
     observed = model.observe(pool)
     h = observed.h
-    warn_of(observed.reasons, "labels are not asked for")
+    warn_of(observed.reasons, "labels are not requested")
     if len(h) == 0:
         raise InputError("the pool must have at least one row that can be read; got none")
     names = row_ids(native(pool), ids, len(observed))[observed.readable]

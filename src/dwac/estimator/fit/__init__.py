@@ -53,10 +53,10 @@ def _fit_batches(
 ) -> Fitted:
     """Fit on rows that are read in batches; few rows are read at once."""
     if settings.shards is not None:
-        raise InputError("shards are for rows that memory holds; got rows that are read in batches; read them first")
+        raise InputError("shards need rows in memory; got rows that are read in batches; read them first")
     if groups is not None:
         raise InputError(
-            "groups are for rows that memory holds; got rows that are read in batches, which are held out one by "
+            "groups need rows in memory; got rows that are read in batches, which are held out one by "
             "one; read them first, or write one row per group"
         )
     with workspace(settings.checkpoint) as folder:

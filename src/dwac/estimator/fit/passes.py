@@ -80,7 +80,7 @@ class StreamParts:
         asked = part_sizes(kept, validation_size, calibration_size)
         sizes = [min(size, _MOST_HELD) for size in asked]
         notes = [
-            f"{size:,} of {wish:,} rows asked for are held out for {part}: they stay in memory"
+            f"{size:,} of the {wish:,} requested rows are held out for {part}, because they stay in memory"
             for part, size, wish in zip(("validation", "calibration"), sizes, asked, strict=True)
             if size < wish
         ]
@@ -222,7 +222,7 @@ def located(rows: Ints) -> Iterator[None]:
             why = f"{error.rows[place]} in row {rows[place]:,} of the data; drop or repair such rows"
             raise type(error)(why, rows={int(rows[place]): error.rows[place]}) from None
         if len(rows) and rows[0] > 0:
-            raise type(error)(f"{error} (counted from row {rows[0]:,} of the data on)") from None
+            raise type(error)(f"{error} (counting from row {rows[0]:,} of the data)") from None
         raise
 
 

@@ -239,7 +239,7 @@ def forget_exactly(fitted: Fitted, ids: Iterable[Hashable], device: str, verbose
     target, left = _remaining_target(fitted.target, left)
     if len(target.names) != len(fitted.target.names):
         warn(
-            f"with these rows a label is gone, of which they were the last; all {shards.n} networks are trained again",
+            f"these were the last rows with their label; all {shards.n} networks are trained again",
         )
         stale = frozenset(range(shards.n))
     known = _learned_members(fitted)
@@ -301,8 +301,8 @@ def _exact_shards(fitted: Fitted, names: pd.Index[Any], device: str) -> Shards:
         )
     if shards.rows is None:
         raise InputError(
-            "exact deletion needs the rows that networks are trained again on, and this model was saved without "
-            f"its examples; use the model that it came from, or save with include_examples=True; {nothing}"
+            "exact deletion retrains networks on their rows, and this model was saved without its examples; "
+            f"use the model that it came from, or save with include_examples=True; {nothing}"
         )
     if fitted.references.voters.weighted:
         raise InputError(
@@ -310,7 +310,7 @@ def _exact_shards(fitted: Fitted, names: pd.Index[Any], device: str) -> Shards:
         )
     if device_of(device).type != shards.device:
         raise InputError(
-            f"the networks were trained on {shards.device}, whose bits another device does not repeat; load the "
+            f"the networks were trained on {shards.device}, and another device would not give the same bits; load the "
             f"model with device={shards.device!r}; {nothing}"
         )
     voters, held = fitted.references.voters.ids, fitted.calibration.ids
@@ -319,13 +319,13 @@ def _exact_shards(fitted: Fitted, names: pd.Index[Any], device: str) -> Shards:
     same = voters.tolist() == shards.rows.ids[parts.training].tolist() and _votes_as_fitted(fitted, shards.rows)
     if not same or held.tolist() != shards.rows.ids[own].tolist():
         raise InputError(
-            "exact deletion gives the model of fit, and this one has been given other voters, labels or "
+            "exact deletion gives the model that fit would give, and this one has had other voters, labels or "
             "calibration rows since; delete before add_references, silence, relabel and recalibrate, and do those "
             f"again; {nothing}"
         )
     unknown = names[~names.isin(shards.rows.ids)]
     if len(unknown):
-        raise IdError(f"ids must be of rows of fit; {unknown.tolist()[0]!r} is not; {nothing}")
+        raise IdError(f"ids must name rows that fit was given; {unknown.tolist()[0]!r} is not; {nothing}")
     return shards
 
 

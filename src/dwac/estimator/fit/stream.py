@@ -174,7 +174,7 @@ def _learn(encoder: Encoder, surveyed: Survey, codes: Ints) -> list[str]:
             surveyed.table.fit(encoder, X)
         return surveyed.table.notes(n)
     encoder.fit(X.iloc[:, 0].tolist(), codes)
-    return [f"words and lengths of texts are of {n:,} of {surveyed.rows:,} training rows"]
+    return [f"words and lengths of texts come from {n:,} of {surveyed.rows:,} training rows"]
 
 
 def _stream_class_weights(settings: FitSettings, target: Target, surveyed: Survey) -> Floats | None:
@@ -320,7 +320,7 @@ def _represent(
         few = condenser.fewest() if wish == "auto" else condenser.represented(min(int(wish), len(sample)))
     if few is not None:
         voters = counted(few, _embedded(model, spool))
-        note = f"{len(voters):,} representatives vote for {n:,} training rows, each for those like it"
+        note = f"{len(voters):,} representatives vote for {n:,} training rows, each for the rows similar to it"
     elif len(sample) < n:
         voters = shared_votes(sample, spool.counts("y", model.n_classes))
         note = (
