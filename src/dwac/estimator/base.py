@@ -26,7 +26,7 @@ from dwac.estimator.fit import fit
 from dwac.estimator.fit.sharded import forget_exactly
 from dwac.estimator.fitted import Fitted, StreamReport
 from dwac.estimator.observed import Observed, has_columns, input_distances, observe, read
-from dwac.estimator.preparation import Examples
+from dwac.estimator.preparation import Examples, FitInput
 from dwac.estimator.settings import FitSettings, Training, flat, refuse_moved
 from dwac.explain import Explanations
 from dwac.explain.many import ids_of
@@ -73,9 +73,9 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             self.training = replace(self.training or Training(), **changed)
         return self
 
-    def _fit(self, X: Any, y: Any, *given: Any) -> Self:
+    def _fit(self, *rows: Any) -> Self:
         """Fit and keep the result; a fit that fails or is interrupted leaves the estimator as it was."""
-        self.fitted_ = fit(self._settings(), X, y, *given)
+        self.fitted_ = fit(self._settings(), FitInput(*rows))
         return self
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -76,25 +76,37 @@ def warn_of_empty(rows: Ints, n: int) -> None:
         warn(f"{len(rows):,} of {n:,} texts {verb} empty and left out; the first is in row {rows[0]}")
 
 
-def without_empty_texts(encoder: Any, X: Any, y: Any, weights: Any, ids: Any, *groups: Any) -> tuple[Any, ...]:
+class FitInput(NamedTuple):
+    """The arguments of `fit`, one entry per row each."""
+
+    X: Any
+    y: Any = None
+    sample_weight: Any = None
+    ids: Any = None
+    within: Any = None
+    groups: Any = None
+
+
+def without_empty_texts(encoder: Any, rows: FitInput) -> FitInput:
     """The same without rows whose text is empty, which a warning counts; without ids, rows keep their numbers.
 
     Anything but texts is returned as it is.
     """
-    given = (X, y, weights, ids, *groups)
+    X = rows.X
     listed = isinstance(X, list | tuple | pd.Series) or (isinstance(X, np.ndarray) and X.ndim == 1)
     empty = empty_texts(X) if listed else np.zeros(0, dtype=np.int64)
     if len(empty) == 0 or len(empty) == len(X) or choose(encoder, X).kind not in ("text", "huggingface"):
-        return given
+        return rows
     n = len(X)
-    ids = range(n) if ids is None and not isinstance(X, pd.Series) else ids
-    sized = [part if part is None or hasattr(part, "iloc") or hasattr(part, "shape") else list(part)
-             for part in (X, y, weights, ids, *groups)]  # fmt: skip
+    numbered = rows if rows.ids is not None or isinstance(X, pd.Series) else rows._replace(ids=range(n))
+    sized = [
+        part if part is None or hasattr(part, "iloc") or hasattr(part, "shape") else list(part) for part in numbered
+    ]
     if any(part is not None and len(part) != n for part in sized):
-        return given  # later checks refuse it, and name what does not fit
+        return rows  # later checks refuse it, and name what does not fit
     warn_of_empty(empty, n)
     kept = np.setdiff1d(np.arange(n), empty)
-    return tuple(None if part is None else take(part, kept) for part in sized)
+    return FitInput(*(None if part is None else take(part, kept) for part in sized))
 
 
 def row_ids(X: Any, ids: Iterable[Hashable] | None, n: int) -> pd.Index[Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
@@ -29,11 +29,12 @@ from dwac.estimator.fit.network import (
     suited,
     train_parts,
 )
-from dwac.estimator.fitted import Fitted
+from dwac.estimator.fitted import Features, Fitted
 from dwac.estimator.held_out import Folds
 from dwac.estimator.observed import features_of, rows_for, width_of
 from dwac.estimator.preparation import (
     Examples,
+    FitInput,
     Parts,
     all_rows,
     count,
@@ -47,6 +48,7 @@ from dwac.estimator.preparation import (
 from dwac.estimator.settings import FitSettings, cross_fitted, device_of
 from dwac.nn.batches import Inputs
 from dwac.tasks import read_target
+from dwac.tasks.targets import TargetValues
 from dwac.training.cross_fit import FOLDS, VIEWS, folds_of
 from dwac.training.resources import few_threads
 from dwac.training.rows import fixed_features
@@ -61,28 +63,16 @@ _SHARE = 0.5  # of rows that have near-copies
 _ALIKE, _UNLIKE = 0.2, 0.4  # of the usual difference of outcomes: at most to near-copies, at least to the next row
 
 
-def fit_rows(
-    settings: FitSettings,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    ids: Iterable[Hashable] | None,
-    within: Iterable[Hashable] | None,
-    groups: Iterable[Hashable] | None,
-) -> Fitted:
+def fit_rows(settings: FitSettings, rows: FitInput) -> Fitted:
     """Train on X and y, and calibrate."""
-    if isinstance(X, Dataset):
-        X, labels = read_dataset(X)
-        y = labels if y is None else y
-    encoder = choose(settings.encoder, X)
-    X = rows_for(X, encoder)
-    features = features_of(X, encoder)
-    n = count(X)
-    reading = read_target(y, n, regression=settings.regression, ordered=settings.ordered)
-    names = row_ids(X, ids, n)
-    within_of = None if within is None else read_groups(within, names, "within")
-    kept_together = None if groups is None else number_groups(groups, names, at_least=FOLDS)
-    weights = row_weights(sample_weight, n)
+    if isinstance(rows.X, Dataset):
+        X, labels = read_dataset(rows.X)
+        rows = rows._replace(X=X, y=labels if rows.y is None else rows.y)
+    encoder = choose(settings.encoder, rows.X)
+    X, features, reading, names, within = prepare(settings, encoder, rows)
+    n = len(names)
+    kept_together = None if rows.groups is None else number_groups(rows.groups, names, at_least=FOLDS)
+    weights = row_weights(rows.sample_weight, n)
     rng = check_random_state(settings.random_state if settings.random_state is not None else agree_on_seed())
     crossed = cross_fitted(settings, encoder, n, width_of(X) if encoder.kind == "tabular" else 0)
     if crossed:
@@ -101,7 +91,7 @@ def fit_rows(
     seed = int(rng.randint(2**31 - 1))
     inputs = _encode(encoder, X, codes, parts)
     numbers = target.numbers_of_voters(reading.exact)
-    if groups is None and encoder.kind == "tabular" and have_near_copies(inputs, codes, numbers):
+    if rows.groups is None and encoder.kind == "tabular" and have_near_copies(inputs, codes, numbers):
         checks.warn(
             "most rows have near-copies among the others, with which they share what is predicted; if rows belong "
             "together, such as visits of one patient, name that with groups=… (dwac train --groups COLUMN): "
@@ -119,14 +109,14 @@ def fit_rows(
                 history = cross_fit(settings, model, target, inputs, codes, weights, by_class, fold_of, seed)
             else:
                 history = train_parts(settings, model, encoder, inputs, codes, weights, by_class, parts, seed)
-        rows = EncodedRows(inputs, codes, names, reading.exact)
-        novelty = name_voters(settings, model, encoder, target, rows.at(parts.training), by_class)
-        validation = novelty.hold_out(model, *rows.at(parts.validation))
+        encoded = EncodedRows(inputs, codes, names, reading.exact)
+        novelty = name_voters(settings, model, encoder, target, encoded.at(parts.training), by_class)
+        validation = novelty.hold_out(model, *encoded.at(parts.validation))
         folds = Folds(names, fold_of.numpy(), size) if crossed else None
         held = parts.calibration if len(parts.calibration) else parts.validation
         if isinstance(encoder, TabularEncoder) and crossed:
-            rows, held = rows._replace(inputs=encoder.transform_left_out(X, kept_together)), parts.training
-        calibration = novelty.hold_out(model, *rows.at(held))
+            encoded, held = encoded._replace(inputs=encoder.transform_left_out(X, kept_together)), parts.training
+        calibration = novelty.hold_out(model, *encoded.at(held))
         fitted = Fitted(
             settings=settings,
             encoder=encoder,
@@ -140,12 +130,32 @@ def fit_rows(
             calibration=calibration,
             features=features,
             folds=folds,
-            within=within_of,
+            within=within,
             n_groups=None if kept_together is None else len(np.unique(kept_together[held])),
         )
         if settings.voters is not None and wanted(settings.voters, len(parts.training), len(validation.y)):
             return condense(fitted, None if settings.voters == "auto" else int(settings.voters), strict=False)
     return fitted
+
+
+class PreparedRows(NamedTuple):
+    """Rows in memory, read and checked."""
+
+    X: Any
+    features: Features
+    values: TargetValues
+    ids: pd.Index[Any]
+    within: pd.Series[Any] | None  # their groups, by id, for guarantees within each
+
+
+def prepare(settings: FitSettings, encoder: Encoder, rows: FitInput) -> PreparedRows:
+    """Read X, y, ids and within; an error names what does not fit."""
+    X = rows_for(rows.X, encoder)
+    features, n = features_of(X, encoder), count(X)
+    values = read_target(rows.y, n, regression=settings.regression, ordered=settings.ordered)
+    names = row_ids(X, rows.ids, n)
+    within = None if rows.within is None else read_groups(rows.within, names, "within")
+    return PreparedRows(X, features, values, names, within)
 
 
 def _encode(encoder: Encoder, X: Any, codes: Ints, parts: Parts) -> Inputs:

@@ -36,9 +36,9 @@ from dwac.estimator.fit.network import (
     suited,
     train_parts,
 )
+from dwac.estimator.fit.rows import prepare
 from dwac.estimator.fitted import Fitted
-from dwac.estimator.observed import features_of, rows_for
-from dwac.estimator.preparation import Examples, Parts, count, read_groups, row_ids, row_weights, take
+from dwac.estimator.preparation import Examples, FitInput, Parts, read_groups, row_weights, take
 from dwac.estimator.settings import FitSettings, device_of
 from dwac.estimator.shards import SHARE, TRAINING, ShardRows, Shards, as_stored, deal, require_rows
 from dwac.nn import WeightedAverage
@@ -46,7 +46,7 @@ from dwac.nn.batches import Inputs, batches_of
 from dwac.nn.ensemble import Member
 from dwac.nn.ensemble import ShardedNetwork as Network
 from dwac.nn.ranks import sharing_ranks
-from dwac.tasks import Target, read_target
+from dwac.tasks import Target
 from dwac.training import rescale
 from dwac.training.resources import few_threads, repeatable
 
@@ -65,40 +65,30 @@ class Trained(NamedTuple):
     history: pd.DataFrame
 
 
-def fit_sharded(
-    settings: FitSettings,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    ids: Iterable[Hashable] | None,
-    within: Iterable[Hashable] | None,
-    groups: Iterable[Hashable] | None,
-) -> Fitted:
+def fit_sharded(settings: FitSettings, rows: FitInput) -> Fitted:
     """Train `settings.shards` networks, each alone and on its own part of the rows."""
     assert settings.shards is not None
-    encoder = suited(settings, _shardable(settings, X))
-    X = rows_for(X, encoder)
-    features, n = features_of(X, encoder), count(X)
-    reading = read_target(y, n, regression=settings.regression, ordered=settings.ordered)
-    names = row_ids(X, ids, n)
-    within_of = None if within is None else read_groups(within, names, "within")
-    row_weights(sample_weight, n)  # an error if they are invalid
-    weights = np.ones(n) if sample_weight is None else np.full(n, 1.0) * np.asarray(sample_weight, np.float64)
+    encoder = suited(settings, _shardable(settings, rows.X))
+    X, features, reading, names, within = prepare(settings, encoder, rows)
+    n, weights = len(names), np.ones(len(names))
+    if rows.sample_weight is not None:
+        row_weights(rows.sample_weight, n)  # an error if they are invalid
+        weights = weights * np.asarray(rows.sample_weight, np.float64)
     seed = int(check_random_state(settings.random_state).randint(2**31 - 1))
     shares = (SHARE if size is None else float(size) for size in (settings.validation_size, settings.calibration_size))
     dealt = names  # or groups, whose rows stay together
-    if groups is not None:
-        dealt = pd.Index(read_groups(groups, names, "groups").tolist(), tupleize_cols=False)
+    if rows.groups is not None:
+        dealt = pd.Index(read_groups(rows.groups, names, "groups").tolist(), tupleize_cols=False)
     shard, role = deal(dealt, seed, settings.shards, *shares)
     target = _numbers_apart(lambda: reading.target(np.flatnonzero(role == TRAINING)))
     codes = reading.strata if target.has_codes else np.zeros(n, dtype=np.int64)
     stored = as_stored(plain_rows(encoder, X))
-    rows = ShardRows(stored, names, codes, reading.exact, weights, shard, role).at(np.argsort(role, kind="stable"))
+    every = ShardRows(stored, names, codes, reading.exact, weights, shard, role).at(np.argsort(role, kind="stable"))
     threads, device = torch.get_num_threads(), device_of(settings.device).type
-    shards = Shards(settings.shards, seed, threads, device, rows)
+    shards = Shards(settings.shards, seed, threads, device, every)
     fitted = _from_shards(settings, shards, encoder, target, {})
-    n_groups = None if groups is None else dealt[names.isin(fitted.calibration.ids)].nunique()
-    return replace(fitted, features=features, within=within_of, n_groups=n_groups)
+    n_groups = None if rows.groups is None else dealt[names.isin(fitted.calibration.ids)].nunique()
+    return replace(fitted, features=features, within=within, n_groups=n_groups)
 
 
 def _shardable(settings: FitSettings, X: Any) -> Encoder:
