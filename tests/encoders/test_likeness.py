@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from torch import nn
 
-from dwac.encoders import Encoder, ImageEncoder, ModuleEncoder, TabularEncoder, TextEncoder
+from dwac.encoders import Encoder, ImageEncoder, ModuleEncoder, TabularEncoder, TextEncoder, text
 from dwac.errors import DwacError, InputError, ShapeError
 from dwac.estimator.preparation import take
 from dwac.storage.parquet import pack_examples, unpack_examples
@@ -133,6 +133,24 @@ def test_texts_that_share_rare_words_are_alike(X: Any) -> None:
     assert distances[5] == 1  # nothing shared
     assert distances[3] > 0.8  # only "a", which most have
     assert distances.argmin() == 0
+
+
+class InOrder(list[str]):
+    """A set of words with an order of our choice; that of Python's sets differs from run to run."""
+
+    def __and__(self, other: list[str]) -> "InOrder":
+        return InOrder(word for word in self if word in other)
+
+
+def test_distances_of_texts_do_not_depend_on_the_order_of_words_in_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    texts = [" ".join(f"w{k}" for k in np.unique(rng.geometric(0.05, 40))) for _ in range(100)]
+
+    def distances(backwards: bool) -> list[float]:
+        monkeypatch.setattr(text, "words_of", lambda text: InOrder(sorted(text.split(), reverse=backwards)))
+        return text.word_distances(texts[0], texts).tolist()
+
+    assert distances(backwards=False) == distances(backwards=True)
 
 
 def test_words_weigh_by_their_rarity_among_the_candidates() -> None:

@@ -429,12 +429,12 @@ def word_distances(one: str, many: Sequence[str]) -> NDArray[np.float64]:
     counts = Counter(word for own in sets for word in own)
     weight = {word: math.log((len(sets) + 1) / count) ** 2 for word, count in counts.items()}
     rarest = math.log(len(sets) + 1) ** 2  # the squared weight of a word that only the query has
-    norm = sum(weight.get(word, rarest) for word in words)
+    norm = math.fsum(weight.get(word, rarest) for word in words)  # exact: the order of words in a set is random
     distances = np.ones(len(sets))
     for i, own in enumerate(sets):
-        shared = sum([weight[word] for word in own & words])
+        shared = math.fsum([weight[word] for word in own & words])
         if shared > 0:
-            distances[i] = 1 - shared / math.sqrt(norm * sum([weight[word] for word in own]))
+            distances[i] = 1 - shared / math.sqrt(norm * math.fsum([weight[word] for word in own]))
         elif not own and not words:  # only punctuation in both
             distances[i] = 0.0
     return np.maximum(distances, 0.0)
