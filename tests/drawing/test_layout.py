@@ -16,7 +16,7 @@ from sklearn.manifold import trustworthiness
 from sklearn.neighbors import KNeighborsClassifier
 
 from dwac import ReferenceSet
-from dwac.drawing.layout import Layout, layout, spread
+from dwac.drawing.layout import MapLayout, layout, spread
 from dwac.errors import ShapeError
 from tests.named import refuses
 
@@ -37,11 +37,11 @@ def labelled(n_leaves: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @cache
-def laid_out(n_leaves: int) -> Layout:
+def laid_out(n_leaves: int) -> MapLayout:
     return layout(*labelled(n_leaves))
 
 
-def overlap(found: Layout) -> float:
+def overlap(found: MapLayout) -> float:
     """The largest overlap of two discs, as a share of the sum of their radii."""
     apart = np.linalg.norm(found.centres[:, None] - found.centres, axis=2)
     together = found.radii[:, None] + found.radii
@@ -217,7 +217,7 @@ def test_groups_of_one_example_spread_new_ones_over_their_discs() -> None:
 # A map that fills its page
 
 
-def filled(found: Layout, wide: float) -> float:
+def filled(found: MapLayout, wide: float) -> float:
     """The share of a page, so many times as wide as high, that the discs cover when the map fits it."""
     low, high = (found.centres - found.radii[:, None]).min(axis=0), (found.centres + found.radii[:, None]).max(axis=0)
     width, height = high - low

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dwac.explain.claims import Ranges, column
+from dwac.explain.claims import RangeColumn, column
 from dwac.explain.descriptions import NOTHING, describe, summary
 from tests.named import named
 
@@ -234,7 +234,7 @@ def test_every_claim_about_a_number_is_true_of_most_of_the_group_as_it_is_worded
     x = np.round(x) if whole else x
     found = column(pd.Series(x), "a")
     here = slice(50, 50 + int(rng.integers(1, 90)))
-    for claim in found.claims(here) if isinstance(found, Ranges) else ():
+    for claim in found.claims(here) if isinstance(found, RangeColumn) else ():
         inside = x[here]
         numbers = [
             float(number.replace(",", "")) for number in re.findall(r"-?[\d,]+(?:\.\d+)?(?:e[+-]?\d+)?", claim.text)

@@ -41,7 +41,7 @@ _WIDE, _SAMPLE = 128, 10_000  # limits of the dimensions searched for axes, and 
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class MapLayout:
     """The positions of groups on a map, and the rule that places embeddings in them.
 
     An embedding h in group g is at centres[g] + radii[g] s(u), where u = axes[g] (h - means[g]) are its coordinates
@@ -82,7 +82,7 @@ class Layout:
         return np.asarray(self.centres[leaves] + self.radii[leaves, None] * _INSIDE * _spread_normal(u))
 
 
-def layout(embeddings: Any, labels: Any, leaves: Any, *, sizes: Any = None) -> Layout:
+def layout(embeddings: Any, labels: Any, leaves: Any, *, sizes: Any = None) -> MapLayout:
     """Arrange groups of embeddings on a map; bitwise reproducible on any number of cores.
 
     Args:
@@ -97,13 +97,13 @@ def layout(embeddings: Any, labels: Any, leaves: Any, *, sizes: Any = None) -> L
     with threadpool_limits(1):
         means, axes, spread = _axes_of(h, leaves, len(sizes))
         if h.shape[1] <= 2:
-            return Layout(_in_two_dimensions(means), np.hypot(*spread.T), classes, means, axes, True)
+            return MapLayout(_in_two_dimensions(means), np.hypot(*spread.T), classes, means, axes, True)
         centres, radii = _push_apart(_arrange(means), np.sqrt(sizes))
         axes = _turns(axes, means, centres) @ (axes / spread[:, :, None])
-    return Layout(centres, radii, classes, means, axes, False)
+    return MapLayout(centres, radii, classes, means, axes, False)
 
 
-def spread(drawn: Layout, wide: float = 1.7) -> Layout:
+def spread(drawn: MapLayout, wide: float = 1.7) -> MapLayout:
     """The same groups on a map that fills a page `wide` times as wide as high: large discs, little empty space.
 
     The map is rotated to be widest from left to right, gaps between distant groups are mostly closed (their lengths
@@ -161,7 +161,7 @@ def _rows_by(codes: Whole) -> dict[int, Whole]:
 
 
 def _spread_normal(u: Floats) -> Floats:
-    """s(u) of `Layout`, without its factor: spread a normal distribution, (n, 2), evenly over the unit disc."""
+    """s(u) of `MapLayout`, without its factor: spread a normal distribution, (n, 2), evenly over the unit disc."""
     squared = (u**2).sum(axis=1, keepdims=True)
     return np.asarray(u * np.sqrt(-np.expm1(-squared / 2) / np.maximum(squared, np.finfo(np.float64).tiny)))
 

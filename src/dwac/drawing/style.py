@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from dwac.drawing import COLOURS, DASHES, INK, MARKERS, PAPER
@@ -81,10 +82,7 @@ def discs(axes: Any, centres: NDArray[Any], radii: NDArray[Any]) -> None:
 
 def medians(points: NDArray[Any], labels: NDArray[Any], n_classes: int) -> NDArray[Any]:
     """The median of each class's points (n, 2), (K, 2); NaN if it has none."""
-    places = np.full((n_classes, 2), np.nan)
-    for label in np.unique(labels):
-        places[label] = np.median(points[labels == label], axis=0)
-    return places
+    return pd.DataFrame(points).groupby(labels).median().reindex(range(n_classes)).to_numpy()
 
 
 def share_limits(axes: Any) -> None:

@@ -38,7 +38,7 @@ class Claim(NamedTuple):
     holds: Bools
 
 
-def column(series: pd.Series[Any], name: Any, kind: str | None = None) -> Ranges | Categories | None:
+def column(series: pd.Series[Any], name: Any, kind: str | None = None) -> RangeColumn | CategoryColumn | None:
     """A column that can be described; None if it is constant, empty, free text, ids or images.
 
     kind: numeric, boolean, datetime or categorical, as an encoder inferred it; by default it is inferred here.
@@ -57,7 +57,7 @@ def column(series: pd.Series[Any], name: Any, kind: str | None = None) -> Ranges
 # Numbers and dates
 
 
-class Ranges:
+class RangeColumn:
     """Numbers (n,), NaN where missing: claims are ranges from about the 10th to the 90th percentile of a group.
 
     Limits are rounded to a step; a claim holds for the rows between the limits that it names. Dates are numbers of
@@ -165,7 +165,7 @@ class DateScale:
         return str(np.datetime64(math.floor(value), "s").astype(f"datetime64[{unit}]")).replace("T", " ")
 
 
-def _number_column(series: pd.Series[Any], title: str, dtype: str) -> Ranges | Categories | None:
+def _number_column(series: pd.Series[Any], title: str, dtype: str) -> RangeColumn | CategoryColumn | None:
     unit = ""
     if dtype.startswith("timedelta"):
         series = pd.to_timedelta(series).dt.total_seconds()
@@ -181,10 +181,10 @@ def _number_column(series: pd.Series[Any], title: str, dtype: str) -> Ranges | C
         return None
     if len(pd.unique(known)) <= 2 and not unit:  # such as 0 and 1: claims name one of them, or that it is missing
         return _category_column(pd.Series(x), title)
-    return Ranges(title, x, NumberScale(known, unit=unit))
+    return RangeColumn(title, x, NumberScale(known, unit=unit))
 
 
-def _date_column(series: pd.Series[Any], title: str) -> Ranges | None:
+def _date_column(series: pd.Series[Any], title: str) -> RangeColumn | None:
     if isinstance(series.dtype, pd.PeriodDtype):
         series = series.dt.to_timestamp()
     if not pd.api.types.is_datetime64_any_dtype(series.dtype):
@@ -195,13 +195,13 @@ def _date_column(series: pd.Series[Any], title: str) -> Ranges | None:
     known = seconds[~np.isnan(seconds)]
     if len(known) == 0 or (known.min() == known.max() and len(known) == len(seconds)):
         return None
-    return Ranges(title, seconds, DateScale(known))
+    return RangeColumn(title, seconds, DateScale(known))
 
 
 # Categories
 
 
-class Categories:
+class CategoryColumn:
     """Codes (n,) into named values, the last of which means missing: claims name the values that prevail."""
 
     def __init__(self, title: str, codes: Ints, names: list[str]) -> None:
@@ -223,7 +223,7 @@ class Categories:
             )
 
 
-def _category_column(series: pd.Series[Any], title: str) -> Categories | None:
+def _category_column(series: pd.Series[Any], title: str) -> CategoryColumn | None:
     """A column of categories; None if it has only one value, if values hardly recur (ids, names) or are long texts."""
     try:
         codes, values = pd.factorize(series)
@@ -236,7 +236,7 @@ def _category_column(series: pd.Series[Any], title: str) -> Categories | None:
     if float(np.median([len(name) for name in names])) > _LONG:
         return None
     cut = [name if len(name) <= _SHOWN else name[: _SHOWN - 1] + "…" for name in names]
-    return Categories(title, np.where(codes < 0, len(values), codes).astype(np.int64), [*cut, "missing"])
+    return CategoryColumn(title, np.where(codes < 0, len(values), codes).astype(np.int64), [*cut, "missing"])
 
 
 def _value_name(value: Any) -> str:

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from dwac import _checks as checks
-from dwac.explain.claims import Categories, Claim, Ranges, column
+from dwac.explain.claims import CategoryColumn, Claim, RangeColumn, column
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -147,7 +147,7 @@ def _claim_lists(X: pd.DataFrame, rows: _Rows, kinds: Mapping[Any, str]) -> list
     return [_claims(usable, rows, group) if rows.counts[group] else [] for group in range(len(rows.slices))]
 
 
-def _claims(columns: Sequence[Ranges | Categories], rows: _Rows, group: int) -> list[str]:
+def _claims(columns: Sequence[RangeColumn | CategoryColumn], rows: _Rows, group: int) -> list[str]:
     """The claims that together tell a group from the rest, chosen greedily.
 
     A claim that holds for a share c of the group and r of the rest is worth the Kullback-Leibler divergence of the two,

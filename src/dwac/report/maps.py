@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwac.drawing import INK
-from dwac.drawing.layout import Layout, layout
+from dwac.drawing.layout import MapLayout, layout
 from dwac.drawing.style import discs, legend, medians, new, plain, scatter, share_limits, tidy
 from dwac.estimator.classifier import DWACClassifier
 from dwac.reference import ReferenceSet
@@ -23,7 +23,7 @@ _OTHERS = "others"
 _CAPTION = "a t-SNE map of groups; distances between far groups mean little"
 
 
-def layout_of(references: ReferenceSet) -> Layout:
+def layout_of(references: ReferenceSet) -> MapLayout:
     """The map of a reference set: the embeddings unchanged if they have one or two dimensions, otherwise its groups."""
     h, labels = references.embeddings.cpu().numpy(), references.labels.cpu().numpy()
     if h.shape[1] <= 2:
@@ -32,7 +32,7 @@ def layout_of(references: ReferenceSet) -> Layout:
     return layout(h, labels, groups.leaves, sizes=groups.leaf_sizes)
 
 
-def places_of(references: ReferenceSet, drawn: Layout) -> NDArray[np.float64]:
+def places_of(references: ReferenceSet, drawn: MapLayout) -> NDArray[np.float64]:
     """(m, 2): the positions of references on their map, each in its own group."""
     h = references.embeddings.cpu().numpy()
     return drawn.place(h, None if drawn.unchanged else references.groups.leaves)
@@ -80,7 +80,7 @@ def describe_map(
 class _Map:
     """The content of a map: panels of points (n, 2), codes of their classes and a title; names and their places."""
 
-    layout: Layout
+    layout: MapLayout
     panels: list[tuple[NDArray[Any], NDArray[Any], str]]
     wrong: NDArray[Any] | None  # places of errors, on the second panel
     names: list[Any]
@@ -170,7 +170,7 @@ def _legible(places: NDArray[np.float64], names: list[Any], spread: NDArray[np.f
     return legible
 
 
-def _height(points: NDArray[np.float64], drawn: Layout, width: float) -> float:
+def _height(points: NDArray[np.float64], drawn: MapLayout, width: float) -> float:
     """Height of a panel in inches: that of the map of groups, which keeps its proportions, plus title and legend."""
     wide, high = np.ptp(points, axis=0)
     return 4.4 if drawn.unchanged else float(np.clip(width * high / max(wide, 1e-9), 1.4, 3.8)) + 0.9

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dwac.drawing.layout import Layout, spread
+from dwac.drawing.layout import MapLayout, spread
 from dwac.drawing.records import compare, kind_of, plain
 from dwac.errors import EPSILON, InputError
 from dwac.explain import Explanation, Group, privacy
@@ -36,7 +36,7 @@ class Points:
     task: PageTask
     references: ReferenceSet  # before any edit
     examples: LoadedExamples
-    layout: Layout
+    layout: MapLayout
     predicted: NDArray[np.int64]  # codes of the outcomes predicted for the rows of data before any edit
     n_training: int  # 0 if private
     step: float | None = None  # of a private map, on which positions are rounded to whole steps
