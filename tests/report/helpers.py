@@ -56,6 +56,14 @@ class Reader(HTMLParser):
         return re.sub(r"\s+", " ", " ".join(self.text).replace("\u00a0", " "))
 
 
+def facts(page: str) -> dict[str, tuple[str, str]]:
+    """The value and the meaning of each fact of a page, by its name: from tiles, and from rows of tables of facts."""
+    tiles = re.findall(r"<dt>([^<]*)</dt><dd><strong>(.*?)</strong><p>(.*?)</p>", page, re.S)
+    tables = "".join(re.findall(r'<div class="facts">(.*?)</table>', page, re.S))
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th><td>(.*?)</td><td>(.*?)</td></tr>', tables, re.S)
+    return {name: (value, meaning) for name, value, meaning in tiles + rows}
+
+
 def check_safe(page: str) -> Reader:
     """Nothing runs, nothing is fetched."""
     reader = Reader(page)

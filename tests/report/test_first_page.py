@@ -18,14 +18,14 @@ import pytest
 from sklearn import metrics as sk
 
 from dwac import DWACClassifier, DWACRegressor, metrics, report
-from dwac.report import classes, measures, summary
+from dwac.report import measures, summary
 from dwac.report.findings import ClassFindings, LabelFindings, NumberFindings
 from dwac.report.grouped import every_group, strangest
 from dwac.report.measures import likely_share, percent, scores
 from dwac.report.plots import bars_across, bars_by_confidence, hundred, share_bar
 from dwac.report.summary import class_summary, label_summary, number_summary
 from tests.named import named
-from tests.report.helpers import Reader, check_safe
+from tests.report.helpers import Reader, check_safe, facts
 
 pytestmark = [
     pytest.mark.slow,  # five models, and a report on each
@@ -149,14 +149,16 @@ def test_the_first_page_on_classes_says_what_is_measured(models: dict[str, Any],
     assert named(told[4], "weakest for hard", f"{100 * right[y == 'hard'].mean():.0f} right")
 
 
-def test_labels_in_an_order_have_their_distances_and_one_test_is_one() -> None:
+def test_labels_in_an_order_have_their_distances_and_one_test_is_one(tmp_path: Path, undrawn: None) -> None:
     X, y = rows(150, 0)
     order = pd.Categorical(y, ["usual", "hard", "other"], ordered=True)
     clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(X, pd.Series(order, index=X.index))
-    few = ClassFindings.of(clf, *(part[:1] for part in rows(5, 1)))
+    first, label = (part[:1] for part in rows(5, 1))
+    few = ClassFindings.of(clf, first, label)
     assert named(class_summary(few).sentences[1], "1 test")
     assert named(class_summary(few).sentences[4], "no class")
-    assert {"Mean distance", "Ranked probability score"} <= {fact.name for fact in classes.headline(few)}
+    page = report.write(clf, first, label, tmp_path / "page.html").read_text()
+    assert {"Mean distance", "Ranked probability score"} <= facts(page).keys()
 
 
 def test_a_model_no_better_than_guessing_is_said_to_be_so(models: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 import io
 import re
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,7 +33,7 @@ from dwac.report.measures import percent
 from dwac.report.wrong_labels import votes_of_all
 from tests.chance import usual
 from tests.named import named, refuses
-from tests.report.helpers import CSS, EVIL, Reader, check_safe, table
+from tests.report.helpers import CSS, EVIL, Reader, check_safe, facts, table
 
 # Models to report on
 
@@ -96,15 +95,18 @@ def test_the_report_says_what_the_library_measures(of_answers: DWACClassifier, p
         assert re.search(rf"{label} {(y == label).sum()} .* {percent(share)}".replace("\u00a0", " "), text)
 
 
-def test_each_number_has_a_sentence(of_answers: DWACClassifier) -> None:
-    X, y = table(100, seed=1)
-    found = ClassFindings.of(of_answers, X, y, unlike=X.assign(signal=50.0))
-    data = partial(card.data, target=classes.classes(found))
-    for facts in (classes.headline, data, card.model, classes.probabilities, card.typicality):
-        for fact in facts(found):
-            assert fact.name
-            assert fact.value
-            assert re.search(r"[.)]$", fact.meaning), fact
+def test_each_number_has_a_sentence(page: str) -> None:
+    found = facts(page)
+    quality = {"Accuracy", "ROC AUC", "Macro F1", "Coverage at ε\u00a0=\u00a00.05", "Labels per prediction set"}
+    trust = {"Calibration error", "Error of the top label", "Resolution", "Log loss"}
+    trust |= {"Mean typicality", "Out-of-distribution"}
+    data = {"Kind", "2 classes", "Training", "Validation", "Calibration", "Test"}
+    model = {"Network", "Embedding", "Kernel", "Groups", "Settings"}
+    assert quality | trust | data | model <= found.keys()
+    for name, (value, meaning) in found.items():
+        assert name
+        assert value
+        assert re.search(r"[.)]$", meaning), name
 
 
 def test_predictions_are_explained_by_the_explanation_itself(of_answers: DWACClassifier, page: str) -> None:

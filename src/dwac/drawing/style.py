@@ -82,7 +82,7 @@ def discs(axes: Any, centres: NDArray[Any], radii: NDArray[Any]) -> None:
 
 def medians(points: NDArray[Any], labels: NDArray[Any], n_classes: int) -> NDArray[Any]:
     """The median of each class's points (n, 2), (K, 2); NaN if it has none."""
-    return pd.DataFrame(points).groupby(labels).median().reindex(range(n_classes)).to_numpy()
+    return pd.DataFrame(points).groupby(labels).median().reindex(range(n_classes)).to_numpy(copy=True)
 
 
 def share_limits(axes: Any) -> None:

@@ -264,8 +264,8 @@ class NumberExplanation(VoteExplanation):
         else:
             least, theory = "about ", f"; at least {coverage(self.guarantee)} in theory"
         return [
-            f"Such intervals hold the true number of {least}{coverage(1 - self.epsilon)} of examples like those of "
-            f"training, on average{alone}{theory}."
+            f"On average, such intervals contain the true number for {least}{coverage(1 - self.epsilon)} of examples "
+            f"like the training data{alone}{theory}."
         ]
 
     def _spread_sentence(self) -> str:

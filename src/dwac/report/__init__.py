@@ -19,14 +19,16 @@ from typing import Any
 import pandas as pd
 
 from dwac.drawing.pages import render
+from dwac.drawing.records import shorten
 from dwac.errors import EPSILON, InputError, StorageError
 from dwac.estimator import DWACClassifier, DWACRegressor
+from dwac.estimator.evaluation import amount
 from dwac.estimator.worth import kept_column
 from dwac.report.classes import class_values
 from dwac.report.findings import ClassFindings, Findings, LabelFindings, NumberFindings
 from dwac.report.labels import label_values
 from dwac.report.maps import embedding_map
-from dwac.report.measures import used_in_training
+from dwac.report.measures import number, of_100, percent, share, used_in_training
 from dwac.report.numbers import number_values
 from dwac.report.plots import history, reliability, sets, typicality
 from dwac.report.wrong_labels import LabelNoise, label_issues, label_noise, leave_one_out
@@ -105,7 +107,10 @@ def write(
     findings = findings_of.of(clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private, **more)
     notes = [text for text in (note, _privacy_note(findings), _training_note(findings)) if text]
     values = values_of(findings, k, cases, by)
-    content = render(template, title=title, notes=notes, version=version("dwac"), **values)
+    writers = {each.__name__: each for each in (amount, number, of_100, percent, share, shorten)}
+    content = render(
+        template, title=title, notes=notes, version=version("dwac"), findings=findings, **writers, **values
+    )
     try:
         replace_file(Path(path), content.encode("utf-8", "replace"))
     except OSError as error:

@@ -21,7 +21,7 @@ from dwac.metrics import AgainstChance, Agreement
 from dwac.report import plots
 from dwac.report.findings import Findings
 from dwac.report.grouped import Deciding, ReportGroup, every_group, largest, strangest
-from dwac.report.measures import Estimator, Measure, of_100, percent
+from dwac.report.measures import Estimator, Measure, percent
 from dwac.report.parts import Plot, ReportTable, brief, images
 from dwac.tasks import LABELS, NUMBERS
 
@@ -50,17 +50,33 @@ _COLUMNS = 4  # columns of an example
 def model_values(findings: Findings, target: Fact) -> dict[str, Any]:
     """The values of the sections on the model and on unfamiliar data. target: the fact about the target."""
     clf, history = findings.clf, findings.clf.history_
+    columns, members = getattr(clf, "n_features_in_", None), getattr(clf.model_, "ensemble_size", 1)
+    kind = KINDS.get(clf.encoder_.kind, "tensors" if clf.encoder_.kind == "module" else clf.encoder_.kind)
+    several = "" if members == 1 else f" An ensemble of {members}."
+    several = several if clf.shards is None else f" {clf.shards} networks, each trained on its own part of the rows."
     known, outside = findings.typicality, findings.typicality_outside
     typical = None if known is None else plots.typicality_panel(known, outside)
     trained = images(*map(plots.alone, plots.history_panels(history))) if len(history) > 1 else []
     return {
         "lead": LEADS.get(clf.target_.kind, LEAD),
-        "data": data(findings, target),
-        "model": model(findings),
+        "kind": kind + (f", {columns:,} columns" if columns else ""),
+        "target": target,
+        "n_training": findings.n_examples,
+        "n_validation": findings.count(len(clf.validation_ids_)),
+        "is_validation": len(clf.validation_ids_) > 0 and clf.calibration_ids_.equals(clf.validation_ids_),
+        "network": f"{clf.encoder_.kind}: {shorten(getattr(clf.encoder_, 'settings', {}).get('network', 'own'))}",
+        "several_networks": several,
+        "embedding_size": clf.references_.embeddings.shape[1],
+        "kernel": clf.references_.kernel,
+        "vote_facts": groups(findings),
+        "ended": shorten(history.attrs.get("ended") or "finished"),
+        "settings": ", ".join(_changed(clf)),
+        "fingerprint": clf.fingerprint_,
         "history": history,
         "training_plots": trained,
         "cross_fitted": clf.cross_fitted_,
-        "typicality": typicality(findings),
+        "strange": STRANGE,
+        "looks_unfamiliar": known is not None and known.mean() < _least_mean(len(known), len(clf.calibration_y_)),
         "typicality_plots": [] if typical is None else images(plots.alone(typical, width=4.0)),
         "unlike": outside is not None,
         "n": findings.result.n,
@@ -69,27 +85,12 @@ def model_values(findings: Findings, target: Fact) -> dict[str, Any]:
     }
 
 
+def _least_mean(n: int, n_calibration: int) -> float:
+    """The least mean typicality, uniform on data like that of calibration, that chance explains."""
+    return float(0.5 - 2 * np.sqrt((1 / n + 1 / n_calibration) / 12))
+
+
 # Data and model
-
-
-def data(findings: Findings, target: Fact) -> list[Fact]:
-    """Facts about the data and how it was split. target: the fact about the target."""
-    clf = findings.clf
-    columns = getattr(clf, "n_features_in_", None)
-    kind = KINDS.get(clf.encoder_.kind, "tensors" if clf.encoder_.kind == "module" else clf.encoder_.kind) + (
-        f", {columns:,} columns" if columns else ""
-    )
-    new = "All results in this report are measured on these; they must be new to the model."
-    who_votes = "some of them vote for all" if findings.represented else "these vote"
-    validation = "Not needed: cross-fitted." if clf.cross_fitted_ else "Held out for early stopping."
-    return [
-        Fact("Kind", kind, "The form of an example."),
-        target,
-        Fact("Training", f"{findings.n_examples:,} examples", f"The network was trained on these, and {who_votes}."),
-        Fact("Validation", f"{findings.count(len(clf.validation_ids_)):,} examples", validation),
-        Fact("Calibration", f"{findings.count(len(clf.calibration_y_)):,} examples", _calibration(clf)),
-        Fact("Test", f"{findings.result.n:,} examples", new),
-    ]
 
 
 def balance(findings: Findings, what: str, counts: NDArray[Any], more: str = "") -> Fact:
@@ -99,56 +100,6 @@ def balance(findings: Findings, what: str, counts: NDArray[Any], more: str = "")
     fewest, most = (findings.count(round(float(count))) for count in (counts.min(), counts.max()))
     meaning = f"From {fewest:,} training examples ({few}) to {most:,} ({many}){more}."
     return Fact(f"{len(names)} {what}", shorten(", ".join(map(shorten, names)), 200), meaning)
-
-
-def _calibration(clf: Estimator) -> str:
-    if len(clf.calibration_y_) == 0:
-        return (
-            "None, so there are no prediction sets or intervals, and no typicality. `clf.recalibrate(X, y)` adds them."
-        )
-    if clf.cross_fitted_:
-        return (
-            "The training examples, each judged by networks and voters that left it out (cross-conformal prediction): "
-            "the basis of prediction sets, intervals and typicality."
-        )
-    if len(clf.validation_ids_) and clf.calibration_ids_.equals(clf.validation_ids_):
-        return "The validation examples are used here, too, which makes guarantees a little too optimistic."
-    return (
-        "Held out to learn how unusual an ordinary example can look: the basis of prediction sets, intervals and "
-        "typicality."
-    )
-
-
-_FINGERPRINT = (
-    "Identifies the model folder, as printed when it was saved; dwac.load(path, expect=…) and --expect check it."
-)
-
-
-def model(findings: Findings) -> list[Fact]:
-    """The network, its training and its settings."""
-    clf = findings.clf
-    references, history, members = clf.references_, clf.history_, getattr(clf.model_, "ensemble_size", 1)
-    network = f"{clf.encoder_.kind}: {shorten(getattr(clf.encoder_, 'settings', {}).get('network', 'own'))}"
-    several = f" An ensemble of {members}." if members > 1 else ""
-    several = several if clf.shards is None else f" {clf.shards} networks, each trained on its own part of the rows."
-    near = "The position of an example: the nearer a training example, the larger its vote."
-    by_hand = "Settings that differ from the defaults for this kind of data."
-    ended = shorten(history.attrs.get("ended") or "finished")
-    steps, meaning = ("epochs", "Passes through the training examples.")
-    if clf.cross_fitted_:
-        steps, meaning = (
-            "rounds",
-            "Rounds of training steps of all networks together, each trained without a fifth of the examples.",
-        )
-    return [
-        Fact("Network", network, f"Turns an example into a point.{several}"),
-        Fact("Embedding", f"a point of {references.embeddings.shape[1]} numbers", near),
-        Fact("Kernel", references.kernel, "How votes decrease with distance."),
-        *groups(findings),
-        Fact("Training", f"{len(history)} {steps}, {ended}", meaning),
-        Fact("Settings", ", ".join(_changed(clf)) or "defaults", by_hand),
-        *([] if clf.fingerprint_ is None else [Fact("Fingerprint", clf.fingerprint_, _FINGERPRINT)]),
-    ]
 
 
 def _changed(clf: Estimator) -> list[str]:
@@ -171,21 +122,6 @@ def roc_images(findings: Any, truth: NDArray[Any], drawn: NDArray[np.int64]) -> 
     labels = [f"{shorten(names[code])}: {auc[code]:.3f}" for code in drawn]
     painter = plots.roc_panel(truth[:, drawn], findings.predictions.probabilities[:, drawn], labels)
     return images(plots.alone(painter, 3.6, 3.2 + 0.1 * len(drawn)))
-
-
-# Typicality
-
-
-def typicality(findings: Findings) -> list[Fact]:
-    """Typicality of familiar and of out-of-distribution data; empty if unknown."""
-    if findings.typicality is None:
-        return []
-    facts = [Fact("Mean typicality", f"{findings.result.typicality:.3f}", _typicality_meaning(findings))]
-    if findings.typicality_outside is not None:
-        facts.append(
-            Fact("Out-of-distribution", f"{findings.typicality_outside.mean():.3f}", _outside_meaning(findings))
-        )
-    return facts
 
 
 # Groups of training examples: facts, the typical groups, and those that mislead test examples
@@ -322,34 +258,6 @@ def beside_chance(error: AgainstChance) -> str:
 def points(share: float) -> str:
     """In percentage points, with two significant digits: small errors over many classes are not all 0.0."""
     return "0" if share < 5e-5 else f"{100 * share:.2g}" if share < 0.1 else f"{100 * share:.0f}"
-
-
-def _typicality_meaning(findings: Findings) -> str:
-    """What typicality is, and whether the test examples look like the calibration examples."""
-    assert findings.typicality is not None
-    low = percent(float((findings.typicality <= STRANGE).mean()))
-    n, n_calibration = len(findings.typicality), len(findings.clf.calibration_y_)
-    least = 0.5 - 2 * np.sqrt((1 / n + 1 / n_calibration) / 12)  # uniform on data like that of calibration
-    what = {NUMBERS: "number", LABELS: "labels"}.get(findings.clf.target_.kind, "label")
-    unusual = " These examples look less familiar to the model than its calibration examples."
-    return (
-        f"How similar an example is to the training examples, whatever its {what}, from 0 to 1: the share of "
-        "calibration examples that are at least as unlike them. On data like the training data all values are equally "
-        "frequent, with a mean of about 0.5; near 0, the model has seen nothing like the example. It is at most "
-        f"{STRANGE:g} for {low} of the test examples.{unusual if findings.typicality.mean() < least else ''}"
-    )
-
-
-def _outside_meaning(findings: Findings) -> str:
-    """How well out-of-distribution data is detected."""
-    auroc, trust = findings.auroc, findings.typicality_outside
-    assert auroc is not None
-    assert trust is not None
-    low = float((trust <= STRANGE).mean())
-    return (
-        f"A test example is more typical than an out-of-distribution one in {of_100(auroc)} pairs (AUROC); 50 of 100 "
-        f"would be chance. Typicality is at most {STRANGE:g} for {percent(low)} of the out-of-distribution examples."
-    )
 
 
 def _tested_rows(decided: Deciding) -> str:

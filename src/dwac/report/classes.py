@@ -9,12 +9,12 @@ from sklearn.metrics import confusion_matrix
 
 from dwac.drawing.records import shorten
 from dwac.errors import EPSILON
-from dwac.estimator.evaluation import Fact, OrderedEvaluation
+from dwac.estimator.evaluation import Fact
 from dwac.report import card, plots
 from dwac.report.cases import explain_cases
 from dwac.report.findings import EPSILONS, ClassFindings
 from dwac.report.maps import describe_map, map_figures
-from dwac.report.measures import MEASURES, Measure, likely_share, number, of_100, one_hot, percent
+from dwac.report.measures import MEASURES, Measure, likely_share, number, one_hot, percent
 from dwac.report.parts import Plot, ReportTable, RichCell, brief, images
 from dwac.report.summary import class_summary
 from dwac.report.worth import worth_section
@@ -34,7 +34,10 @@ def class_values(findings: ClassFindings, k: int, n_cases: int, by: str | None) 
         **card.model_values(findings, classes(findings)),
         "is_ordered": findings.clf.target_.kind != CLASSES,
         "summary": class_summary(findings),
-        "headline": headline(findings),
+        "calibrated": calibration(findings),
+        "covered": "" if findings.result.coverage is None else coverage(findings),
+        "accuracy_range": likely_share(findings.right),
+        "typical_probability": float(np.exp(-findings.result.log_loss)),
         "by_class": _by_class(findings),
         "confusion": confusion,
         "confused": [(shorten(true), shorten(predicted), n) for true, predicted, n in wrong_ones],
@@ -45,9 +48,9 @@ def class_values(findings: ClassFindings, k: int, n_cases: int, by: str | None) 
         if findings.private
         else images(*map_figures(findings.clf, findings.predictions.classes[findings.truth], findings.h)),
         "map_words": "" if findings.private else _map_words(findings),
-        "group_facts": card.groups(findings),
+        "has_group_facts": True,
         "group_tables": _groups(findings),
-        "probabilities": probabilities(findings),
+        "beside_chance": card.beside_chance,
         "reliability": images(plots.alone(reliability, 3.8, 3.6)),
         **_sets(findings),
         "cases": explain_cases(findings, findings.cases(n_cases), _say, k=k, epsilon=findings.result.epsilon),
@@ -59,46 +62,6 @@ def class_values(findings: ClassFindings, k: int, n_cases: int, by: str | None) 
 
 
 # Quality
-
-
-def headline(findings: ClassFindings) -> list[Fact]:
-    """The most important facts."""
-    result, macro = findings.result, findings.scores.macro
-    means = "" if len(findings.clf.classes_) == 2 else " The mean over classes, each against all others."
-    facts = [
-        Fact("Accuracy", percent(result.accuracy), _accuracy(findings)),
-        Fact("ROC AUC", number(macro["roc_auc"]), "How often a random example of a class gets a higher probability of "
-             f"it than an example of another class; 0.5 is chance, 1 is perfect.{means}"),
-        Fact("Macro F1", number(macro["f1"]), f"The harmonic mean of precision ({number(macro['precision'])} on "
-             f"average) and recall ({number(macro['recall'])}), the mean over classes, rare and common alike."),
-        Fact("Calibration error", f"{result.calibration_error:.3f}", calibration(findings)),
-    ]  # fmt: skip
-    if result.coverage is not None and result.mean_set_size is not None:
-        promise = f"Coverage at ε\u00a0=\u00a0{result.epsilon:g}"
-        facts += [
-            Fact(promise, percent(result.coverage), coverage(findings)),
-            Fact("Labels per prediction set", f"{result.mean_set_size:.2f}", _set_size(findings)),
-        ]
-    if isinstance(result, OrderedEvaluation):
-        facts += [
-            Fact("Mean distance", number(result.mean_distance), "Places in the order between the predicted and the "
-                 "true label."),
-            Fact("Ranked probability score", number(result.ranked_probability_score), "The squared error of the "
-                 "probability of at most each label, the mean over labels; 0 is perfect."),
-        ]  # fmt: skip
-    return facts
-
-
-def _accuracy(findings: ClassFindings) -> str:
-    """Accuracy, its confidence interval, and the accuracy of guessing."""
-    low, high = likely_share(findings.right)
-    name, share = findings.commonest
-    return (
-        f"{of_100(findings.result.accuracy)} test examples are predicted correctly. With {findings.result.n:,} of "
-        f"them, the accuracy on more examples of the same kind most likely lies between {percent(low)} and "
-        f"{percent(high)}. "
-        f"Always predicting {shorten(name)}, the most common label, would be correct for {percent(share)}."
-    )
 
 
 def calibration(findings: ClassFindings) -> str:
@@ -142,17 +105,6 @@ def coverage(findings: ClassFindings) -> str:
     """Whether prediction sets have the requested coverage, and which classes fall short, if any."""
     advice = "" if findings.result.advice is None else f" {findings.result.advice}."
     return card.coverage_meaning(findings, "Prediction sets", "the true label", "sets could be smaller", advice)
-
-
-def _set_size(findings: ClassFindings) -> str:
-    """Shares of sets with one, several and no labels, and what they mean."""
-    curve = findings.set_curve([findings.result.epsilon])
-    assert curve is not None
-    row = curve.iloc[0]
-    return (
-        f"{percent(row['single'])} of the sets have one label: a clear answer. {percent(row['multiple'])} have "
-        f"several: the model cannot decide between them. {percent(row['empty'])} are empty: no label fits."
-    )
 
 
 def classes(findings: ClassFindings) -> Fact:
@@ -229,27 +181,12 @@ def _groups(findings: ClassFindings) -> list[ReportTable]:
 # Trust
 
 
-def probabilities(findings: ClassFindings) -> list[Fact]:
-    """How far the stated probabilities can be trusted."""
-    result, test = findings.result, findings.calibration
-    top = card.beside_chance(test.top_label)
-    return [
-        Fact("Calibration error", f"{test.error.value:.4f}", f"Over all classes. {card.beside_chance(test.error)}"),
-        Fact("Error of the top label", f"{test.top_label.value:.4f}", f"Of the predicted label only. {top}"),
-        Fact("Resolution", percent(test.resolution), "The share of the variance of the labels that the stated "
-             "probabilities explain, in ten bins of equal size. Uninformative probabilities reach "
-             f"{percent(test.chance_resolution)} by chance, perfect ones about 100\u00a0%."),
-        Fact("Log loss", f"{result.log_loss:.4f}", "The geometric mean of the probabilities of the true labels is "
-             f"{percent(float(np.exp(-result.log_loss)))}. A loss of 0 would be perfect; a single overconfident error "
-             "costs much."),
-    ]  # fmt: skip
-
-
 def _sets(findings: ClassFindings) -> dict[str, Any]:
     """Prediction sets at several ε and by class, and their curves; empty without calibration."""
     curve, table = findings.set_curve(), findings.set_curve(EPSILONS)
     if curve is None or table is None:
         return {"sets": None}
+    sizes = findings.set_curve([findings.result.epsilon])
     body = [
         (
             f"{row['epsilon']:g}",
@@ -269,6 +206,7 @@ def _sets(findings: ClassFindings) -> dict[str, Any]:
         "set_plots": images(*(plots.alone(painter, 2.75, 2.6) for painter in plots.set_panels(curve))),
         "theory": percent(1 - (guarantee or 0)),
         "usual_epsilon": EPSILON,
+        "set_sizes": None if sizes is None else sizes.iloc[0].to_dict(),
     }
 
 

@@ -15,7 +15,7 @@ from dwac.estimator.evaluation import Fact
 from dwac.report import card, plots
 from dwac.report.cases import explain_cases
 from dwac.report.findings import EPSILONS, LabelFindings
-from dwac.report.measures import MEASURES, Measure, number, percent, share
+from dwac.report.measures import MEASURES, Measure, percent, share
 from dwac.report.parts import Plot, ReportTable, images, labels_of
 from dwac.report.summary import label_summary
 from dwac.report.worth import worth_section
@@ -36,7 +36,6 @@ def label_values(findings: LabelFindings, k: int, n_cases: int, by: str | None) 
     return {
         **card.model_values(findings, _target(findings)),
         "summary": label_summary(findings),
-        "headline": _headline(findings),
         "by_label": _by_label(findings),
         "n_without": findings.result.without_label,
         "roc": card.roc_images(findings, findings.truth, drawn[np.isfinite(auc[drawn])]),
@@ -48,32 +47,6 @@ def label_values(findings: LabelFindings, k: int, n_cases: int, by: str | None) 
         "cases": explain_cases(findings, findings.cases(n_cases), _say, k=k, epsilon=findings.result.epsilon),
         "worth": worth_section(findings, by),
     }
-
-
-def _headline(findings: LabelFindings) -> list[Fact]:
-    result = findings.result
-    none = percent(float(findings.truth.mean()))
-    facts = [
-        Fact("Micro F1", f"{result.micro_f1:.3f}", "Precision and recall, all labels together. 1 is perfect."),
-        Fact("Macro F1", f"{result.macro_f1:.3f}", "The same for each label alone, then the mean."),
-        Fact("Macro ROC AUC", number(findings.scores.macro["roc_auc"]), "How often a random example that has a label "
-             "gets a higher probability of it than one that lacks it; the mean over labels. 0.5 is chance."),
-        Fact("Hamming loss", percent(result.hamming_loss), "The share of wrong entries in the table of examples and "
-             f"labels. Predicting no label at all would give {none}."),
-        Fact("Every label right", percent(result.subset_accuracy), "The share of examples without any wrong label."),
-    ]  # fmt: skip
-    if result.missed_share is not None and result.undecided is not None:
-        epsilon, most = f"ε\u00a0=\u00a0{result.epsilon:g}", percent(result.epsilon)
-        facts += [
-            Fact(f"Missed at {epsilon}", percent(result.missed_share), "The share of an example's labels that its set "
-                 f"misses; built to be at most {most} on average. Sets hold {result.mean_set_size:.2f} of "
-                 f"{len(result.by_label):,} labels on average."),
-            Fact(f"Undecided at {epsilon}", percent(result.undecided), "The share of labels without a "
-                 f"decision. {share(result.wrong_of_having)} of the examples that have a label get a no, "
-                 f"{share(result.wrong_of_lacking)} of those that lack it get a yes; each is built to be at most "
-                 f"{most}, for every label."),
-        ]  # fmt: skip
-    return facts
 
 
 def _target(findings: LabelFindings) -> Fact:

@@ -36,7 +36,11 @@ def number_values(findings: NumberFindings, k: int, n_cases: int, by: str | None
     return {
         **card.model_values(findings, _target(findings)),
         "summary": number_summary(findings),
-        "headline": _headline(findings),
+        "coverage": card.coverage_meaning(findings, "Intervals", "the true number", "intervals could be narrower")
+        if findings.calibrated
+        else "",
+        "width": _width(findings),
+        "median_error": amount(float(np.median(np.abs(findings.values - findings.truth)))),
         "by_number": _by_number(findings) if len(findings.names) > 1 else None,
         "error_plots": [] if findings.private else _error_plots(findings, ends),
         "n_undrawn": 0 if findings.private else max(len(findings.names) - _MOST_DRAWN, 0),
@@ -53,30 +57,6 @@ def number_values(findings: NumberFindings, k: int, n_cases: int, by: str | None
 
 
 # Quality
-
-
-def _headline(findings: NumberFindings) -> list[Fact]:
-    result, facts = findings.result, []
-    if result.rmse is not None and result.mae is not None and result.crps is not None:
-        mean, spread = amount(float(findings.truth.mean())), amount(float(findings.truth.std()))
-        half = amount(float(np.median(np.abs(findings.values - findings.truth))))
-        facts = [
-            Fact("RMSE", amount(result.rmse), "The root of the mean squared error, in units of the target. Always "
-                 f"predicting the mean of these examples, {mean}, would give {spread}."),
-            Fact("MAE", amount(result.mae), "The mean absolute error. Half of the predictions are off by at most "
-                 f"{half}."),
-            Fact("CRPS", amount(result.crps), "The error of the whole distribution of votes, the continuous ranked "
-                 "probability score, in units of the target. If all votes were for the prediction, it would be the "
-                 "mean absolute error."),
-        ]  # fmt: skip
-    explained = "The share of the variance that is explained: 1 is perfect, 0 as good as always predicting the mean."
-    facts.append(Fact("R²", f"{result.r2:.3f}", explained))
-    if findings.calibrated:
-        meaning = card.coverage_meaning(findings, "Intervals", "the true number", "intervals could be narrower")
-        facts.append(Fact(f"Coverage at ε\u00a0=\u00a0{result.epsilon:g}", share(result.coverage), meaning))
-        if result.median_width is not None:
-            facts.append(Fact("Median width of intervals", amount(result.median_width), _width(findings)))
-    return facts
 
 
 def _width(findings: NumberFindings) -> str:

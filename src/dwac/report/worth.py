@@ -44,11 +44,6 @@ _OF_PEOPLE = re.compile(
 )
 
 _SHOWN, _COLUMNS_SHOWN, _MOST_GROUPS = 10, 6, 20  # examples at each end, columns of each, groups of a column
-_ADDS = {
-    NUMBERS: "takes off the squared error of the voters' mean, in per cent of the variance of the training numbers",
-    LABELS: "adds to the probability that a label is as it is, on average over labels, in percentage points",
-}
-_NOW = {NUMBERS: "squared error", LABELS: "mean probability that a label is as it is"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,11 +134,12 @@ def columns_of_people(clf: Estimator) -> list[str]:
 
 
 class WorthSection(NamedTuple):
-    """The report's section on worth: sentences, the most and the least helpful examples, and groups of each column."""
+    """The report's section on worth: the most and the least helpful examples, and groups of each column."""
 
-    lead: str
-    ranking: str
-    removed: str
+    worth: Worth
+    voter: str  # who votes
+    total: str  # the worth of all voters together
+    ranking: str  # how examples are ranked
     examples: list[tuple[str, ReportTable]]
     groups: list[ReportTable]
 
@@ -162,7 +158,8 @@ def worth_section(findings: Findings, by: str | None = None) -> WorthSection | N
     examples = [(head, _examples(worth, part, f"{head}, {unit}")) for head, part in ends]
     columns = columns_of_people(findings.clf) if by is None else [by]
     groups = [_groups(worth, column) for column in columns]
-    return WorthSection(_lead(worth), ranking(kind), _removed(worth), examples, groups)
+    total = points(worth.together)(worth.together)
+    return WorthSection(worth, _voter_word(worth), total, ranking(kind), examples, groups)
 
 
 def _measure(findings: Findings) -> Worth:
@@ -174,26 +171,6 @@ def _measure(findings: Findings) -> Worth:
         own = references.voters.ids.get_indexer(findings.ids[rows])
     return worth_for(
         findings.clf, judges_of(findings.clf, findings.h[rows], findings.truth[rows], own), len(findings.truth)
-    )
-
-
-def _lead(worth: Worth) -> str:
-    kind, n = worth.clf.target_.kind, len(worth.judges.own)
-    adds = _ADDS.get(kind, "adds to the probability of the true label, in percentage points")
-    rows = f"{n:,} test examples" + (f" drawn at random from {worth.n_rows:,}" if n < worth.n_rows else "")
-    return (
-        f"The worth of a training example is what its vote {adds}: its Shapley value, the average over {rows} and over "
-        f"all orders in which voters can be added. Together the {len(worth.table):,} {_voter_word(worth)}s are worth "
-        f"{points(worth.together)(worth.together)}; {worth.harming:,} of them harm more than they help."
-    )
-
-
-def _removed(worth: Worth) -> str:
-    what = _NOW.get(worth.clf.target_.kind, "mean probability of the true label")
-    return (
-        f"“If removed” is exact: by how much the {what}, now {percent(abs(worth.whole))}, would change if only "
-        "this example were removed. It may differ in sign from worth, which also counts how an example votes "
-        "among few others. To remove votes, use silence (dwac silence), which leaves calibration as it is."
     )
 
 
