@@ -22,8 +22,8 @@ from dwac.estimator.preparation import split, take
 from dwac.estimator.settings import device_of
 from dwac.nn import SoftmaxTwin, batches
 from dwac.training.progress import progress_bar
-from dwac.training.resources import few_threads
 from dwac.training.rows import fixed_features
+from dwac.training.steps import few_threads
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -12,8 +12,7 @@ from dwac import DWACClassifier, Training, storage, training
 from dwac.errors import StorageError
 from dwac.nn import SoftmaxTwin, WeightedAverage
 from dwac.nn.ensemble import SharedBackbone
-from dwac.training.rescale import fit_balance
-from dwac.training.validation import HeldOut
+from dwac.training.validation import HeldOut, fit_balance
 
 SETTINGS: dict[str, Any] = {"epochs": 3, "device": "cpu", "random_state": 0, "verbose": False}
 

@@ -7,9 +7,9 @@ from dwac.nn.batches import embed, evaluate, log_class_weights, predict_log_prob
 from dwac.nn.heads import Model
 from dwac.training.cross_fit import cross_fit
 from dwac.training.loop import train
-from dwac.training.rescale import fit_look_alikes, fit_raw_features, fit_scale
-from dwac.training.resources import processes
 from dwac.training.run import Settings
+from dwac.training.shared_run import processes
+from dwac.training.validation import fit_look_alikes, fit_raw_features, fit_scale
 
 __all__ = [
     "Model",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from dwac.cli import main
-from dwac.training.resources import processes
+from dwac.training.shared_run import processes
 
 if __name__ == "__main__":
     with processes():

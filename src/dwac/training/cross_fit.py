@@ -26,9 +26,8 @@ from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, move_to
 from dwac.nn.ensemble import split_members
 from dwac.nn.ranks import agree, sharing_ranks
-from dwac.training.rescale import vote_factors
 from dwac.training.steps import AdamW, one_cycle
-from dwac.training.validation import average_losses, sample
+from dwac.training.validation import average_losses, sample, vote_factors
 
 Ints = NDArray[np.int64]
 

@@ -20,10 +20,10 @@ from dwac.errors import IdError, LabelError, ProcessError
 from dwac.nn.batches import Inputs, inputs_of, move_to
 from dwac.nn.heads import Model, WeightedAverage, evaluating
 from dwac.nn.ranks import sharing
-from dwac.training.rescale import fit_balance, fit_look_alikes, fit_raw_features, fit_scale, vote_factors
 from dwac.training.rows import check_data, check_weights
 from dwac.training.run import Settings, TrainingRun, tables_of
 from dwac.training.shared_run import SharedRun
+from dwac.training.validation import fit_balance, fit_look_alikes, fit_raw_features, fit_scale, vote_factors
 
 logger = logging.getLogger(__name__)
 

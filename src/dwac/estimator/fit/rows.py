@@ -50,8 +50,8 @@ from dwac.nn.batches import Inputs
 from dwac.tasks import read_target
 from dwac.tasks.targets import TargetValues
 from dwac.training.cross_fit import FOLDS, VIEWS, folds_of
-from dwac.training.resources import few_threads
 from dwac.training.rows import fixed_features
+from dwac.training.steps import few_threads
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

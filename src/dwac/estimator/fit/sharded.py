@@ -47,8 +47,8 @@ from dwac.nn.ensemble import Member
 from dwac.nn.ensemble import ShardedNetwork as Network
 from dwac.nn.ranks import sharing_ranks
 from dwac.tasks import Target
-from dwac.training import rescale
-from dwac.training.resources import few_threads, repeatable
+from dwac.training import fit_look_alikes, fit_raw_features, fit_scale
+from dwac.training.steps import few_threads, repeatable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -209,12 +209,12 @@ def _rescale(
         return
     judges = tuple(part[held] for part in inputs), y[held].to(model.device)
     weights = None if by_class is None else by_class.tolist()
-    rescale.fit_scale(model, *judges, class_weights=weights)
+    fit_scale(model, *judges, class_weights=weights)
     if settings.raw_features and settings.embedding_size is None:
         fewer = tuple(part[::2] for part in judges[0]), judges[1][::2]  # the slowest step
-        rescale.fit_raw_features(model, voters, *fewer, class_weights=weights)
+        fit_raw_features(model, voters, *fewer, class_weights=weights)
     if settings.look_alikes:
-        rescale.fit_look_alikes(model, *judges, class_weights=weights)
+        fit_look_alikes(model, *judges, class_weights=weights)
 
 
 # Forgetting
