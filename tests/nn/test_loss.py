@@ -456,6 +456,74 @@ def test_fused_loss_shows_what_is_not_a_number() -> None:
     assert fused_loss(h, parts["y"]).isnan()
 
 
+MEMBERS = [(1, 1, 2), (3, 2, 1), (2, 17, 7), (1, 40, 16)] + ([(4, 64, 16), (4, 512, 16), (3, 1000, 33)] if CUDA else [])
+
+
+def fused_members(h: Tensor, y: Tensor, weights: Tensor | None, tables: Any) -> Tensor:
+    from dwac.nn import fused_members as kernels
+
+    rounded = losses._Tables(*(None if table is None else table.float() for table in tables))
+    return kernels.members_loss(
+        h, y, weights, *rounded, lambda h: losses._plain_members_loss(h, y, "gaussian", weights, rounded)
+    )
+
+
+def members_batch(members: int, n: int, d: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Batches of several networks, with a far point and an example of no weight."""
+    generator = torch.Generator().manual_seed(n * d)
+    h, y = torch.randn(members, n, d, generator=generator), torch.randint(5, (members, n), generator=generator)
+    weights = torch.rand(members, n, generator=generator)
+    if n > 9:
+        h[:, 1] += 30 / d**0.5
+        weights[:, 2] = 0
+    return h.to(DEVICE), y.to(DEVICE), weights.to(DEVICE)
+
+
+def tables_of(kind: str) -> Any:
+    generator = torch.Generator().manual_seed(0)
+    if kind == "likeness":  # not symmetric
+        return losses._Tables((torch.rand(5, 5, generator=generator) + 1e-4).log().to(DEVICE), None)
+    return losses._Tables(None, torch.rand(5, int(kind), generator=generator).to(DEVICE))
+
+
+@fused
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("members", "n", "d"), MEMBERS)
+@pytest.mark.parametrize("kind", ["likeness", "1", "14"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_fused_members_equal_the_plain_formula(members: int, n: int, d: int, kind: str, weighted: bool) -> None:
+    h, y, weights = members_batch(members, n, d)
+    tables, given = tables_of(kind), weights if weighted else None
+    h.requires_grad_()
+    loss, grad = both(2 * fused_members(h, y, given, tables), h)
+    precise = h.detach().cpu().double().requires_grad_()
+    wide = losses._Tables(*(None if table is None else table.cpu().double() for table in tables))
+    expected, expected_grad = both(
+        2
+        * losses._plain_members_loss(precise, y.cpu(), "gaussian", weights.cpu().double() if weighted else None, wide),
+        precise,
+    )
+    torch.testing.assert_close(loss.cpu().double(), expected, rtol=2e-5, atol=1e-5)
+    largest = float(expected_grad.abs().max())
+    torch.testing.assert_close(grad.cpu().double(), expected_grad, rtol=1e-4, atol=1e-4 * largest + 1e-6)
+
+
+@fused
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("kind", ["likeness", "3"])
+def test_fused_members_show_what_is_not_a_number_and_can_be_differentiated_twice(kind: str) -> None:
+    h, y, weights = members_batch(2, 8, 2)
+    tables = tables_of(kind)
+    assert fused_members(h.index_fill(1, torch.tensor([4], device=DEVICE), torch.nan), y, weights, tables).isnan()
+    h.requires_grad_()
+    (grad,) = torch.autograd.grad(3 * fused_members(h, y, weights, tables), h, create_graph=True)
+    ours = torch.autograd.grad(grad.square().sum(), h)[0]
+    (grad,) = torch.autograd.grad(
+        3 * losses._plain_members_loss(h, y, "gaussian", weights, tables), h, create_graph=True
+    )
+    torch.testing.assert_close(ours, torch.autograd.grad(grad.square().sum(), h)[0], rtol=1e-4, atol=1e-5)
+
+
 @fused
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_fused_gradient_can_be_differentiated() -> None:

@@ -317,8 +317,7 @@ class WeightedAverage(_Head):
         if self.ensemble_size == 1:
             return leave_one_out_loss(h, y, support=support, **options)
         if (self.likeness is not None or self.averaged is not None) and ids is None and support is None:
-            # All networks at once: there is no fused kernel here, and launching them one by one would take most of the
-            # time.
+            # All networks at once: launching them one by one would take most of the time.
             members = split_members(h, self.ensemble_size).transpose(0, 1)
             options["weights"] = None if weights is None else weights.expand(self.ensemble_size, -1)
             return leave_one_out_loss(members, y.expand(self.ensemble_size, -1), **options)

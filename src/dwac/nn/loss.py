@@ -11,8 +11,9 @@ Targets other than classes only change what voters vote for, or what is averaged
 example votes for all labels similar to its own (`likeness`). For ordered labels, and several labels at once, the loss
 is the distance of the voters' average from the example's own values (`averaged`).
 
-Implementations of the same loss: a fused CUDA kernel (`dwac.nn.fused_loss`), an explicit gradient (`_GaussianVote`, and
-`_MemberVotes` for several networks with a batch each), and plain autograd for everything else.
+Implementations of the same loss: fused CUDA kernels (`dwac.nn.fused_loss`, for other targets `dwac.nn.fused_members`),
+an explicit gradient (`_GaussianVote`, and `_MemberVotes` for several networks with a batch each), and plain autograd
+for everything else.
 """
 
 from __future__ import annotations
@@ -112,6 +113,8 @@ def leave_one_out_loss(
     if extra is None and tables is None and (fused := fused_kernel(h)) is not None:
         plain = partial(plain_loss, extra=None, voters=voters, kernel=name, weights=weights)
         return fused.leave_one_out_loss(h, y, ids, weights, plain)  # type: ignore[no-any-return]
+    if extra is None and ids is None and tables is not None and _fused_members(h[None], tables) is not None:
+        return _members_loss(h[None], y[None], name, None if weights is None else weights[None], tables)
     with_gradient = grad_enabled and (h.requires_grad or (extra is not None and extra.requires_grad))
     loss: Tensor = _GaussianVote.apply(h, extra, voters, weights, tables, with_gradient)  # type: ignore[no-untyped-call]
     return loss
@@ -291,6 +294,9 @@ def _members_loss(h: Tensor, y: Tensor, kernel: str, weights: Tensor | None, tab
     if kernel != "gaussian" or (weights is not None and weights.requires_grad and torch.is_grad_enabled()):
         return _plain_members_loss(h, y, kernel, weights, tables)
     weights = None if weights is None else weights.detach().to(h.dtype)
+    if tables is not None and (fused := _fused_members(h, tables)) is not None:
+        plain = partial(_plain_members_loss, y=y, kernel=kernel, weights=weights, tables=tables)
+        return fused.members_loss(h, y, weights, *tables, plain)  # type: ignore[no-any-return]
     loss: Tensor = _MemberVotes.apply(h, y, weights, tables)  # type: ignore[no-untyped-call]
     return loss
 
@@ -458,6 +464,15 @@ def fused_kernel(h: Tensor) -> ModuleType | None:
         return None
     module = triton_module()
     return module if module is not None and module.serves(h) else None
+
+
+def _fused_members(h: Tensor, tables: _Tables) -> ModuleType | None:
+    """The fused kernels for several networks, if they support these embeddings (M, n, d) and tables."""
+    if not h.is_cuda or triton_module() is None:
+        return None
+    from dwac.nn import fused_members
+
+    return fused_members if fused_members.serves(h, tables.averaged) else None
 
 
 def _check_batch(h: Tensor, y: Tensor, ids: Tensor | None, support: Support | None) -> None:

@@ -163,8 +163,16 @@ class TrainingRun:
         if isinstance(self.model, WeightedAverage):
             most = min(_VOTERS.get(self.y.device.type, 2048), max(256, len(self.y) // 8))
             rows = self.voters(most, self.generator)
-            voters = self._embed(take_rows(self.x, rows)), self.y[rows]
-        held_out = HeldOut(self.model, self._embed(x), y.to(self.y.device), voters, self.class_weights)
+            ref_x = take_rows(self.x, rows)
+            if x[0].is_cuda and ref_x[0].is_cuda:  # together: launching a network takes longer than many rows
+                both = self._embed(tuple(torch.cat(parts) for parts in zip(ref_x, x, strict=True)))
+                ref_h, h = both.split([len(rows), len(y)])
+            else:
+                ref_h, h = self._embed(ref_x), self._embed(x)
+            voters = ref_h, self.y[rows]
+        else:
+            h = self._embed(x)
+        held_out = HeldOut(self.model, h, y.to(self.y.device), voters, self.class_weights)
         factor = held_out.some(_FEW).best_scale(SCALES) if self.rescale else 1.0
         result = held_out.judge([factor])
         return float(result.losses.mean()), float(result.right.mean())
@@ -172,6 +180,8 @@ class TrainingRun:
     def _embed(self, x: Inputs) -> Tensor:
         """h in the precision and batch size of training; predictions use smaller batches, for consistent rounding."""
         size = None if self.y.is_cuda else even_size(len(x[0]), self.settings.batch_size)
+        if self.y.is_cuda and self.settings.compiled:  # small networks: few batches, as launching them takes most time
+            size = even_size(len(x[0]), 8 * self.settings.batch_size)
         with (
             quick(self.model),
             torch.autocast(self.y.device.type, torch.bfloat16, enabled=self.settings.mixed_precision),
