@@ -17,9 +17,21 @@ from dwac.engine import index as layout
 from dwac.errors import BackendError, InputError, ShapeError
 from dwac.kernels import get_kernel
 from tests import oracle
-from tests.engine.helpers import any_kernel, ask, assert_close, case, every_backend, every_kernel, relaxed, softmax
+from tests.engine.helpers import (
+    DEVICES,
+    INTERPRETED,
+    any_kernel,
+    ask,
+    assert_close,
+    case,
+    every_backend,
+    every_kernel,
+    relaxed,
+    softmax,
+)
 from tests.named import refuses
 
+GAUSSIAN = get_kernel("gaussian")
 WORST = 1e-4  # guaranteed for any data; well-spread data is right to 1e-5
 
 
@@ -322,6 +334,34 @@ def test_reduced_precision_elsewhere_does_not_reach_the_engine(backend, device, 
         torch.set_float32_matmul_precision(before)
     assert_close(got.log_class_weights, want.log_class_weights, tolerance=1e-6)
     assert got.rows.equal(want.rows)
+
+
+@pytest.mark.skipif("triton" not in BACKENDS or not (INTERPRETED or "cuda" in DEVICES), reason="needs triton")
+@pytest.mark.parametrize("d", [10, 13, 16, 20, 32])
+def test_a_triton_answer_does_not_depend_on_the_place_in_the_batch(d):
+    device = "cpu" if INTERPRETED else "cuda"
+    queries, references, labels = case(70, 600, d, 3, scale=0.4)
+    queries[5] *= 40  # overflows in the unit of its first weights
+    got = ask(queries, references, labels, 3, backend="triton", device=device).log_class_weights
+    turned = ask(np.roll(queries, 9, axis=0), references, labels, 3, backend="triton", device=device).log_class_weights
+    assert torch.equal(turned.roll(-9, 0), got)
+    assert_close(got, oracle.log_class_weights(queries, references, labels, 3, "gaussian"))
+
+
+@pytest.mark.skipif("cuda" not in DEVICES or "triton" not in BACKENDS, reason="needs triton and a GPU")
+@pytest.mark.parametrize("n", [1, 3, 16])
+def test_few_queries_are_answered_again_and_again(n):
+    queries, references, labels = case(60, 3000, 7, 4)
+    queries[50] += 60  # float32 cannot answer it
+    index = build_index(torch.as_tensor(references, device="cuda"), torch.as_tensor(labels, device="cuda"), 4, GAUSSIAN)
+    answers = [
+        query(index, torch.as_tensor(queries[start : start + n], device="cuda"), backend="triton").log_class_weights
+        for start in (0, 20, 50, 1, 0)
+    ]
+    for start, got in zip((0, 20, 50, 1, 0), answers, strict=True):
+        expected = oracle.log_class_weights(queries[start : start + n], references, labels, 4, "gaussian")
+        assert_close(got.cpu()[: len(expected)], expected)
+    assert torch.equal(answers[0], answers[-1])
 
 
 @every_backend

@@ -2,7 +2,7 @@
 
 Precision policy, for every backend. References in float32 are swept in float32. The squared distance of a
 query q to a point at distance d then has a rounding error of at most about r · u · (2‖q‖ + d)², u = 2⁻²⁴,
-r u = `_unit`, and the log of a sum a few units more. A query is swept again in float64 if that bound exceeds
+r u = `rounding_unit`, and the log of a sum a few units more. A query is swept again in float64 if that bound exceeds
 `precision.TOLERANCE`, if its two leading classes are closer than twice the bound (so a label never depends on
 rounding), or if the bound does not separate its k nearest from the next. Queries far away, which need it most, are
 always included. Queries that even float64 leaves in doubt (ties at the k-th neighbour; norms about 1e5 times the
@@ -11,7 +11,6 @@ distances) are computed by direct differences.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -21,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from dwac.engine.backends import Backend, Sweep, merge, squared_norms
 from dwac.engine.choice import choose_backend
 from dwac.engine.index import Index
-from dwac.engine.precision import PLAIN, TOLERANCE, Policy
+from dwac.engine.precision import PLAIN, TOLERANCE, Policy, rounding_unit
 from dwac.errors import InputError, ShapeError
 
 _SPARE = 8  # candidates kept beyond k, so that rounding rarely hides a neighbour
@@ -51,7 +50,15 @@ def query(index: Index, queries: Tensor, *, k: int = 0, backend: str = "auto") -
     if queries.requires_grad and torch.is_grad_enabled():
         answer = _Differentiable.apply(queries, index, chosen, k)  # type: ignore[no-untyped-call]
         return QueryResult(*cast(tuple[Tensor, Tensor, Tensor], answer))
+    if k == 0 and (votes := _answer_few(index, queries, chosen)) is not None:
+        return QueryResult(votes, index.rows.new_empty(len(queries), 0), votes.new_empty(len(queries), 0))
     return _query(index, queries, _centred(index, queries), chosen, k)
+
+
+def _answer_few(index: Index, queries: Tensor, backend: Backend) -> Tensor | None:
+    """The votes, if the backend has a shorter way for so few queries and no vote is in doubt."""
+    few: Any = getattr(backend, "few", None)
+    return None if few is None else few(index, queries)
 
 
 def check_queries(embeddings: Tensor, queries: Tensor, k: int = 0) -> None:
@@ -72,7 +79,8 @@ def check_queries(embeddings: Tensor, queries: Tensor, k: int = 0) -> None:
 def _centred(index: Index, queries: Tensor) -> Tensor:
     """Queries minus the centre, subtracted in float64, in the precision of the first sweep."""
     dtype = torch.promote_types(torch.promote_types(queries.dtype, torch.float32), index.embeddings.dtype)
-    return (queries.detach() - index.centre).to(dtype if index.kernel.smooth else torch.float64)
+    centred = torch.empty_like(queries, dtype=dtype if index.kernel.smooth else torch.float64)
+    return torch.sub(queries.detach(), index.centre, out=centred)  # rounded once, in one operation
 
 
 @torch.no_grad()
@@ -81,7 +89,10 @@ def _query(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: 
         return _empty(index, k)
     if centred.dtype == torch.float64 or centred.device.type != "cpu":  # a GPU would wait longer than a sweep takes
         return _sweep(index, queries, centred, backend, k)
-    lost = squared_norms(centred).mul_(4).add_(16).mul_(_unit(centred.shape[1], centred.dtype, backend)) > TOLERANCE
+    lost = (
+        squared_norms(centred).mul_(4).add_(16).mul_(rounding_unit(centred.shape[1], centred.dtype, backend))
+        > TOLERANCE
+    )
     if not lost.any():
         return _sweep(index, queries, centred, backend, k)
     # Their norms alone show that float32 is not enough, wherever the references are.
@@ -119,11 +130,6 @@ def _replace(result: QueryResult, where: Tensor, better: QueryResult, unsure: Te
         field[where[neighbours]] = values[neighbours]
 
 
-def _unit(d: int, dtype: torch.dtype, backend: Backend) -> float:
-    """r · u. The error of a product of length d was measured on aligned vectors: up to √d/2 units (d = 1 … 2,048)."""
-    return max(backend.rounding, 2 + math.sqrt(d) / 2) * torch.finfo(dtype).eps / 2
-
-
 def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: int) -> tuple[QueryResult, Tensor]:
     """One sweep in the precision of `centred`, and where rounding leaves doubt, (n, 2): of votes and neighbours.
 
@@ -131,7 +137,7 @@ def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: i
     """
     n_blocks = k + _SPARE if k else 0
     sweep = backend.sweep(index, centred, n_blocks)
-    unit = _unit(centred.shape[1], centred.dtype, backend)
+    unit = rounding_unit(centred.shape[1], centred.dtype, backend)
     single = centred.dtype != torch.float64
     votes = _policy(backend).unsure(index, sweep.log_class_weights, sweep.norms, sweep.nearest, unit, single)
     if k == 0:
@@ -285,7 +291,7 @@ def _gradient(
     if not single:
         centred = queries - index.centre
     # Gradients never split long products, so these round more.
-    unit = 2 * _unit(centred.shape[1], torch.float32, backend) if single else None
+    unit = 2 * rounding_unit(centred.shape[1], torch.float32, backend) if single else None
     scaled, largest, strained = _policy(backend).scale(index, centred, log_class_weights, cotangent, unit)
     gradient = backend.gradient(index, centred, log_class_weights, scaled)
     if strained is not None and strained.any():

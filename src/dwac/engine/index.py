@@ -77,7 +77,8 @@ class Index:
         Both parts are (rows, D) in half precision, D a power of two. For a gaussian, each norm is stored as the sum of
         three numbers in three more columns of the leading part, if D has room and every norm is within half of the
         range of half precision. Padding has the lowest number in all three, which is low enough to have no weight.
-        Otherwise the norms are a third tensor, (rows,) float32.
+        A fourth column, if there is one, is 1, for a term of the query. Otherwise the norms are a third tensor, (rows,)
+        float32.
         """
         d, width = self.folded.shape[1] - 1, padded_width(self.folded.shape[1] - 1)
         leading, rest = (self.folded.new_zeros(len(self.folded), width, dtype=torch.float16) for _ in range(2))
@@ -85,14 +86,23 @@ class Index:
         for start in range(0, len(self.folded), 65_536):
             part = slice(start, start + 65_536)
             leading[part, :d], rest[part, :d] = leading_bits(self.folded[part, :d] * math.log2(math.e))
-        least = torch.finfo(torch.float16).min
-        far = norms.masked_fill(norms == -torch.inf, 0).amin() < least / 2
-        if width < d + 3 or self.kernel.name != "gaussian" or far:
+        if width < d + 3 or self.kernel.name != "gaussian" or _too_large(norms):
             return leading, rest, norms
-        for column in range(d, d + 3):
-            leading[:, column] = norms.clamp_min(least)
-            norms = norms - leading[:, column]  # padding stays -∞
+        _fill_columns(leading, d, norms)
         return leading, rest, None
+
+    @cached_property
+    def tail(self) -> Tensor | None:
+        """The columns of norms and ones of `split` in a tensor of their own, (rows, 16), if it leaves the norms apart.
+
+        None if they are not apart, if weights are no exponentials, or if a norm is too large.
+        """
+        norms = self.split[2]
+        if norms is None or self.kernel.name != "gaussian" or _too_large(norms):
+            return None
+        tail = norms.new_zeros(len(norms), 16, dtype=torch.float16)
+        _fill_columns(tail, 0, norms)
+        return tail
 
     @property
     def doubled(self) -> Index:
@@ -137,6 +147,19 @@ def leading_bits(x: Tensor) -> tuple[Tensor, Tensor]:
     """float32 numbers as two in half precision: their 11 leading bits, and the next 11."""
     leading = x.half()
     return leading, (x - leading).half()
+
+
+def _too_large(norms: Tensor) -> bool:
+    """Whether three numbers in half precision may not hold a norm; padding is -∞."""
+    return bool(norms.masked_fill(norms == -torch.inf, 0).amin() < torch.finfo(torch.float16).min / 2)
+
+
+def _fill_columns(columns: Tensor, first: int, norms: Tensor) -> None:
+    """Store each norm as the sum of three numbers in half precision, in columns from `first`; then a 1, if it fits."""
+    for column in range(first, first + 3):
+        columns[:, column] = norms.clamp_min(torch.finfo(torch.float16).min)
+        norms = norms - columns[:, column]  # padding stays -∞
+    columns[:, first + 3 : first + 4] = 1.0
 
 
 def padded_width(size: int) -> int:

@@ -8,6 +8,11 @@ In float32, distances are products on the tensor cores, which are fastest with n
 Each factor is split into its leading bits and the rest, x = x₁ + x₂, and q · g is q₁ · g₂ + q₂ · g₁ + q₁ · g₁, summed
 in float32. Queries that this leaves in doubt, and kernels that need more precision, use float64: distances are then
 sums of squared differences, accurate wherever the data lies.
+
+The exponentials take most of the time. So what would come between product and exponential is part of the product: the
+norms and the unit of the sum, in the padding of the references if it has room (`Index.split`), or else in 16 columns
+more (`Index.tail`). And some of the exponentials are polynomials, because the unit for exponentials would otherwise be
+the only busy one (`tiles.exp2`).
 """
 
 # Kernels are written in the Triton language: their arguments are pointers and tiles, which have no Python type.
@@ -27,25 +32,48 @@ from dwac.engine.backends import Sweep, TorchBackend, in_parts, nearest_blocks, 
 from dwac.engine.index import Index, build_index, padded_width, power_of_two
 from dwac.engine.triton.gradient import fused_gradient
 from dwac.engine.triton.policy import FusedPolicy
-from dwac.engine.triton.tiles import WIDEST, Shape, ceil_div, has_room, labels_of, pieces_of, product, query_parts
+from dwac.engine.triton.replay import FEW, answer_few
+from dwac.engine.triton.tiles import (
+    PACK,
+    WIDEST,
+    Shape,
+    ceil_div,
+    exp2,
+    has_room,
+    labels_of,
+    pieces_of,
+    product,
+    query_parts,
+    squared_norm,
+)
 from dwac.kernels import get_kernel
 
 logger = logging.getLogger(__name__)
 
 _PROGRAMS = 4224  # thirty-two for each multiprocessor of a large GPU
+_FEW_PROGRAMS = 528  # four, for few queries
+_TAILED = 32  # the largest padded width at which exponentials, not products, are the limit
+_UNTAILED = 64  # queries that read references only once: fewer bytes count more than fewer operations
 _RESULTS = 2**24  # most float32 numbers that one launch stores, 64 MB; for sums twice that
 
 
 # By padded width, measured on an H200: both parts of both factors must fit a multiprocessor. Other GPUs have less
 # shared memory.
 SHAPES = {
-    16: Shape(64, 128, 4, 3),
-    32: Shape(64, 128, 4, 3),
+    16: Shape(64, 128, 4, 3, registers=128),  # so that a multiprocessor holds four programs
+    32: Shape(64, 128, 4, 3, registers=128),
     64: Shape(64, 128, 4, 3),
     128: Shape(128, 128, 8, 2),
     256: Shape(128, 128, 8, 1),
 }
-LEAN = SHAPES | {128: Shape(128, 32, 8, 2), 256: Shape(64, 64, 8, 1)}
+LEAN = {
+    16: Shape(64, 128, 4, 3),
+    32: Shape(64, 128, 4, 3),
+    64: Shape(64, 128, 4, 3),
+    128: Shape(128, 32, 8, 2),
+    256: Shape(64, 64, 8, 1),
+}
+FEW_QUERIES = {16: Shape(16, 128, 4, 4)}  # for at most 16 queries, where it differs
 PRECISE = Shape(16, 64, 4, 1)  # for the float64 kernel
 
 
@@ -66,6 +94,12 @@ class TritonBackend:
             return self.rest.sweep(index, queries, n_blocks)
         results = max(3 * index.n_classes, len(index.block_labels) if n_blocks else 1)
         return in_parts(_chunk, index, queries, n_blocks, _RESULTS // results)
+
+    def few(self, index: Index, queries: Tensor) -> Tensor | None:
+        """Log class weights of a few queries, not centred; None if there are too many, or any is in doubt."""
+        if not 1 <= len(queries) <= FEW or queries.shape[1] > WIDEST:
+            return None
+        return answer_few(index, queries, self, self.policy)
 
     def products(self, index: Index, queries: Tensor, blocks: Tensor) -> Tensor:
         """See `Backend.products`."""
@@ -105,27 +139,38 @@ def _compiles(device: torch.device, width: int) -> bool:
 
 def _chunk(index: Index, queries: Tensor, n_blocks: int) -> Sweep:
     best = queries.new_empty(len(queries), len(index.block_labels)) if n_blocks else None
-    norms = squared_norms(queries)
-    log_class_weights = class_sums(index, queries, norms, best)
+    log_class_weights, norms = class_sums(index, queries, best)
     if best is not None:
         return Sweep(log_class_weights, norms, *nearest_blocks(best, norms, n_blocks))
     return without_neighbours(log_class_weights, norms, index)
 
 
-def class_sums(index: Index, queries: Tensor, norms: Tensor, best: Tensor | None, shape: Shape | None = None) -> Tensor:
-    """log Σ w per class, (n, K) float64, of centred queries (n, d) with ‖q‖² in `norms` (n,).
+def _packs(cells: int, warps: int) -> bool:
+    """Whether every thread has whole packs for `tiles.exp2`."""
+    return PACK > 0 and cells % (32 * PACK * warps) == 0
+
+
+def _shape_of(n: int, width: int, device: torch.device) -> Shape:
+    """The shape of programs for n queries in float32, by padded width."""
+    shape = (SHAPES if has_room(device) else LEAN)[width]
+    return FEW_QUERIES.get(width, shape) if n <= 16 else shape
+
+
+def class_sums(index: Index, queries: Tensor, best: Tensor | None, shape: Shape | None = None) -> tuple[Tensor, Tensor]:
+    """log Σ w per class, (n, K) float64, of centred queries (n, d), and their ‖q‖², (n,) float64.
 
     best: (n, n_blocks) with the dtype of queries, or None: filled with the largest ‖q‖² - ‖q - g‖² of each block.
     """
     (n, d), n_classes = queries.shape, index.n_classes
     single = queries.dtype == torch.float32
     if shape is None:
-        shape = (SHAPES if has_room(queries.device) else LEAN)[padded_width(d)] if single else PRECISE
+        shape = _shape_of(n, padded_width(d), queries.device) if single else PRECISE
     rows = min(shape.rows, padded_width(n))
     columns = min(shape.columns, index.block_size)
     tiles, n_pieces = ceil_div(n, rows), len(index.rows) // columns
     # Few queries leave the GPU idle unless several programs share the references of each.
-    parts = max(1, min(n_pieces, _PROGRAMS // tiles, 2 * _RESULTS // (3 * n) - n_classes))
+    programs = _FEW_PROGRAMS if n <= 16 else _PROGRAMS
+    parts = max(1, min(n_pieces, programs // tiles, 2 * _RESULTS // (3 * n) - n_classes))
     per_block = index.block_size // columns
     step = ceil_div(ceil_div(n_pieces, parts), per_block) * per_block
     parts = ceil_div(n_pieces, step)
@@ -138,14 +183,19 @@ def class_sums(index: Index, queries: Tensor, norms: Tensor, best: Tensor | None
         if single:
             leading, rest, ref_norms = index.split
             width = leading.shape[1]
+            tail = index.tail if best is None and n > _UNTAILED and width <= _TAILED else None
+            mixed = width <= (_TAILED if ref_norms is None else 16) and _packs(rows * columns, shape.warps)
             _by_products[(tiles, parts)](
-                queries.contiguous(), norms, leading, rest, ref_norms, *common,
-                d=d, D=width, CHUNK=min(width, 64), STAGES=shape.stages, **cut, num_warps=shape.warps,
+                queries.contiguous(), leading, rest, ref_norms, tail, *common,
+                d=d, D=width, CHUNK=min(width, 64), STAGES=shape.stages - (tail is not None), MIXED=mixed,
+                **cut, **shape.options,
             )  # fmt: skip
+            norms = squared_norms(queries)  # after the launch: one query would wait for it
         else:
+            norms = squared_norms(queries)
             _by_differences[(tiles, parts)](
                 (queries + index.centre).contiguous(), norms, index.embeddings, index.rows, *common,
-                D=d, **cut, num_warps=shape.warps,
+                D=d, **cut, **shape.options,
             )  # fmt: skip
         log_sums = norms.new_empty(n, n_classes)
         some = min(64, power_of_two(n))
@@ -154,7 +204,7 @@ def class_sums(index: Index, queries: Tensor, norms: Tensor, best: Tensor | None
             index.log_counts, log_sums, n, step,
             ROWS=some, PARTS=min(1024 // some, power_of_two(parts)), PER_BLOCK=per_block,
         )  # fmt: skip
-    return log_sums
+    return log_sums, norms
 
 
 @triton.jit(do_not_specialize=["n", "step"])
@@ -223,22 +273,26 @@ def _keep_best(best, here, top, rows, n, piece, n_pieces, PER_BLOCK: tl.constexp
 
 @triton.jit
 def _products(
-    q1, q2, queries, rows, n, first_g, second_g, norms, columns, unit,
+    q1, q2, queries, rows, n, first_g, second_g, norms, tail, own, columns, unit,
     d: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    IN_UNITS: tl.constexpr,
+    FOLDED: tl.constexpr, IN_UNITS: tl.constexpr,
 ):  # fmt: skip
-    """(‖q‖² - ‖q - g‖²) log₂e, (ROWS, COLUMNS); if IN_UNITS, minus the unit of each row, (ROWS,).
+    """(‖q‖² - ‖q - g‖²) log₂e, (ROWS, COLUMNS); if IN_UNITS, minus `unit` (ROWS,).
 
-    CHUNK dimensions at a time: longer products round more.
+    With a tail, which holds the norms, `own` (ROWS, 16) are the queries' factors of it. Products have CHUNK dimensions
+    at a time: longer ones round more.
     """
     tile = (columns * D)[:, None] + tl.arange(0, CHUNK)[None, :]
     log_w = tl.zeros((ROWS, COLUMNS), tl.float32)
     log_w = product(log_w, q1, q2, tl.trans(tl.load(first_g + tile)), tl.trans(tl.load(second_g + tile)))
     for chunk in tl.static_range(CHUNK, D, CHUNK):
-        q1, q2 = query_parts(queries, rows, n, chunk, d, CHUNK, norms is None)
+        q1, q2 = query_parts(queries, rows, n, chunk, d, CHUNK, FOLDED)
         g1, g2 = tl.load(first_g + tile + chunk), tl.load(second_g + tile + chunk)
         log_w += product(tl.zeros((ROWS, COLUMNS), tl.float32), q1, q2, tl.trans(g1), tl.trans(g2))
-    if norms is not None:
+    if tail is not None:
+        last = tl.load(tail + (columns * 16)[:, None] + tl.arange(0, 16)[None, :])
+        log_w = tl.dot(own, tl.trans(last), log_w)
+    elif norms is not None:
         log_w += tl.load(norms + columns)[None, :]
     if IN_UNITS:
         log_w -= unit[:, None]
@@ -246,12 +300,12 @@ def _products(
 
 
 @triton.jit
-def _sum(
+def _running_sum(
     begin, end, most, top, q1, q2, norm, queries, first_g, second_g, norms, best, rows, n, n_pieces,
     d: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr, STAGES: tl.constexpr, ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr, PER_BLOCK: tl.constexpr, KERNEL: tl.constexpr, RUNNING: tl.constexpr,
+    COLUMNS: tl.constexpr, PER_BLOCK: tl.constexpr, KERNEL: tl.constexpr,
 ):  # fmt: skip
-    """Σ w over pieces in units of `most`, which is fixed or, with RUNNING, becomes the maximum; and the block's best.
+    """Σ w over pieces in units of their maximum, which is returned too; and the block's best.
 
     The weights of an inverse quadratic are not exponentials and never too small for a float: their unit is 1.
     """
@@ -259,8 +313,9 @@ def _sum(
     for piece in tl.range(begin, end, num_stages=STAGES):
         columns = (piece * COLUMNS + tl.arange(0, COLUMNS)).to(tl.int64)
         log_w = _products(
-            q1, q2, queries, rows, n, first_g, second_g, norms, columns, most, d, D, CHUNK, ROWS, COLUMNS, not RUNNING
-        )
+            q1, q2, queries, rows, n, first_g, second_g, norms, None, None, columns, most,
+            d, D, CHUNK, ROWS, COLUMNS, norms is None, False,
+        )  # fmt: skip
         if best is not None:
             here = tl.max(log_w, axis=1) * 0.6931471805599453
             top = _keep_best(best, here, top, rows, n, piece, n_pieces, PER_BLOCK)
@@ -268,22 +323,49 @@ def _sum(
             squared = tl.maximum(norm[:, None] - log_w * 0.6931471805599453, 0.0)
             units += tl.sum(1.0 / (1.0 + squared), axis=1).to(tl.float64)
         else:
-            if RUNNING:
-                now = tl.maximum(most, tl.max(log_w, axis=1))
-                units *= tl.exp2(most - now).to(tl.float64)
-                most = now
-                log_w -= most[:, None]
-            units += tl.sum(tl.exp2(log_w), axis=1).to(tl.float64)
+            now = tl.maximum(most, tl.max(log_w, axis=1))
+            units *= tl.exp2(most - now).to(tl.float64)
+            most = now
+            units += tl.sum(tl.exp2(log_w - most[:, None]), axis=1).to(tl.float64)
     return most, units, top
+
+
+@triton.jit
+def _sum(
+    begin, end, most, q1, q2, queries, first_g, second_g, norms, tail, rows, n,
+    d: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr, STAGES: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr, MIXED: tl.constexpr,
+):  # fmt: skip
+    """Σ w over pieces in units of 2^most; about 0, infinite or NaN if a float32 cannot hold it."""
+    folded: tl.constexpr = norms is None
+    apart: tl.constexpr = tail is None and not (folded and d + 4 <= CHUNK)  # the unit is not a column of a product
+    own = None
+    if folded and d + 4 <= CHUNK:
+        q1 = tl.where((tl.arange(0, CHUNK) == d + 3)[None, :], -most[:, None], q1.to(tl.float32)).to(tl.float16)
+    elif D <= 32:
+        # Read again for each class: the compiler then keeps them in registers, and loads nothing in the loop.
+        q1, q2 = query_parts(queries, rows, n, 0, d, CHUNK, folded)
+    if tail is not None:
+        column = tl.arange(0, 16)[None, :]
+        own = tl.where(column < 3, 1.0, tl.where(column == 3, -most[:, None], 0.0)).to(tl.float16)
+    units = tl.zeros((ROWS,), tl.float64)
+    for piece in tl.range(begin, end, num_stages=STAGES):
+        columns = (piece * COLUMNS + tl.arange(0, COLUMNS)).to(tl.int64)
+        log_w = _products(
+            q1, q2, queries, rows, n, first_g, second_g, norms, tail, own, columns, most,
+            d, D, CHUNK, ROWS, COLUMNS, folded, apart,
+        )  # fmt: skip
+        units += tl.sum(exp2(log_w, MIXED), axis=1).to(tl.float64)
+    return units
 
 
 @triton.jit(do_not_specialize=["n", "n_pieces", "step"])
 def _by_products(
     queries,  # (n, d), centred
-    query_norms,  # (n,): ‖q‖²
     first_g,  # (m, D) float16: the leading bits of 2 g log₂e
     second_g,  # (m, D): the rest
     norms,  # (m,): -‖g‖² log₂e; None if they are in three more columns
+    tail,  # (m, 16) float16: the norms and 1, or None
     class_starts,  # (K + 1,): the first block of each class
     block_labels,  # (n_blocks,)
     largest,  # (K + parts, n): class k in part p is at k + p
@@ -296,6 +378,7 @@ def _by_products(
     D: tl.constexpr,
     CHUNK: tl.constexpr,
     STAGES: tl.constexpr,
+    MIXED: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     PER_BLOCK: tl.constexpr,
@@ -305,7 +388,9 @@ def _by_products(
     first = tl.program_id(1) * step
     last = tl.minimum(n_pieces, first + step)
     q1, q2 = query_parts(queries, rows, n, 0, d, CHUNK, norms is None)
-    norm = tl.load(query_norms + rows, mask=rows < n, other=0.0).to(tl.float32)
+    norm = tl.zeros((ROWS,), tl.float32)
+    if KERNEL == "inverse_quadratic":
+        norm = squared_norm(queries, rows, n, d).to(tl.float32)
     top = tl.full((ROWS,), -1e38, tl.float32)
     begin_label, end_label = labels_of(block_labels, first, last, PER_BLOCK)
     for label in range(begin_label, end_label):
@@ -313,29 +398,32 @@ def _by_products(
         if begin < end:
             if KERNEL == "inverse_quadratic" or best is not None:
                 least: tl.constexpr = 0.0 if KERNEL == "inverse_quadratic" else -1e38
-                most, units, top = _sum(
+                most, units, top = _running_sum(
                     begin, end, tl.full((ROWS,), least, tl.float32), top, q1, q2, norm, queries,
                     first_g, second_g, norms, best, rows, n, n_pieces,
-                    d, D, CHUNK, STAGES, ROWS, COLUMNS, PER_BLOCK, KERNEL, True,
+                    d, D, CHUNK, STAGES, ROWS, COLUMNS, PER_BLOCK, KERNEL,
                 )  # fmt: skip
             else:
-                # A maximum per piece costs a tenth of the time. So the maximum of the first piece is the unit; if a
-                # later weight overflows in that unit, everything is computed again.
+                # A maximum per piece costs a tenth of the time. So the maximum of the first piece is the unit, rounded
+                # to half precision; rows whose sum a float32 cannot hold in that unit are computed again.
                 columns = (begin * COLUMNS + tl.arange(0, COLUMNS)).to(tl.int64)
                 log_w = _products(
-                    q1, q2, queries, rows, n, first_g, second_g, norms, columns, norm, d, D, CHUNK, ROWS, COLUMNS, False
-                )
-                most, units, top = _sum(
-                    begin, end, tl.max(log_w, axis=1), top, q1, q2, norm, queries,
-                    first_g, second_g, norms, best, rows, n, n_pieces,
-                    d, D, CHUNK, STAGES, ROWS, COLUMNS, PER_BLOCK, KERNEL, False,
+                    q1, q2, queries, rows, n, first_g, second_g, norms, None, None, columns, norm,
+                    d, D, CHUNK, ROWS, COLUMNS, norms is None, False,
                 )  # fmt: skip
-                if tl.max(units) == float("inf"):
-                    most, units, top = _sum(
+                most = tl.minimum(tl.maximum(tl.max(log_w, axis=1), -60000.0), 60000.0).to(tl.float16).to(tl.float32)
+                units = _sum(
+                    begin, end, most, q1, q2, queries, first_g, second_g, norms, tail, rows, n,
+                    d, D, CHUNK, STAGES, ROWS, COLUMNS, MIXED,
+                )  # fmt: skip
+                lost = ((units > 2.0**-64) & (units < float("inf"))) == 0
+                if tl.max(lost.to(tl.int32)) > 0:
+                    better, again, top = _running_sum(
                         begin, end, tl.full((ROWS,), -1e38, tl.float32), top, q1, q2, norm, queries,
                         first_g, second_g, norms, best, rows, n, n_pieces,
-                        d, D, CHUNK, STAGES, ROWS, COLUMNS, PER_BLOCK, KERNEL, True,
+                        d, D, CHUNK, STAGES, ROWS, COLUMNS, PER_BLOCK, KERNEL,
                     )  # fmt: skip
+                    most, units = tl.where(lost, better, most), tl.where(lost, again, units)
             slot = (label + tl.program_id(1)).to(tl.int64) * n + rows
             tl.store(largest + slot, most, mask=rows < n)
             tl.store(total + slot, units, mask=rows < n)

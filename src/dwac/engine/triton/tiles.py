@@ -9,6 +9,7 @@ of numbers in half precision (`dwac.engine.triton.sweep` explains why).
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import NamedTuple
 
@@ -18,15 +19,25 @@ import triton.language as tl
 
 WIDEST = 256  # the largest supported d
 _ROOM = 200 * 2**10  # bytes of shared memory that a program needs for the shapes measured on an H200
+# Numbers that `exp2` takes from a thread at a time, in NVIDIA's assembly; 0 where there is none.
+PACK = 0 if os.environ.get("TRITON_INTERPRET") == "1" or torch.version.hip else 16
+_POLYNOMIALS = (0, 2)  # of these, as many in the lower as in the upper rows of a tile, so that all rows round alike
 
 
 class Shape(NamedTuple):
-    """The shape of a program: queries, references processed at a time, warps, and pipeline stages."""
+    """The shape of a program: queries, references processed at a time, warps, pipeline stages, most registers."""
 
     rows: int
     columns: int
     warps: int
     stages: int
+    registers: int | None = None
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What a launch needs to know."""
+        limit = {} if self.registers is None else {"maxnreg": self.registers}
+        return {"num_warps": self.warps, **limit}
 
 
 @cache
@@ -40,6 +51,54 @@ def has_room(device: torch.device) -> bool:
 def ceil_div(whole: int, part: int) -> int:
     """How many parts cover the whole. (`triton.cdiv` is made for kernels and takes some µs when called from Python.)"""
     return -(-whole // part)
+
+
+def _assembly() -> str:
+    """2^x of PACK numbers: on the unit for exponentials, or as a polynomial.
+
+    A polynomial takes x = k + f, k whole and |f| ≤ ½, then 2^f with a relative error of 1e-7, and adds k to the
+    exponent. At least 2^-126; infinity from 2^128.
+    """
+    lines = []
+    for place in range(PACK):
+        y, x = f"${place}", f"${PACK + place}"
+        if place not in _POLYNOMIALS:
+            lines.append(f"ex2.approx.ftz.f32 {y}, {x};")
+            continue
+        terms = " ".join(f"fma.rn.f32 p, p, f, {c};" for c in _COEFFICIENTS[1:])
+        lines.append(
+            "{ .reg .f32 x, t, f, p; .reg .b32 k, b; "
+            f"max.f32 x, {x}, 0fC2FC0000; min.f32 x, x, 0f43000000; "  # -126, 128
+            "add.rn.f32 t, x, 0f4B400000; sub.rn.f32 f, t, 0f4B400000; sub.rn.f32 f, x, f; "  # + 3 · 2²² rounds
+            f"mov.f32 p, {_COEFFICIENTS[0]}; {terms} "
+            f"mov.b32 k, t; shl.b32 k, k, 23; mov.b32 b, p; add.s32 b, b, k; mov.b32 {y}, b; }}"
+        )
+    return "\n".join(lines)
+
+
+# Of 2^f on |f| ≤ ½, the highest power first.
+_COEFFICIENTS = ("0f3AAD4281", "0f3C1E760B", "0f3D635D55", "0f3E75FCDB", "0f3F317213", "0f3F800000")
+_EXP2, _OPERANDS = tl.constexpr(_assembly()), tl.constexpr(",".join(["=f"] * PACK + ["f"] * PACK))
+
+
+@triton.jit
+def exp2(x, MIXED: tl.constexpr):
+    """2^x; with MIXED, an eighth of them as polynomials."""
+    if MIXED:
+        y = tl.inline_asm_elementwise(_EXP2, _OPERANDS, [x], dtype=tl.float32, is_pure=True, pack=16)
+    else:
+        y = tl.exp2(x)
+    return y
+
+
+@triton.jit
+def squared_norm(queries, rows, n, d: tl.constexpr):
+    """‖q‖² of queries (n, d), float64."""
+    total = tl.zeros(rows.shape, tl.float64)
+    for k in range(d):
+        q = tl.load(queries + rows.to(tl.int64) * d + k, mask=rows < n, other=0.0).to(tl.float64)
+        total += q * q
+    return total
 
 
 @triton.jit
