@@ -4,6 +4,7 @@ import atexit
 import gc
 import random
 import signal
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from dwac.training import progress
+from tests.steps import ALL, FEW, steps
 
 # What imports and collection make stays until the end: looking for garbage in it takes a tenth of their time.
 gc.disable()
@@ -68,3 +70,17 @@ def pytest_runtest_setup() -> None:
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are prepared but not drawn, which takes half the time of a report: for tests of words alone."""
     monkeypatch.setattr("dwac.drawing.picture.Picture.svg", lambda self: "<svg/>")
+
+
+@pytest.fixture(scope="module")
+def few_steps() -> Iterator[None]:
+    """Models of small tables and representatives are fitted roughly: for files whose claims need no good model."""
+    with steps(FEW):
+        yield
+
+
+@pytest.fixture
+def all_steps() -> Iterator[None]:
+    """As users fit: for the tests of such a file that need a good model."""
+    with steps(ALL):
+        yield

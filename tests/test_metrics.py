@@ -146,7 +146,7 @@ def test_a_constant_correct_forecast_has_no_error_even_if_rows_are_sorted_by_out
     assert metrics.calibration_error(y, np.full((100, 2), 0.5)) == pytest.approx(0, abs=1e-15)
 
 
-@pytest.mark.parametrize("n_classes", [2, 5, 10])
+@pytest.mark.parametrize("n_classes", [2, 5, pytest.param(10, marks=pytest.mark.slow)])
 def test_calibrated_probabilities_have_no_more_error_than_chance(n_classes: int) -> None:
     # In a bin of m, gap ~ N(0, mean p(1-p)/m); the mean of |gap| is √(2/π) times its deviation.
     n, n_bins, errors, expected, variance = 20_000, 10, [], [], []
@@ -205,7 +205,7 @@ def test_calibrated_probabilities_are_almost_never_called_miscalibrated(n: int, 
     assert np.mean(beyond) <= 0.05
 
 
-@pytest.mark.parametrize("n_classes", [2, 5, 20])
+@pytest.mark.parametrize("n_classes", [2, 5, pytest.param(20, marks=pytest.mark.slow)])
 def test_overconfident_probabilities_are_called_miscalibrated_at_600_rows(n_classes: int) -> None:
     for seed in range(10):
         _, p = draw_probabilities(seed, 600, n_classes)

@@ -27,6 +27,8 @@ from dwac.reading import load, read
 from tests.cli.helpers import EXACT, error_line, people, run
 from tests.named import named
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 DWAC = Path(sys.executable).parent / "dwac"
 
 # typer guesses the command that was meant since 0.20.
@@ -87,7 +89,7 @@ def test_train_for_machines_says_the_same(folder: Path, tmp_path: Path) -> None:
 
 
 def test_train_repeats_by_its_seed(folder: Path, tmp_path: Path) -> None:
-    words = ("train", folder / "people.csv", "-t", "income", "--epochs", "1", "--no-cross-fit")
+    words = ("train", folder / "people.csv", "-t", "income", "--epochs", "1", "--encoder", "tabular:paper")
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         run(*words, "-o", tmp_path / name, "--seed", seed, "--device", "cpu")
     a, b, c = (run("predict", tmp_path / name, folder / "new.csv").stdout for name in "abc")
@@ -404,7 +406,7 @@ def test_a_private_model_stays_private_when_condensed(folder: Path, tmp_path: Pa
 
 
 def test_train_lets_few_vote_for_all(folder: Path, tmp_path: Path) -> None:
-    words = ("train", folder / "people.csv", "-t", "income", "--epochs", "2", "-o")
+    words = ("train", folder / "people.csv", "-t", "income", "--epochs", "1", "--encoder", "tabular:paper", "-o")
     shown = run(*words, tmp_path / "few", "--voters", "8").output
     clf = load(tmp_path / "few").clf
     n = len(load(folder / "model").clf.references_)  # all of as many rows
@@ -464,7 +466,7 @@ def test_classes_are_calibrated_separately_on_demand_and_offered_where_one_falls
     frame = pd.DataFrame(x, columns=["a", "b"]).assign(y=np.where(rare, "rare", "common"))
     frame[:1200].to_csv(tmp_path / "known.csv", index=False)
     frame[1200:].to_csv(tmp_path / "new.csv", index=False)
-    words = ("train", tmp_path / "known.csv", "--target", "y", "--epochs", "4", "-o")
+    words = ("train", tmp_path / "known.csv", "--target", "y", "--epochs", "4", "--ensemble-size", "1", "-o")
     run(*words, tmp_path / "plain")
     run(*words, tmp_path / "by_class", "--class-conditional")
     assert load(tmp_path / "by_class").clf.class_conditional
@@ -593,6 +595,7 @@ def test_a_category_that_training_never_had_is_named_or_refused(folder: Path, tm
 # Rows that cannot be read
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_cell_that_does_not_fit_costs_no_other_row_its_answer(folder: Path, tmp_path: Path) -> None:
     frame = pd.read_csv(folder / "new.csv")[["name", "age", "work", "income"]].astype(object)
     bad = frame.copy()

@@ -25,6 +25,7 @@ from tests.named import named
 
 # The command shows these as notes.
 pytestmark = [
+    pytest.mark.usefixtures("few_steps"),
     pytest.mark.filterwarnings("always:.*have no label at all:UserWarning"),
     pytest.mark.filterwarnings("always:.*were used in training:UserWarning"),
 ]

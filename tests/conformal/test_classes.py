@@ -346,7 +346,7 @@ def size_law(k: int, n: int) -> Floats:
 
 
 SIZES = [(9, ["0.1"]), (19, ["0.05"]), (20, ["0.05"]), (50, ["0.05", "0.3"]), (200, ["0.05"]), (1000, ["0.05", "0.1"])]
-QUICK = [(9, "weights"), (20, "weights"), (50, "weights"), (200, "probability")]
+QUICK = [(9, "weights"), (200, "probability")]
 
 
 @pytest.mark.parametrize(

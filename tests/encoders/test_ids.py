@@ -7,6 +7,8 @@ import pytest
 from dwac import DWACClassifier, load
 from dwac.encoders import TabularEncoder
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 N = 929
 
 

@@ -537,6 +537,7 @@ def test_records_of_other_ranges_fill_the_range_seen_in_fit(X):
 # Learning
 
 
+@pytest.mark.slow  # tests/estimator/test_classifier.py::test_images_of_digits asks for less
 def test_the_default_network_learns_digits_in_a_few_epochs():
     order = np.random.default_rng(0).permutation(1797)  # as given, the last writers differ from the first
     X, y = load_digits(return_X_y=True)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from dwac import Training, storage
+from tests import steps
 
 Change = Callable[[dict[str, Any]], Any]
 _FITTED: dict[str, Any] = {}
@@ -18,7 +19,7 @@ _FITTED: dict[str, Any] = {}
 
 def fit_once(model: Any, X: Any, y: Any, **given: Any) -> Any:
     """A copy of the fitted model, for the test to change; equal settings and data are trained on once per process."""
-    key = hashlib.sha256(pickle.dumps((type(model), model.get_params(), X, y, given))).hexdigest()
+    key = hashlib.sha256(pickle.dumps((type(model), model.get_params(), X, y, given, steps.now()))).hexdigest()
     if key not in _FITTED:
         _FITTED[key] = model.fit(X, y, **given)
     return deepcopy(_FITTED[key])

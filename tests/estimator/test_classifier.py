@@ -54,7 +54,11 @@ QUICK: dict[str, Any] = {
 
 
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [DWACClassifier("tabular:paper", **QUICK).set_params(training__rescale=False)],
+    [
+        DWACClassifier("tabular:paper", **QUICK).set_params(
+            epochs=3, training__rescale=False, training__learning_rate=3e-2
+        )
+    ],
     expected_failed_checks=lambda _: EXPECTED,
 )
 @pytest.mark.filterwarnings("ignore")
@@ -376,7 +380,8 @@ def test_members_start_differently_and_repeat_by_random_state(ensemble) -> None:
     X, y = people()
     h = ensemble.embed(X).reshape(240, 3, 5)
     assert all(np.abs(h[:, m] - h[:, (m + 1) % 3]).max() > 0.1 for m in range(3))
-    assert (clone(ensemble).fit(X, y).embed(X) == ensemble.embed(X)).all()
+    one, other = (clone(ensemble).set_params(epochs=2).fit(X, y).embed(X) for _ in range(2))
+    assert (one == other).all()
 
 
 def test_the_recipes_ensemble_size_applies_to_a_gpu(fitted) -> None:
@@ -608,14 +613,15 @@ def test_labels_of_any_kind_can_be_scored() -> None:
 
 def test_a_saved_model_answers_the_same(fitted, tmp_path) -> None:
     again = copy_of(fitted, tmp_path / "model")
-    X, y = people(seed=1)
+    X, _ = people(seed=1)
     assert (again.log_class_weights(X) == fitted.log_class_weights(X)).all()
     assert (again.conformal(X).p_values == fitted.conformal(X).p_values).all()
     assert again.explain(X[:2])[1].to_dict() == fitted.explain(X[:2])[1].to_dict()
     assert again.history_.equals(fitted.history_)
     assert (again.classes_ == fitted.classes_).all()
     assert {**again.get_params(), "device": "cpu"} == fitted.get_params()
-    assert clone(again).fit(*people()).score(X, y) == fitted.score(X, y)
+    one, other = (clone(clf).set_params(epochs=2).fit(*people()).log_class_weights(X) for clf in (again, fitted))
+    assert (one == other).all()
 
 
 @pytest.mark.parametrize("labels", [["a", "b", "c"], [0, 1, 2], [("x", 1), ("x", 2), ("y", 1)], [True, False, True]])

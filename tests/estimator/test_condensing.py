@@ -1,6 +1,7 @@
 """A condensed classifier: few vote for all, validation rows hardly notice, its folder holds few people's records."""
 
 import json
+import shutil
 import warnings
 from copy import deepcopy
 from itertools import pairwise
@@ -24,6 +25,8 @@ from dwac.metrics import log_loss
 from tests.chance import assert_beta_binomial
 from tests.estimator.helpers import forge
 from tests.named import named, refuses, warns
+
+pytestmark = pytest.mark.usefixtures("few_steps")
 
 N = 700
 SETTINGS: dict[str, Any] = {"epochs": 4, "random_state": 0, "device": "cpu", "verbose": False}
@@ -67,9 +70,21 @@ def few(twelve: DWACClassifier) -> DWACClassifier:
     return deepcopy(twelve)
 
 
+@pytest.fixture(scope="module")
+def saved(twelve: DWACClassifier, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """No test changes it."""
+    return twelve.save(tmp_path_factory.mktemp("condensed") / "model")
+
+
 @pytest.fixture
-def alone(few: DWACClassifier, tmp_path: Path) -> DWACClassifier:
-    return load(few.save(tmp_path / "alone"))
+def folder(saved: Path, tmp_path: Path) -> Path:
+    """For the test to change."""
+    return Path(shutil.copytree(saved, tmp_path / "model"))
+
+
+@pytest.fixture
+def alone(saved: Path) -> DWACClassifier:
+    return load(saved)
 
 
 def load(folder: Path) -> DWACClassifier:
@@ -115,6 +130,7 @@ def test_no_smaller_number_that_was_tried_would_do(full, chosen) -> None:
         assert not judge.keeps(judge.represented(size))
 
 
+@pytest.mark.usefixtures("all_steps")
 def test_weights_are_fitted_to_the_full_vote(full) -> None:
     judge = condenser(full)
     few = judge.represented(12)
@@ -496,8 +512,7 @@ def mixed(t: dict[str, torch.Tensor]) -> Any:
         (lambda t: t.pop("ref_leaf"), ["ref_leaf"]),
     ],
 )
-def test_tensors_of_groups_that_do_not_fit_are_named(few, change, facts, tmp_path) -> None:
-    folder = few.save(tmp_path / "model")
+def test_tensors_of_groups_that_do_not_fit_are_named(folder, change, facts) -> None:
     forge(folder, tensors=change)
     with refuses(StorageError, folder, *facts):
         load(folder)
@@ -518,8 +533,7 @@ def test_tensors_of_groups_that_do_not_fit_are_named(few, change, facts, tmp_pat
         (lambda c: c.update(condensed=True), ["condensed"]),
     ],
 )
-def test_a_config_of_groups_that_does_not_fit_is_named(few, change, facts, tmp_path) -> None:
-    folder = few.save(tmp_path / "model")
+def test_a_config_of_groups_that_does_not_fit_is_named(folder, change, facts) -> None:
     forge(folder, change)
     with refuses(StorageError, folder, *facts):
         load(folder)

@@ -14,12 +14,14 @@ from sklearn.utils.estimator_checks import check_class_weight_classifiers
 import dwac
 from dwac import DWACClassifier, ReferenceSet
 from dwac.errors import CalibrationError, DwacError, IdError, InputError
-from dwac.estimator import condensing
 from dwac.estimator.condensing import represented
 from dwac.estimator.held_out import Folds
 from dwac.training.cross_fit import FOLDS
 from tests.estimator.helpers import fit_once, forge
 from tests.named import refuses, warns
+from tests.steps import ALL, steps
+
+pytestmark = pytest.mark.usefixtures("few_steps")
 
 
 def table(n: int = 120, seed: int = 0) -> tuple[pd.DataFrame, Any]:
@@ -35,15 +37,10 @@ def fitted(**settings: Any) -> DWACClassifier:
     return fit_once(DWACClassifier(random_state=0, device="cpu", **settings), *table())  # type: ignore[no-any-return]
 
 
-@pytest.fixture(autouse=True)
-def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights of representatives are fitted roughly: here it matters who they are."""
-    monkeypatch.setattr(condensing, "STEPS", 20)
-
-
 @pytest.fixture(scope="module")
 def clf() -> DWACClassifier:
-    return fitted()
+    with steps(ALL):
+        return fitted()
 
 
 def crossed(clf: DWACClassifier) -> bool:
@@ -57,6 +54,7 @@ def test_small_table_is_cross_fitted_by_default_and_all_rows_vote_and_calibrate(
     assert clf.score(X, y) > 0.8
 
 
+@pytest.mark.usefixtures("all_steps")
 def test_the_same_seed_gives_the_same_fit(clf: DWACClassifier) -> None:
     X, _ = table(20, seed=2)
     again = DWACClassifier(random_state=0, device="cpu").fit(*table())
@@ -306,6 +304,7 @@ def condensed_misses(target: str, seed: int) -> tuple[float, float]:
     return float(1 - c.label_sets(0.2)[np.arange(3000), codes[n:]].mean()), float((c.typicality <= 0.2).mean())
 
 
+@pytest.mark.usefixtures("all_steps")
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["classes", "ordered", "several", "numbers"])
 def test_condensed_models_keep_coverage_and_typicality(target: str) -> None:
@@ -342,6 +341,7 @@ def test_table_of_categories_alone_and_of_rare_labels_is_cross_fitted() -> None:
     assert np.isfinite(clf.predict_proba(X[["colour"]])).all()
 
 
+@pytest.mark.usefixtures("all_steps")
 @pytest.mark.slow
 def test_prediction_sets_of_small_tables_keep_their_coverage() -> None:
     """About 1 - ε, more than theory has, over 18 tables of 100 rows; and typicality keeps to its law."""
@@ -358,6 +358,7 @@ def test_prediction_sets_of_small_tables_keep_their_coverage() -> None:
     assert np.mean(atypical) < 0.1 + 4.9 * 0.0073
 
 
+@pytest.mark.usefixtures("all_steps")
 @pytest.mark.slow
 def test_sets_hold_their_labels_where_there_is_nothing_to_learn() -> None:
     """60 rows of 10 classes, all noise: coverage at ε = .2 was .716 with folds that were even within each class."""
@@ -382,6 +383,7 @@ def rare_and_common(seed: int) -> tuple[Any, Any, Any, Any]:
     return clf, X[600:], y[600:], np.bincount(y[:600])
 
 
+@pytest.mark.usefixtures("all_steps")
 @pytest.mark.slow
 def test_class_conditional_sets_hold_within_each_class() -> None:
     found, least = np.zeros(2), np.zeros(2)
@@ -393,6 +395,7 @@ def test_class_conditional_sets_hold_within_each_class() -> None:
     assert (found > least).all()  # 3.3 deviations of one fit are 6.6 of the mean of four
 
 
+@pytest.mark.usefixtures("all_steps")
 def test_class_conditional_sets_hold_the_rare_class_far_more_often() -> None:
     clf, X, y, _ = rare_and_common(0)
     by_class = clf.predict_set(X, 0.2)[y == 1, 1].mean()
@@ -400,6 +403,7 @@ def test_class_conditional_sets_hold_the_rare_class_far_more_often() -> None:
     assert by_class > plain + 0.2  # .57 over three other seeds, with a deviation below .06
 
 
+@pytest.mark.usefixtures("all_steps")
 @pytest.mark.slow
 def test_typicality_of_small_tables_with_long_tails_keeps_its_promise() -> None:
     """New rows often exceed the range of a few training rows; so would these, had they been left out."""
@@ -458,6 +462,7 @@ def test_the_explorer_shows_a_condensed_model_its_own_p_values() -> None:
     np.testing.assert_allclose(alone(few).conformal(X).p_values, few.conformal(X).p_values)
 
 
+@pytest.mark.usefixtures("all_steps")
 def test_labels_added_later_are_judged_without_their_own_votes(clf: DWACClassifier) -> None:
     X, _ = table(40, seed=5)
     right = clf.predict(X)
@@ -470,6 +475,7 @@ def test_labels_added_later_are_judged_without_their_own_votes(clf: DWACClassifi
     assert len(other.references_) == 160  # nothing was removed
 
 
+@pytest.mark.usefixtures("all_steps")
 def test_the_weight_of_a_class_is_not_undone_where_votes_are_fitted() -> None:
     """With weights of 1,000 and 0.0001, nearly all predictions must be of the first class."""
     check_class_weight_classifiers("DWACClassifier", DWACClassifier(random_state=0, device="cpu"))

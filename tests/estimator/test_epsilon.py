@@ -45,7 +45,7 @@ def model(request: pytest.FixtureRequest) -> Any:
 @pytest.mark.parametrize("private", [False, True])
 @pytest.mark.parametrize("epsilon", [None, 0.3])
 def test_an_explanation_has_the_set_or_interval_of_the_prediction(model: Any, epsilon: Any, private: bool) -> None:
-    rows, asked = X[["a", "b"]].head(8), {} if epsilon is None else {"epsilon": epsilon}
+    rows, asked = X[["a", "b"]].head(3), {} if epsilon is None else {"epsilon": epsilon}
     found = model.explain(rows, private=private, **asked)
     frame = predict(model, rows, private=private).frame(**asked)
     for row, each in enumerate(found):

@@ -86,7 +86,8 @@ def noisy(n: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
 def test_a_class_that_falls_short_is_named_and_class_conditional_offered() -> None:
     # 3,300 calibration rows, 500 of them rare, and 6,000 new ones: coverage has a deviation of .007, that of the rare
     # class, where sets are class-conditional, one of .017.
-    clf = DWACClassifier(epochs=6, calibration_size=3300, random_state=0, device="cpu").fit(*noisy(4800, 0))
+    clf = DWACClassifier("tabular:paper", epochs=6, calibration_size=3300, random_state=0, device="cpu")
+    clf.fit(*noisy(4800, 0))
     X, y = noisy(6000, 1)
     found = evaluate(predict(clf, X), y, epsilon=0.1)
     assert found.coverage is not None

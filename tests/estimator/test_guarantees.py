@@ -95,9 +95,12 @@ def test_coverage_follows_its_law_with_rare_classes(
 @pytest.mark.parametrize(
     ("kind", "n", "calibration"), [("zipf", 150, 70), ("zipf", 920, 320), ("equal", 150, 70), ("equal", 1950, 600)]
 )
-def test_each_coverage_lies_in_its_interval_with_unseen_labels_as_misses(kind: str, n: int, calibration: int) -> None:
+@pytest.mark.parametrize("seeds", [[0], pytest.param([1, 2], marks=pytest.mark.slow)])
+def test_each_coverage_lies_in_its_interval_with_unseen_labels_as_misses(
+    kind: str, n: int, calibration: int, seeds: Sequence[int]
+) -> None:
     X_test, y_test = drawn(kind, 1000, 10_000)
-    for seed in range(3):
+    for seed in seeds:
         clf = DWACClassifier(**QUICK, calibration_size=calibration, random_state=seed).fit(*drawn(kind, n, seed))
         for epsilon in LEVELS:
             hit, known = covered(clf, X_test, y_test, epsilon)
@@ -161,8 +164,8 @@ def test_a_row_scores_the_same_alone_as_among_others(kind: str) -> None:
         return X.iloc[which] if isinstance(X, pd.DataFrame) else [X[i] for i in which] if kind == "text" else X[which]
 
     together = clf.log_class_weights(X)
-    alone = np.concatenate([clf.log_class_weights(rows([i])) for i in range(40)])
-    np.testing.assert_array_equal(alone, together[:40])
+    alone = np.concatenate([clf.log_class_weights(rows([i])) for i in range(15)])
+    np.testing.assert_array_equal(alone, together[:15])
     some = np.random.default_rng(1).permutation(150)[:77].tolist()
     np.testing.assert_array_equal(clf.log_class_weights(rows(some)), together[some])
     explained = [list(e.probabilities.values()) for e in clf.explain(rows(list(range(9))))]

@@ -14,6 +14,8 @@ from dwac.estimator.fit.rows import have_near_copies
 from dwac.estimator.preparation import split
 from tests.named import refuses, warns
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 QUICK: dict[str, Any] = {"random_state": 0, "device": "cpu", "verbose": False}
 
 
@@ -31,8 +33,9 @@ def whole(model: Any, groups: list[str]) -> bool:
     return len(set(zip(groups, model.fitted_.folds.of.tolist(), strict=True))) == len(set(groups))
 
 
+@pytest.mark.usefixtures("all_steps")
 def test_groups_stay_in_one_fold_and_cover_new_groups(tmp_path) -> None:
-    X, y, numbers, groups = visits(30, 8, seed=0)
+    X, y, _, groups = visits(30, 8, seed=0)
     new, truth, _, _ = visits(400, 1, seed=1)
     clf = DWACClassifier(**QUICK).fit(X, y, groups=groups)
     assert whole(clf, groups)
@@ -49,6 +52,10 @@ def test_groups_stay_in_one_fold_and_cover_new_groups(tmp_path) -> None:
     assert "30 groups" in str(expected)
     again = dwac.load(clf.save(tmp_path / "model"), device="cpu")
     assert again.expected_sets(0.1) == expected
+
+
+def test_groups_of_numbers_stay_in_one_fold() -> None:
+    X, _, numbers, groups = visits(30, 8, seed=0)
     reg = DWACRegressor(**QUICK).fit(X, numbers, groups=groups, within=["a", "b"] * 120)
     assert whole(reg, groups)
     assert reg.expected_intervals(0.1).n_groups == 30
@@ -123,6 +130,7 @@ def test_independent_rows_are_no_near_copies() -> None:
         assert not near(X[:10], y[:10])
 
 
+@pytest.mark.usefixtures("all_steps")
 @pytest.mark.slow
 @pytest.mark.parametrize("crossed", [True, False])
 def test_new_groups_are_covered_about_as_promised(crossed: bool) -> None:

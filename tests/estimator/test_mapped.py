@@ -13,6 +13,8 @@ from dwac.errors import InputError, StorageError
 from dwac.reference import files
 from tests.named import refuses
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 RNG = np.random.default_rng(0)
 X = pd.DataFrame(RNG.normal(size=(260, 4)), columns=list("abcd"))
 CLASSES = np.array(["no", "yes", "maybe"])[(X["a"] > 0).astype(int) + (X["b"] > 1)]

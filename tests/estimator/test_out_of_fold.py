@@ -16,6 +16,8 @@ from dwac.errors import InputError
 from dwac.estimator.out_of_fold import out_of_fold_votes, stratified_folds
 from tests.named import refuses
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 N = 60
 Y = np.arange(N) % 2
 RNG = np.random.default_rng(0)

@@ -24,6 +24,8 @@ from dwac.report.findings import ClassFindings
 from tests.estimator.helpers import fit_once
 from tests.named import named, refuses, warns
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 N = 90
 Y = np.array(["a", "b", "b"] * (N // 3))
 

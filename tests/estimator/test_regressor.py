@@ -34,6 +34,9 @@ from dwac.tasks.intervals import calibrated, intervals
 from dwac.training.cross_fit import FOLDS
 from tests.chance import RARE
 from tests.named import named, refuses, warns
+from tests.steps import ALL, steps
+
+pytestmark = pytest.mark.usefixtures("few_steps")
 
 REASON = (
     "a row of weight 2 weighs twice in the loss but votes once, and two equal rows may fall into different parts, so "
@@ -51,6 +54,7 @@ QUICK: dict[str, Any] = {
 }
 
 
+@pytest.mark.usefixtures("all_steps")
 @pytest.mark.slow
 @parametrize_with_checks([DWACRegressor(**QUICK)], expected_failed_checks=lambda _: EXPECTED)  # type: ignore[untyped-decorator]
 @pytest.mark.filterwarnings("ignore")
@@ -67,7 +71,8 @@ def line(n: int = 300, seed: int = 0, noise: float = 0.3) -> tuple[pd.DataFrame,
 
 @pytest.fixture(scope="module")
 def crossed() -> DWACRegressor:
-    return DWACRegressor(random_state=0, device="cpu").fit(*line())
+    with steps(ALL):
+        return DWACRegressor(random_state=0, device="cpu").fit(*line())
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +192,7 @@ def test_cross_fitted_intervals_can_leave_the_range_of_training_numbers() -> Non
         assert found[:, t, 1].max() > high + 0.01 * (high - low)
 
 
+@pytest.mark.usefixtures("all_steps")
 @pytest.mark.slow
 def test_cross_fitted_intervals_hold_nine_of_ten_numbers_on_average() -> None:
     covered = []
@@ -197,6 +203,7 @@ def test_cross_fitted_intervals_hold_nine_of_ten_numbers_on_average() -> None:
     assert 0.84 <= np.mean(covered) <= 0.97  # 6 deviations of the mean below .9
 
 
+@pytest.mark.usefixtures("all_steps")
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "epsilon", "kinds"), [(21, 0.05, 1), (63, 0.05, 3), (100, 0.01, 1)])
 def test_cross_fitted_intervals_cover_as_asked_however_few_rows_may_be_missed(n, epsilon, kinds) -> None:
@@ -343,6 +350,7 @@ def test_representatives_calibrate_too_as_no_fold_has_its_own_rows(crossed) -> N
     assert ((found[:, 0] <= y) & (y <= found[:, 1])).mean() > 0.85
 
 
+@pytest.mark.usefixtures("all_steps")
 def test_several_numbers_are_predicted_at_once(tmp_path) -> None:
     X, y = line(240)
     both = pd.DataFrame({"up": y, "down": -3 * y + 1})
@@ -440,6 +448,7 @@ def test_texts_images_and_networks_of_ones_own_predict_numbers() -> None:
     assert np.isfinite(own.predict(line(3)[0].to_numpy(np.float32))).all()
 
 
+@pytest.mark.usefixtures("all_steps")
 def test_works_in_a_pipeline_and_in_cross_validation() -> None:
     X, y = load_diabetes(return_X_y=True)
     pipe = make_pipeline(StandardScaler(), DWACRegressor(random_state=0, device="cpu"))

@@ -18,6 +18,9 @@ from dwac.metrics import missed_share
 from dwac.tasks import classes
 from tests.estimator.helpers import fit_once
 from tests.named import named, refuses, warns
+from tests.steps import ALL, steps
+
+pytestmark = pytest.mark.usefixtures("few_steps")
 
 Floats = NDArray[np.float64]
 QUICK: dict[str, Any] = {
@@ -45,7 +48,7 @@ def songs(n: int = 300, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 @pytest.fixture(scope="module")
 def crossed_labels() -> DWACClassifier:
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), steps(ALL):
         warnings.simplefilter("ignore")  # rows without a label are said, and tested below
         return DWACClassifier(random_state=0, device="cpu").fit(*songs())
 

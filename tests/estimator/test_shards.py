@@ -22,6 +22,7 @@ from dwac.storage import read_model
 from tests.named import refuses, warns
 
 QUICK: dict[str, Any] = {"shards": 2, "random_state": 0, "epochs": 1, "device": "cpu", "verbose": False}
+PAPER: dict[str, Any] = QUICK | {"encoder": "tabular:paper"}  # a smaller network
 
 
 def table(n: int = 300) -> tuple[pd.DataFrame, pd.Series]:
@@ -66,7 +67,7 @@ def assert_same(one: Any, other: Any) -> None:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier in a folder."""
     X, y = table()
-    return dwac.DWACClassifier(**QUICK).fit(X, y).save(tmp_path_factory.mktemp("shards") / "model")
+    return dwac.DWACClassifier(**PAPER).fit(X, y).save(tmp_path_factory.mktemp("shards") / "model")
 
 
 def loaded(saved: Path) -> Any:
@@ -96,7 +97,7 @@ def test_deletion_ends_where_fit_without_the_rows_does(
     clf, before = loaded(saved), loaded(saved)
     gone = [some_id(clf, *role) for role in roles]
     clf.forget(gone, exact=True)
-    assert_same(clf, dwac.DWACClassifier(**QUICK).fit(X.drop(gone), y.drop(gone)))
+    assert_same(clf, dwac.DWACClassifier(**PAPER).fit(X.drop(gone), y.drop(gone)))
     certificate = clf.deletions_[-1]
     assert [each.shard for each in certificate.retrained] == trained
     for shard in {0, 1} - set(trained):
@@ -106,7 +107,7 @@ def test_deletion_ends_where_fit_without_the_rows_does(
 
 def test_deletion_does_not_depend_on_the_folder_or_on_threads(saved: Path) -> None:
     X, y = table()
-    clf, other = dwac.DWACClassifier(**QUICK).fit(X, y), loaded(saved)
+    clf, other = dwac.DWACClassifier(**PAPER).fit(X, y), loaded(saved)
     assert_same(clf, other)
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
@@ -129,7 +130,7 @@ def test_votes_go_first_and_networks_are_trained_later(saved: Path, tmp_path: Pa
     again.forget([], exact=True)
     assert all(again.deletions_[-1].covers(name) for name in gone)
     assert len(again.deletions_[-1].ids) == 2
-    assert_same(again, dwac.DWACClassifier(**QUICK).fit(X.drop(gone), y.drop(gone)))
+    assert_same(again, dwac.DWACClassifier(**PAPER).fit(X.drop(gone), y.drop(gone)))
 
 
 def test_nothing_of_a_row_is_left(saved: Path, tmp_path: Path) -> None:
@@ -149,8 +150,8 @@ def test_a_category_goes_with_the_last_row_that_has_it(tmp_path: Path) -> None:
     X, y = table()
     X["e"] = X["e"].cat.add_categories("Ann Smith")
     X.loc["row 9", "e"] = "Ann Smith"
-    clf = dwac.DWACClassifier(**QUICK).fit(X, y).forget(["row 9"], exact=True)
-    assert_same(clf, dwac.DWACClassifier(**QUICK).fit(X.drop("row 9"), y.drop("row 9")))
+    clf = dwac.DWACClassifier(**PAPER).fit(X, y).forget(["row 9"], exact=True)
+    assert_same(clf, dwac.DWACClassifier(**PAPER).fit(X.drop("row 9"), y.drop("row 9")))
     clf.save(tmp_path / "model")
     rows = read_model(tmp_path / "model").all_rows
     assert rows is not None
@@ -164,7 +165,7 @@ def test_the_last_row_of_a_class_takes_the_class_with_it(saved: Path) -> None:
         clf.forget(gone, exact=True)
     assert clf.classes_.tolist() == ["no", "yes"]
     assert len(clf.deletions_[-1].retrained) == 2
-    assert_same(clf, dwac.DWACClassifier(**QUICK).fit(X.drop(gone), y.drop(gone)))
+    assert_same(clf, dwac.DWACClassifier(**PAPER).fit(X.drop(gone), y.drop(gone)))
     with refuses(LabelError, "class"):
         clf.forget(y.index[y == "no"].tolist(), exact=True)
 
@@ -172,11 +173,11 @@ def test_the_last_row_of_a_class_takes_the_class_with_it(saved: Path) -> None:
 def test_a_label_of_a_list_goes_with_the_last_row_that_has_it() -> None:
     X, y = table()
     lists = [[label, *(["x"] if b == "x" else [])] for label, b in zip(y, X["b"], strict=True)]
-    clf, gone = dwac.DWACClassifier(**QUICK).fit(X, lists), y.index[y == "rare"].tolist()
+    clf, gone = dwac.DWACClassifier(**PAPER).fit(X, lists), y.index[y == "rare"].tolist()
     with warns(UserWarning, "label", 2):
         clf.forget(gone, exact=True)
     kept = [labels for labels in lists if "rare" not in labels]
-    assert_same(clf, dwac.DWACClassifier(**QUICK).fit(X.drop(gone), kept))
+    assert_same(clf, dwac.DWACClassifier(**PAPER).fit(X.drop(gone), kept))
 
 
 def numbers() -> tuple[Any, Any, Any, dict[str, Any]]:
@@ -227,7 +228,7 @@ def test_every_kind_of_target_and_data(case: Callable[[], Any], tmp_path: Path) 
 
 def test_a_model_without_held_out_rows_forgets_exactly() -> None:
     X, y = table()
-    settings = QUICK | {"validation_size": 0, "calibration_size": 0}
+    settings = PAPER | {"validation_size": 0, "calibration_size": 0}
     clf = dwac.DWACClassifier(**settings).fit(X, y).forget(["row 7"], exact=True)
     assert_same(clf, dwac.DWACClassifier(**settings).fit(X.drop("row 7"), y.drop("row 7")))
 
@@ -320,12 +321,12 @@ def test_training_that_is_stopped_is_no_model(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(sharded, "train_parts", stopped)
     with pytest.raises(KeyboardInterrupt):
-        dwac.DWACClassifier(**QUICK).fit(*table())
+        dwac.DWACClassifier(**PAPER).fit(*table())
 
 
 def test_exact_deletion_says_what_it_needs(saved: Path, tmp_path: Path) -> None:
     X, y = table()
-    whole = dwac.DWACClassifier(**QUICK | {"shards": None}).fit(X, y)
+    whole = dwac.DWACClassifier(**PAPER | {"shards": None}).fit(X, y)
     clf = loaded(saved)
     gone = [some_id(clf, TRAINING, 0)]
     with refuses(InputError, "shards=4"):

@@ -16,6 +16,8 @@ from dwac.errors import IdError, InputError
 from tests.estimator.helpers import fit_once
 from tests.named import refuses, warns
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 TARGETS = ["classes", "ordered", "labels", "numbers"]
 
 
@@ -178,6 +180,7 @@ def cleaned(seed: int) -> list[float]:
     return found
 
 
+@pytest.mark.usefixtures("all_steps")
 def test_silencing_suspicious_labels_keeps_coverage_and_forgetting_them_does_not() -> None:
     before, silenced, relabelled, forgotten = cleaned(0)
     # Over six other seeds, the first three are .92, .91 and .91, with deviations of .02: five above theory's .8.
@@ -186,6 +189,7 @@ def test_silencing_suspicious_labels_keeps_coverage_and_forgetting_them_does_not
     assert forgotten < silenced - 0.015
 
 
+@pytest.mark.usefixtures("all_steps")
 @pytest.mark.slow
 def test_coverage_after_cleaning_over_seeds() -> None:
     # As above, each mean of 12 is 5 deviations away.

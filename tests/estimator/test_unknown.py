@@ -14,6 +14,8 @@ from dwac.estimator.evaluation import predict
 from tests.estimator.helpers import fit_once
 from tests.named import refuses, warns
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 N = 120
 SMALL: dict[str, Any] = {"random_state": 0, "device": "cpu", "verbose": False}
 SPLIT: dict[str, Any] = {**SMALL, "epochs": 3, "cross_fit": False}

@@ -148,15 +148,15 @@ def test_several_labels_are_worth_what_they_add_to_being_right(tmp_path) -> None
 
 def test_numbers_are_worth_the_squared_error_they_take_away() -> None:
     rng = np.random.default_rng(3)
-    X = rng.normal(size=(200, 3))
-    y = 100 + 10 * X[:, 0] + rng.normal(size=200)
-    reg = DWACRegressor(**SPLIT).fit(X[:150], y[:150])
-    table = reg.worth(X[150:], y[150:])
+    X = rng.normal(size=(100, 3))
+    y = 100 + 10 * X[:, 0] + rng.normal(size=100)
+    reg = DWACRegressor(**SPLIT).fit(X[:85], y[:85])
+    table = reg.worth(X[85:], y[85:])
     known = y[reg.references_.ids]
-    gain = (known.mean() - y[150:]) ** 2 - (reg.predict(X[150:]) - y[150:]) ** 2
+    gain = (known.mean() - y[85:]) ** 2 - (reg.predict(X[85:]) - y[85:]) ** 2
     assert table["worth"].sum() == pytest.approx(gain.mean() / known.var(), abs=1e-3)
     assert table["number"].tolist() == known.tolist()
-    by_group = reg.worth(X[150:], y[150:], groups=(known > 100).tolist())
+    by_group = reg.worth(X[85:], y[85:], groups=(known > 100).tolist())
     assert by_group["worth"].sum() == pytest.approx(table["worth"].sum(), abs=1e-3)
 
 
@@ -164,7 +164,7 @@ def test_a_target_named_like_worth_leaves_worth_alone() -> None:
     X, _ = noisy_rows(100, 4)
     Y = pd.DataFrame({"worth": 50 + X["a"], "other": X["b"]})
     reg = DWACRegressor(**SPLIT).fit(X, Y)
-    table = reg.worth(*(part[:20] for part in (X, Y)))
+    table = reg.worth(*(part[:6] for part in (X, Y)))
     assert table["worth_target"].tolist() == pytest.approx(Y["worth"].loc[table.index].tolist())
     assert table["worth"].abs().max() < 1
     assert list(table) == ["worth", "deviation", "standard_error", "relative", "worth_target", "other"]
@@ -188,7 +188,7 @@ def test_numbers_are_compared_with_similar_ones_and_rare_labels_with_each_other(
     rng = np.random.default_rng(3)
     X = rng.normal(size=(120, 3))
     reg = DWACRegressor(**SPLIT).fit(X, X[:, 0])
-    table = reg.worth(X[:30] + 0.1, X[:30, 0])
+    table = reg.worth(X[:10] + 0.1, X[:10, 0])
     fifths = table["relative"].groupby(pd.qcut(table["number"], 5, labels=False))
     assert fifths.mean().abs().max() < 1e-9
     assert fifths.std(ddof=0).tolist() == pytest.approx([1] * 5)

@@ -20,6 +20,8 @@ from tests import oracle
 from tests.explain.helpers import held
 from tests.named import named, refuses, warns
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 NAMES = ["calm", "sad", "loud"]
 TABLE = np.array(list(itertools.product([0, 1], repeat=3)))  # every label set
 M = 150

@@ -29,6 +29,8 @@ from tests.explain.helpers import ASKED, NUMBERS, UNSEEN, all_numbers, aurocs, h
 from tests.named import named
 from tests.server.client import TOKEN, served
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 K = 10
 TRUST = ("confidence", "credibility", "typicality")
 X = patients(400, 1, "patient")

@@ -19,6 +19,8 @@ from dwac.reference import without_members
 from tests.explain.helpers import UNSEEN, all_numbers, aurocs, held, moved, numbers, patients
 from tests.named import named, refuses
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 X = patients(300, 1, "patient")
 NEW = UNSEEN[:6]
 
@@ -29,7 +31,7 @@ def cost(rows: pd.DataFrame) -> Any:
 
 
 def fitted(y: Any, *, crossed: bool, **more: Any) -> DWACRegressor:
-    settings = {"cross_fit": True} if crossed else {"cross_fit": False, "epochs": 15}
+    settings = {"cross_fit": True} if crossed else {"cross_fit": False, "epochs": 4}
     return DWACRegressor(random_state=0, device="cpu", verbose=False, **settings, **more).fit(X, y)
 
 

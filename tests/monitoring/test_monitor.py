@@ -18,6 +18,8 @@ from dwac.monitoring.watching import nearest_groups
 from tests.monitoring.helpers import QUICK, people
 from tests.named import named, refuses
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 
 def test_rows_as_before_raise_no_alarm_and_are_counted(clf: DWACClassifier) -> None:
     monitor = Monitor(clf)

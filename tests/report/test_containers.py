@@ -42,6 +42,7 @@ def test_rows_of_every_library_become_the_same_numbers(form: Any) -> None:
     np.testing.assert_array_equal(np.asarray(rows_of(form(numbers()))), numbers().to_numpy())
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_report_takes_the_sparse_rows_that_fit_takes_and_embeds_them_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,6 +62,7 @@ def test_the_report_takes_the_sparse_rows_that_fit_takes_and_embeds_them_once(
     assert embedded.count(HELD) == 1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_observed_rows_of_a_report_must_be_readable(tmp_path: Path) -> None:
     X = numbers().assign(d=["a", "b"] * (N // 2))
     clf = DWACClassifier(epochs=1, training=Training(ensemble_size=1), cross_fit=False, random_state=0, device="cpu")

@@ -35,6 +35,8 @@ from tests.chance import usual
 from tests.named import named, refuses
 from tests.report.helpers import CSS, EVIL, Reader, check_safe, facts, table
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 # Models to report on
 
 
@@ -240,10 +242,13 @@ def test_texts_cannot_break_out_either(encoder: str, tmp_path: Path, monkeypatch
     assert bool(shaded) == (encoder == "text")
 
 
+PARAGRAPH = templates().from_string('<p title="{{ title }}">{{ text }}</p>')
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.text(), st.text())
 def test_any_text_comes_back_as_the_text_it_was(text: str, attribute: str) -> None:
-    page = templates().from_string('<p title="{{ title }}">{{ text }}</p>').render(text=text, title=attribute)
+    page = PARAGRAPH.render(text=text, title=attribute)
     reader = Reader(page.encode("utf-8", "strict").decode())
     unseen = UNSEEN.sub("\ufffd", text)
     assert "".join(reader.text).replace("\r", "\n") == unseen.replace("\r", "\n")
@@ -514,6 +519,7 @@ def test_votes_out_of_fold_that_the_model_has_are_used(
     assert report.label_issues(of_answers).attrs["judged"] == "in sample"
 
 
+@pytest.mark.usefixtures("all_steps")
 @pytest.mark.slow
 def test_a_cross_fitted_model_judges_labels_out_of_fold_at_no_cost() -> None:
     rng = np.random.default_rng(0)

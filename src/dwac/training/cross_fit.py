@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 FOLDS, VIEWS = 5, 2  # each fold is left out by one member of each view: without and with bins
 FEWEST = 20  # rows needed
+STEPS, BATCH = 60, 128  # of training: more steps from 900 rows on, larger batches from 2,000
 _ROUNDS = 10  # rows of the history
 _RIDGE, _SPREAD = 0.1, 1.5  # linear start: its penalty, and the root mean square of h
 _NOISE = 0.03  # size of the random part of the linear path, next to that start
@@ -42,7 +43,7 @@ _SHARES = ((1.0, 0.0), (0.8, 0.2), (0.5, 0.5), (0.2, 0.8), (0.0, 1.0))  # shares
 _SCALES = tuple(np.geomspace(0.5, 60, 9).tolist())  # multiples of the median squared distance
 _BASES = (0.0, *(10**exponent for exponent in np.arange(-6, 0.01, 0.5)))
 _USUAL_LOG_SCALE = 1.5  # the log of a usual scale, ± 1
-_QUERIES = 400  # out-of-fold votes used to choose them
+QUERIES = 400  # out-of-fold votes used to choose them
 
 
 def folds_of(n: int, groups: Ints | None = None, *, seed: int = 0) -> Tensor:
@@ -130,8 +131,8 @@ def cross_fit(
     y, folds = y.to(model.device), folds.to(model.device)
     with torch.no_grad():
         model.embed(tuple(part[:2] for part in inputs))  # initialise lazy layers
-    steps = steps or max(60, min(200, n // 15))
-    run = CrossFitRun(model, inputs, y, weights, folds, seed, steps, batch_size or (128 if n < 2000 else 256))
+    steps = steps or max(STEPS, min(200, n // 15))
+    run = CrossFitRun(model, inputs, y, weights, folds, seed, steps, batch_size or (BATCH if n < 2000 else 2 * BATCH))
     run.prepare(learning_rate, weight_decay, linear_start)
     rows: list[dict[str, Any]] = []
     ended = "finished"
@@ -299,7 +300,7 @@ def fit_votes(
     queries = torch.nonzero(several)[:, 0] if model.averaged is None else torch.arange(len(y), device=y.device)
     if len(queries) == 0:
         return ViewVotes((1.0,) * VIEWS, 0.0, 0.0)
-    queries = queries[sample(y[queries], _QUERIES, torch.Generator().manual_seed(0)).to(queries.device)]
+    queries = queries[sample(y[queries], QUERIES, torch.Generator().manual_seed(0)).to(queries.device)]
     queries = queries[torch.argsort(folds[queries], stable=True)]
     parts = [_distances_to_all(h[:, view * FOLDS : (view + 1) * FOLDS], folds, queries) for view in range(VIEWS)]
     judge = _Judge(model, parts, y, folds, queries, class_weights, _BASES if base_votes else _BASES[:1])
