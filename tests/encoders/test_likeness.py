@@ -12,6 +12,7 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from torch import nn
 
+from dwac import DWACClassifier
 from dwac.encoders import Encoder, ImageEncoder, ModuleEncoder, TabularEncoder, TextEncoder, text
 from dwac.errors import DwacError, InputError, ShapeError
 from dwac.estimator.preparation import take
@@ -284,3 +285,20 @@ def test_members_shown_of_digits_are_nearer_than_most_of_their_group() -> None:
     shares = nearer_than(ImageEncoder().fit(images), images, flat, digits.target)
     assert len(shares) > 200
     assert np.median(shares) >= 0.95
+
+
+def test_a_row_of_a_table_is_compared_with_all_examples_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(80, 2)), columns=["a", "b"])
+    clf = DWACClassifier("tabular:paper", epochs=1, random_state=0, device="cpu").fit(X, X["a"] > 0)
+    measure, compared = TabularEncoder.input_distances, []
+
+    def note(encoder: TabularEncoder, one: Any, many: Any) -> Any:
+        compared.append(len(many))
+        return measure(encoder, one, many)
+
+    monkeypatch.setattr(TabularEncoder, "input_distances", note)
+    found = [e.to_dict() for e in clf.explain(X[:2])]
+    assert compared == [len(clf.references_)] * 2
+    monkeypatch.setattr("dwac.estimator.observed._AT_ONCE", 0)  # as with many examples: group by group
+    assert [e.to_dict() for e in clf.explain(X[:2])] == found
+    assert len(compared) > 4

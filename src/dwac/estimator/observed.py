@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from dwac.tasks.base import Evidence, Reasons
 from dwac.training.cross_fit import FOLDS
 
 Floats = NDArray[np.float64]
+_AT_ONCE, _ROWS = 2_000, 8  # training examples compared in one call; rows for which the result is kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,15 +203,24 @@ def width_of(X: Any) -> int:
 def input_distances(fitted: Fitted, X: Any) -> Callable[[int, list[Any]], Floats] | None:
     """A function (row of X, ids) → how different these training examples are from the row as inputs; None if unknown.
 
-    A folder keeps no examples of a model with your own module.
+    A folder keeps no examples of a model with your own module. A table compares a row with one example in the time that
+    many take, so it compares with all of them, if these are few, and remembers that for the next ids.
     """
-    if len(fitted.examples) == 0 or fitted.encoder.kind == "module":
+    examples, encoder = fitted.examples, fitted.encoder
+    if len(examples) == 0 or encoder.kind == "module":
         return None
 
     def measure(row: int, ids: list[Any]) -> Floats:
-        rows = fitted.examples.rows(ids)
-        if rows is None:
-            return np.zeros(len(ids))
-        return fitted.encoder.input_distances(take(X, np.array([row])), rows)
+        rows = examples.rows(ids)
+        return np.zeros(len(ids)) if rows is None else encoder.input_distances(take(X, np.array([row])), rows)
 
-    return measure
+    if encoder.kind != "tabular" or len(examples) > _AT_ONCE:
+        return measure
+    everybody = cache(lambda: pd.Index(list(examples), tupleize_cols=False))
+    measure_all = lru_cache(_ROWS)(lambda row: measure(row, everybody().tolist()))
+
+    def look_up(row: int, ids: list[Any]) -> Floats:
+        places = everybody().get_indexer(pd.Index(ids, tupleize_cols=False))
+        return measure(row, ids) if (places < 0).any() else measure_all(row)[places]
+
+    return look_up
