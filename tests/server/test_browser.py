@@ -572,7 +572,7 @@ def test_a_lasso_selects_what_is_inside_and_a_link_shows_the_same(browser: Any, 
         page.wait_for_selector("#selection:not([hidden])")
         chosen = page.evaluate("window.explorer.selected")
         polygon = page.evaluate("window.explorer.lasso")
-        assert chosen == np.flatnonzero(inside(polygon, explorer.points.placed.astype(np.float32))).tolist()
+        assert chosen == np.flatnonzero(inside(polygon, explorer.points.positions.astype(np.float32))).tolist()
         assert 0 < len(chosen) < len(explorer.points)
         assert "selected" in page.locator("#said").inner_text()
         labels = np.r_[explorer.clf.references_.labels.cpu().numpy(), explorer.examples.truth][chosen]

@@ -26,7 +26,7 @@ from dwac.kernels import get_kernel
 from dwac.report import label_issues, label_noise, leave_one_out
 from dwac.report.wrong_labels import LEARNED
 from dwac.server.explorer import Explorer
-from dwac.server.explorer.edits import edited, voters
+from dwac.server.explorer.edits import edit_model, edit_voters
 from dwac.server.explorer.tasks import NONE
 from dwac.server.explorer.views import LoadedExamples, first_view, view_after
 from tests.named import named, refuses
@@ -196,7 +196,7 @@ def test_removing_an_example_changes_what_it_voted_on(fresh: Reader, table: DWAC
     assert [n["id"] for n in after["explanation"]["neighbors"]][:4] == [
         n["id"] for n in before["explanation"]["neighbors"]
     ][1:]
-    wanted = voters(table.references_, {nearest: None}).probabilities(table.embed(PEOPLE[202:203]))[0]
+    wanted = edit_voters(table.references_, {nearest: None}).probabilities(table.embed(PEOPLE[202:203]))[0]
     assert list(after["explanation"]["probabilities"].values()) == pytest.approx(wanted, rel=1e-6)
 
 
@@ -366,7 +366,7 @@ def test_edits_keep_descriptions_with_their_groups(crowd: DWACClassifier) -> Non
     assert known is not None
     smallest = int(refs.groups.sizes.argmin())
     edits: dict[int, int | None] = {int(place): None for place in refs.groups.members(smallest)}
-    other = edited(crowd, edits | {int(refs.groups.members((smallest + 1) % len(known))[0]): None})
+    other = edit_model(crowd, edits | {int(refs.groups.members((smallest + 1) % len(known))[0]): None})
     assert other.descriptions_ == [text for group, text in enumerate(known) if group != smallest]
 
 

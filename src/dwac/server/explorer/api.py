@@ -191,7 +191,7 @@ def router(explorer: Explorer) -> APIRouter:
 
     @routes.get("/explorer/worth")
     async def help_and_harm(request: Request) -> Response:
-        return json_response(await asyncio.to_thread(worth.listed, worths, _session(request)))
+        return json_response(await asyncio.to_thread(worth.list_worth, worths, _session(request)))
 
     @routes.get("/explorer/worth/values")
     async def worth_values(request: Request) -> Response:

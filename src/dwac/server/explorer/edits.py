@@ -1,7 +1,7 @@
 """Edits of the voters: training examples removed or relabelled, and what that changes. All results are exact.
 
-other = edited(clf, {7: None, 9: 2})     # without example 7, and 9 with the label of code 2; clf stays as it was
-other = edited(reg, {9: (71.5,)})        # where numbers are predicted, 9 with another number
+other = edit_model(clf, {7: None, 9: 2})     # without example 7, and 9 with the label of code 2; clf stays as it was
+other = edit_model(reg, {9: (71.5,)})        # where numbers are predicted, 9 with another number
 
 In a condensed model, an edit acts on a representative with the votes of all examples that it represents.
 """
@@ -80,17 +80,17 @@ class History:
         return replace(self, done=(*self.done, self.undone[-1]), undone=self.undone[:-1])
 
 
-def edited(clf: Model, edits: Edits) -> Model:
+def edit_model(clf: Model, edits: Edits) -> Model:
     """The same model with other voters: everything except the reference set is shared and unchanged.
 
     Novelty is still measured against the original voters: an edit changes votes, not what the model has seen.
     """
-    changed = voters(clf.references_, edits)
+    changed = edit_voters(clf.references_, edits)
     novelty = clf.fitted_.novelty.fixed(clf.references_)
     return _voting(clf, changed, descriptions_after(clf, changed), novelty=novelty)
 
 
-def alone(clf: Model) -> Model:
+def without_represented(clf: Model) -> Model:
     """The same model; if it is condensed, without the represented examples.
 
     If those stayed, another example would replace a removed representative, and the page would show no change.
@@ -123,7 +123,7 @@ def descriptions_after(clf: Model, changed: ReferenceSet) -> list[str | None] | 
     return [known[old[group]] if group in old else None for group in range(len(after))]
 
 
-def voters(references: ReferenceSet, edits: Edits) -> ReferenceSet:
+def edit_voters(references: ReferenceSet, edits: Edits) -> ReferenceSet:
     """The references after the edits; the original set is not changed."""
     references.groups  # noqa: B018 - computed once, and kept by edits
     changed, ids = copy(references), references.ids

@@ -71,7 +71,7 @@ class Points:
         return xy if self.step is None else np.round(xy / self.step) + 0.0
 
     @cached_property
-    def placed(self) -> NDArray[np.float64]:
+    def positions(self) -> NDArray[np.float64]:
         """(n, 2): positions of all points. A training example is in its own group, even if another one is nearer."""
         training = places_of(self.references, self.layout) if self.n_training else np.zeros((0, 2))
         return np.concatenate([training, self.place(self.examples.h, self.predicted)]) if self.n_data else training
@@ -131,7 +131,7 @@ class Points:
         """One of the columns, for all points or for those with predictions; epsilon: of intervals."""
         match name:
             case "xy":
-                return self.placed.astype("<f4")
+                return self.positions.astype("<f4")
             case "typicality":
                 known = view.predictions.typicality
                 return self.spread([] if known is None else known, np.nan, "<f4")

@@ -27,7 +27,7 @@ from dwac.explain import privacy
 from dwac.reference import ReferenceSet
 from dwac.report.measures import CLOSE
 from dwac.server.answers import Model
-from dwac.server.explorer.edits import Edits, History, alone, descriptions_after
+from dwac.server.explorer.edits import Edits, History, descriptions_after, without_represented
 from dwac.server.explorer.points import Points, explanation_dict
 from dwac.server.explorer.tasks import PageTask
 from dwac.server.explorer.views import MOST, LoadedExamples, Progress, View, first_view, task_of, view_after
@@ -107,11 +107,11 @@ class Explorer:
         task = task_of(clf)
         words.setdefault("epsilon", EPSILON)
         hidden = clf.private_ if private is None else private
-        all_examples, clf = clf.references_.members, alone(clf)
+        all_examples, clf = clf.references_.members, without_represented(clf)
         bad: dict[int, str] = {}
         if X is not None:
-            X, y, ids, rival, bad = _readable(clf, X, y, ids, rival)
-            words["note"] = " ".join(filter(None, [words.get("note"), _left_out(bad, private=hidden)]))
+            X, y, ids, rival, bad = _drop_unreadable(clf, X, y, ids, rival)
+            words["note"] = " ".join(filter(None, [words.get("note"), _describe_left_out(bad, private=hidden)]))
         examples = (
             LoadedExamples.none(clf) if hidden and X is None else LoadedExamples.of(clf, X, y, ids=ids, most=most)
         )
@@ -206,16 +206,16 @@ class Explorer:
         epsilon, data = self.epsilon if epsilon is None else epsilon, self.points.is_data(point)
         row = point - self.points.n_training
         view = self.view(session)
-        explanation = self._explained(view, point, k, epsilon)
+        explanation = self._explain_point(view, point, k, epsilon)
         answer = {"point": point, **explanation_dict(self.task, explanation, self.points, label)}
-        answer |= {"xy": self.points.placed[point].tolist(), "disc": self.points.disc_of(point)}
+        answer |= {"xy": self.points.positions[point].tolist(), "disc": self.points.disc_of(point)}
         answer |= {"editable": self.source(point) is not None, "before": None}
         answer["answer"] = self._keep(session, self.task.vote(explanation, label))
         if view.edits:
-            before = self._explained(self.first, point, 1, epsilon)
+            before = self._explain_point(self.first, point, 1, epsilon)
             answer["before"] = explanation_dict(self.task, before, self.points, label)
         if data and self.rival is not None:
-            other = self._hidden(self.rival.explain(row, k, epsilon))
+            other = self._hide_record(self.rival.explain(row, k, epsilon))
             answer["rival"] = explanation_dict(task_of(self.rival.clf), other, None, label)
         return answer
 
@@ -271,11 +271,11 @@ class Explorer:
             return self.examples.h[point - self.points.n_training]
         return self.points.references.embeddings[point].cpu().numpy()
 
-    def _explained(self, view: View, point: int, k: int, epsilon: float) -> Any:
+    def _explain_point(self, view: View, point: int, k: int, epsilon: float) -> Any:
         clf, task = view.clf, self.task
         if self.points.is_data(point):
             row = self.examples.row(point - self.points.n_training)
-            return self._hidden(task.explain(clf, row, k, epsilon, private=self.private))
+            return self._hide_record(task.explain(clf, row, k, epsilon, private=self.private))
         clf.references_.groups  # noqa: B018 - computed once, and kept without the example
         name, voters = self.points.references.ids[point], copy(clf.references_)
         if view.edits.get(point, 0) is not None:
@@ -291,7 +291,7 @@ class Explorer:
         options |= {"private": self.private, "shown": [shown], "references": voters}
         return task.explain_voter(clf, h, k, epsilon, **options)
 
-    def _hidden(self, explanation: Any) -> Any:
+    def _hide_record(self, explanation: Any) -> Any:
         """The explanation without the record of the row itself, if private."""
         return self.task.without_record(explanation) if self.private else explanation
 
@@ -307,7 +307,7 @@ class Explorer:
                 return pd.DataFrame([record])
 
 
-def _readable(
+def _drop_unreadable(
     clf: Model, X: Any, y: Any, ids: Iterable[Hashable] | None, rival: tuple[Model, Any, str] | None
 ) -> tuple[Any, Any, Any, Any, dict[int, str]]:
     """X, y, ids and the rival's X without rows that one of the two models cannot read; and the reasons."""
@@ -328,7 +328,7 @@ def _readable(
     return take(X, stays), truth, names, other, dict(sorted(bad.items()))
 
 
-def _left_out(bad: Mapping[int, str], *, private: bool) -> str:
+def _describe_left_out(bad: Mapping[int, str], *, private: bool) -> str:
     if not bad:
         return ""
     row, why = next(iter(bad.items()))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dwac.estimator.preparation import count, row_ids, rows_of, take
 from dwac.server.answers import Model
-from dwac.server.explorer.edits import Edits, edited
+from dwac.server.explorer.edits import Edits, edit_model
 from dwac.server.explorer.tasks import PageTask
 from dwac.server.explorer.tasks.classes import ClassTask
 from dwac.server.explorer.tasks.labels import LabelTask
@@ -126,7 +126,7 @@ def first_view(
 
 def view_after(first: View, examples: LoadedExamples, edits: Edits) -> View:
     """The view after edits, computed from the changes only, where that is exact."""
-    task, clf = task_of(first.clf), edited(first.clf, edits)
+    task, clf = task_of(first.clf), edit_model(first.clf, edits)
 
     def recount(rows: NDArray[np.int64]) -> NDArray[np.float64]:
         return task.count_votes(clf.references_, examples, rows, edits)

@@ -16,7 +16,7 @@ from dwac.encoders.pictures import open_picture
 from dwac.errors import InputError
 from dwac.reading.requests import picture_bytes
 from dwac.server.answers import silent
-from dwac.server.explorer.edits import edited
+from dwac.server.explorer.edits import edit_model
 from dwac.server.explorer.state import Explorer, image_of_record
 from dwac.server.limits import Limits
 
@@ -92,7 +92,7 @@ def words_of_point(explorer: Explorer, session: str, point: int, label: int) -> 
         edits[point] = None
     if X is None:
         raise InputError("this model does not hold the text; only texts that it holds have words to leave out")
-    clf = edited(explorer.first.clf, edits) if edits else explorer.first.clf
+    clf = edit_model(explorer.first.clf, edits) if edits else explorer.first.clf
     return _leave_words_out(explorer, clf, next(iter(X)), label)
 
 

@@ -1,7 +1,7 @@
 """The worth of each training example for the rows of a page whose labels are known, given its edits.
 
 worths = Worths(explorer)
-listed(worths, session)           # the most and the least helpful, and what removing each would change, exactly
+list_worth(worths, session)       # the most and the least helpful, and what removing each would change, exactly
 column(worths, session)           # (n,): the relative worth of all points, for the map
 
 Computed when a page first asks, and cached for the last edits. It takes seconds with many voters, so it runs without
@@ -46,7 +46,7 @@ class Worths:
         key = tuple(sorted(view.edits.items()))
         with self._lock:
             if key not in self._kept:
-                self._kept[key] = self._measured(view)
+                self._kept[key] = self._measure(view)
             self._kept.move_to_end(key)
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
@@ -64,7 +64,7 @@ class Worths:
         known = explorer.task.known(explorer.examples.truth) if explorer.points.n_data else np.zeros(0, dtype=bool)
         return np.flatnonzero(known)
 
-    def _measured(self, view: View) -> Worth:
+    def _measure(self, view: View) -> Worth:
         explorer, points = self.explorer, self.explorer.points
         n_training, references = points.n_training, points.references
         rows = np.arange(n_training) if self.by_training else self._known
@@ -89,7 +89,7 @@ def column(worths: Worths, session: str) -> NDArray[np.float32]:
     return values
 
 
-def listed(worths: Worths, session: str) -> dict[str, Any]:
+def list_worth(worths: Worths, session: str) -> dict[str, Any]:
     """The most and least helpful within their class; the mean probability or squared error now and without each."""
     result = worths.of(session)
     most, least = result.ends(SHOWN)
