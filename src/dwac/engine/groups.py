@@ -138,10 +138,10 @@ def apportion_leaves(total: int, counts: Ints) -> Ints:
     shares, sizes = np.sqrt(counts), np.minimum(counts, 1)
     while (short := total - int(sizes.sum())) > 0:  # leaves that full classes cannot take go to the others
         room = shares * (sizes < counts)
-        more = np.floor(np.minimum(short * room / room.sum(), counts - sizes)).astype(np.int64)
-        if not more.any():
-            more[np.argsort(-room, kind="stable")[: min(short, np.count_nonzero(room))]] = 1
-        sizes = sizes + more
+        extra = np.floor(np.minimum(short * room / room.sum(), counts - sizes)).astype(np.int64)
+        if not extra.any():
+            extra[np.argsort(-room, kind="stable")[: min(short, np.count_nonzero(room))]] = 1
+        sizes = sizes + extra
     return np.asarray(sizes, dtype=np.int64)
 
 
@@ -220,14 +220,14 @@ def ward(means: NDArray[np.float64], sizes: Ints) -> tuple[Ints, NDArray[np.floa
         if not chain:
             chain.append(int(active.argmax()))
         while True:
-            here = chain[-1]
-            there = int(cost[here].argmin())
-            if len(chain) > 1 and cost[here, chain[-2]] <= cost[here, there]:
-                there = chain[-2]
+            last = chain[-1]
+            nearest = int(cost[last].argmin())
+            if len(chain) > 1 and cost[last, chain[-2]] <= cost[last, nearest]:
+                nearest = chain[-2]
                 break
-            chain.append(there)
+            chain.append(nearest)
         del chain[-2:]
-        a, b = min(here, there), max(here, there)
+        a, b = min(last, nearest), max(last, nearest)
         pairs[merge], costs[merge] = (a, b), cost[a, b]
         # Ward's cost of the next merge, from the three previous costs (Lance and Williams).
         total = size[a] + size[b] + size

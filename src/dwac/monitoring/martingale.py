@@ -101,16 +101,16 @@ class Bets:
         self.log_wealth = np.logaddexp(self.log_wealth, np.log(entry / len(WINDOWS)))
         self.log_cash = float(np.log(left))
 
-        here = self._each, bins
-        p = (self._gaps[here] + self.counts[here]) / (self._total + self.rows)
-        seen = (1 - self._decay**self.rows) / (1 - self._decay)  # the sum of `recent`
-        q = (_SHRINKAGE * p[:, None] + self.recent[self._each, :, bins]) / (_SHRINKAGE + seen)
+        cells = self._each, bins
+        p = (self._gaps[cells] + self.counts[cells]) / (self._total + self.rows)
+        total = (1 - self._decay**self.rows) / (1 - self._decay)  # the sum of `recent`
+        q = (_SHRINKAGE * p[:, None] + self.recent[self._each, :, bins]) / (_SHRINKAGE + total)
         gain = np.log(q / p[:, None])
         self.log_wealth += gain
         self.drift = np.maximum(self.drift + gain[:, 0], 0.0)
         self.since = np.where(self.drift > 0, self.since, self.rows + 1)
 
-        self.counts[here] += 1
+        self.counts[cells] += 1
         self.recent *= self._decay[:, None]
         self.recent[self._each, :, bins] += 1
         self.rows += 1

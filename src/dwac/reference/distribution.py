@@ -168,17 +168,17 @@ class VoteDistribution:
 
         levels: (Q,) numbers in [0, 1]. Level 0 gives the smallest target, 1 the largest, however few votes they have.
         """
-        given = checks.scores(levels, "levels", ndim=1)
-        if ((given < 0) | (given > 1)).any():
-            raise InputError(f"levels must lie in [0, 1]; got {checks.listed(given.tolist())}")
-        log_levels = self._tensor(given).log().expand(len(self), -1)
+        shares = checks.scores(levels, "levels", ndim=1)
+        if ((shares < 0) | (shares > 1)).any():
+            raise InputError(f"levels must lie in [0, 1]; got {checks.listed(shares.tolist())}")
+        log_levels = self._tensor(shares).log().expand(len(self), -1)
         columns = [
             engine.weighted_quantiles(self._references, self._queries, ordered, log_levels) for ordered in self._ordered
         ]
         answer = torch.stack(columns, dim=1)
         # Because of rounding, the sum may reach all votes before the last of them.
         largest = torch.stack([ordered.values[-1] for ordered in self._ordered])[None, :, None].expand_as(answer)
-        return self._like(torch.where(self._tensor(given) == 1, largest, answer))
+        return self._like(torch.where(self._tensor(shares) == 1, largest, answer))
 
     @property
     def median(self) -> Any:
@@ -193,14 +193,14 @@ class VoteDistribution:
 
         log_tail: a number or (n,), for ends (n, T); or (n, C), for ends (n, T, C).
         """
-        given = checks.scores(log_tail, "log_tail")
-        if given.ndim > 2 or (given.ndim > 0 and len(given) != len(self)):
-            raise ShapeError(f"log_tail must be a number, ({len(self)},) or ({len(self)}, C); got shape {given.shape}")
-        table = given if given.ndim == 2 else np.broadcast_to(given, len(self))[:, None]
+        logs = checks.scores(log_tail, "log_tail")
+        if logs.ndim > 2 or (logs.ndim > 0 and len(logs) != len(self)):
+            raise ShapeError(f"log_tail must be a number, ({len(self)},) or ({len(self)}, C); got shape {logs.shape}")
+        table = logs if logs.ndim == 2 else np.broadcast_to(logs, len(self))[:, None]
         log_levels = self._tensor(table).clamp_max(_HALF)
         ends = [engine.weighted_ends(self._references, self._queries, each, log_levels) for each in self._ordered]
         lower, upper = (torch.stack(side, dim=1) for side in zip(*ends, strict=True))
-        single = given.ndim < 2
+        single = logs.ndim < 2
         return self._like(lower[:, :, 0] if single else lower), self._like(upper[:, :, 0] if single else upper)
 
     # Scores
@@ -238,12 +238,12 @@ class VoteDistribution:
 
     def _per_query(self, values: Any, name: str, *, infinite: bool = False) -> Tensor:
         """(n, T) float64."""
-        given = checks.scores(values, name)
-        if not infinite and not np.isfinite(given).all():
-            raise InputError(f"{name} must be finite; got {given[~np.isfinite(given)].flat[0]}")
+        table = checks.scores(values, name)
+        if not infinite and not np.isfinite(table).all():
+            raise InputError(f"{name} must be finite; got {table[~np.isfinite(table)].flat[0]}")
         n, n_targets = len(self), self.n_targets
-        if given.shape == (n,) and n_targets == 1:
-            given = given[:, None]
-        if given.ndim != 0 and given.shape != (n, n_targets):
-            raise ShapeError(f"{name} must be a number or ({n}, {n_targets}); got shape {given.shape}")
-        return self._tensor(np.broadcast_to(given, (n, n_targets)))
+        if table.shape == (n,) and n_targets == 1:
+            table = table[:, None]
+        if table.ndim != 0 and table.shape != (n, n_targets):
+            raise ShapeError(f"{name} must be a number or ({n}, {n_targets}); got shape {table.shape}")
+        return self._tensor(np.broadcast_to(table, (n, n_targets)))

@@ -168,7 +168,7 @@ class Voters:
         elif backend == "auto" and self.are_few:
             result = self._direct(h, k)
         else:
-            size = self._together(h.device)
+            size = self._batch_size(h.device)
             parts = [self._query(pad_rows(part, size), k, backend) for part in h.split(size)]
             result = engine.QueryResult(*(torch.cat(column)[: len(h)] for column in zip(*parts, strict=True)))
         factors = torch.as_tensor(self.log_class_factors, device=h.device)
@@ -179,7 +179,7 @@ class Voters:
         """Whether queries are answered by differences, unless a backend is named."""
         return self.labels.device.type == "cpu" and self.embeddings.numel() <= _FEW
 
-    def _together(self, device: torch.device) -> int:
+    def _batch_size(self, device: torch.device) -> int:
         """How many queries are answered at once: a fixed number, so that no answer depends on the other queries."""
         usual = _TOGETHER.get(device.type, 64)
         return max(usual, min(_MOST_TOGETHER, _SMALL // len(self.labels) // usual * usual))
@@ -190,7 +190,7 @@ class Voters:
         if self._narrow is None or self.look_alikes is None:
             return result
         near = self._narrow._query(self.look_alikes.factor * h, 0, backend).log_class_weights
-        return result._replace(log_class_weights=self._both(result.log_class_weights, near))
+        return result._replace(log_class_weights=self._add_votes(result.log_class_weights, near))
 
     @property
     def base_vote(self) -> LookAlikes | None:
@@ -205,7 +205,7 @@ class Voters:
         embeddings = self.look_alikes.factor * self.embeddings
         return replace(self, embeddings=embeddings, look_alikes=None, class_weights=None, members=None)
 
-    def _both(self, wide: Tensor, narrow: Tensor) -> Tensor:
+    def _add_votes(self, wide: Tensor, narrow: Tensor) -> Tensor:
         """log (wide + weight · narrow), from logs."""
         assert self.look_alikes is not None
         narrow = narrow + math.log(self.look_alikes.weight)
@@ -218,7 +218,7 @@ class Voters:
         wide = self.kernel.log_weights(squared)
         if self.look_alikes is None:
             return wide
-        return self._both(wide, self.kernel.log_weights(self.look_alikes.factor**2 * squared))
+        return self._add_votes(wide, self.kernel.log_weights(self.look_alikes.factor**2 * squared))
 
     def group_sums(self, h: Tensor, backend: str) -> Tensor:
         """Log-weights of the groups, (n, G)."""
@@ -366,7 +366,7 @@ class Voters:
             next_id=next_id,
             weights=None if self.weights is None else torch.cat([self.weights, one]),
             sizes=None if self.sizes is None else torch.cat([self.sizes, one]),
-            division=self._joined(h, labels, np.arange(len(self.labels), len(self.labels) + len(h))),
+            division=self._join_leaves(h, labels, np.arange(len(self.labels), len(self.labels) + len(h))),
             targets=None if self.targets is None or targets is None else torch.cat([self.targets, targets]),
         )
 
@@ -385,7 +385,7 @@ class Voters:
         where = torch.as_tensor(places, device=self.labels.device)
         changed = self.labels.clone()
         changed[where] = labels
-        return replace(self, labels=changed, division=self._joined(self.embeddings[where], labels, places))
+        return replace(self, labels=changed, division=self._join_leaves(self.embeddings[where], labels, places))
 
     def retargeted(self, places: Ints, targets: Tensor) -> Voters:
         """Voters with other targets (n, T) at these positions; labels and groups stay."""
@@ -394,7 +394,7 @@ class Voters:
         changed[torch.as_tensor(places, device=changed.device)] = targets
         return replace(self, targets=changed, division=self.divided)
 
-    def _joined(self, h: Tensor, labels: Tensor, places: Ints) -> Division | None:
+    def _join_leaves(self, h: Tensor, labels: Tensor, places: Ints) -> Division | None:
         """The division after references (n, d) join at these positions; None if there is none yet."""
         division = self.divided
         if division is None:

@@ -68,22 +68,22 @@ def read_parquet(data: bytes, name: str, *, most_bytes: int, most_rows: float = 
     facts = pq.read_metadata(pa.BufferReader(data))
     require_columns(facts.num_columns, name)
     schema = pq.read_schema(pa.BufferReader(data))
-    claimed = max(_claimed(facts), math.ceil(facts.num_rows * sum(_width(field.type) for field in schema)))
+    claimed = max(_claimed_bytes(facts), math.ceil(facts.num_rows * sum(_width(field.type) for field in schema)))
     _require_room(name, facts.num_rows, claimed, most_rows, most_bytes)
     texts = [field.name for field in schema if _is_text(field.type)]
     file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts)
     rows = min(max(_BATCH_BYTES * facts.num_rows // max(claimed, 1), 1), BATCH_ROWS)
     batches: list[pa.RecordBatch] = []
-    n, taken = 0, 0
+    n, size = 0, 0
     for batch in file.iter_batches(batch_size=rows, use_threads=False):
-        n, taken = n + len(batch), taken + sum(map(_written_out, batch.columns))
-        _require_room(name, n, taken, most_rows, most_bytes)
+        n, size = n + len(batch), size + sum(map(_expanded_bytes, batch.columns))
+        _require_room(name, n, size, most_rows, most_bytes)
         arrays = [_plain(array, field.type) for array, field in zip(batch.columns, schema, strict=True)]
         batches.append(pa.record_batch(arrays, schema=schema))
     return pa.Table.from_batches(batches, schema)
 
 
-def _claimed(facts: pq.FileMetaData) -> int:
+def _claimed_bytes(facts: pq.FileMetaData) -> int:
     """The bytes that the file claims to hold: those of its pages, and at least 4 per value in a list."""
     lists = [column for column in range(facts.num_columns) if facts.schema.column(column).max_repetition_level]
     groups = [facts.row_group(group) for group in range(facts.num_row_groups)]
@@ -91,11 +91,11 @@ def _claimed(facts: pq.FileMetaData) -> int:
     return int(max(in_lists, sum(group.total_byte_size for group in groups)))
 
 
-def _require_room(name: str, rows: int, taken: int, most_rows: float, most_bytes: int) -> None:
+def _require_room(name: str, rows: int, size: int, most_rows: float, most_bytes: int) -> None:
     if rows > most_rows:
         raise TooLargeError(f"{name} must have at most {most_rows:,} rows; got {rows:,} or more")
-    if taken > most_bytes:
-        raise TooLargeError(f"{name} takes {taken:,} bytes or more in memory; at most {most_bytes:,} are allowed")
+    if size > most_bytes:
+        raise TooLargeError(f"{name} takes {size:,} bytes or more in memory; at most {most_bytes:,} are allowed")
 
 
 def _width(kind: pa.DataType) -> float:
@@ -115,7 +115,7 @@ def _is_text(kind: pa.DataType) -> bool:
     )
 
 
-def _written_out(array: pa.Array) -> int:
+def _expanded_bytes(array: pa.Array) -> int:
     """The bytes of the expanded values, each counted as often as it occurs."""
     if not pa.types.is_dictionary(array.type) or not _is_text(array.type.value_type):
         return int(array.nbytes)
@@ -251,8 +251,8 @@ def _pack_categories(column: Any) -> tuple[pa.Array, dict[str, Any]]:
 
 
 def _pack_objects(column: pd.Series) -> tuple[pa.Array, dict[str, Any]]:
-    lost = column.isna().to_numpy()
-    values = [None if gone else value for value, gone in zip(column, lost, strict=True)]
+    missing = column.isna().to_numpy()
+    values = [None if gone else value for value, gone in zip(column, missing, strict=True)]
     values = [value.item() if isinstance(value, np.generic) else value for value in values]
     kinds = {type(value) for value in values if value is not None}
     if len(kinds) == 1 and kinds <= _ONE_TYPE:

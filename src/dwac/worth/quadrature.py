@@ -228,25 +228,25 @@ class Quadrature:
         integrand = integrand * self.grid.weights
         every = self._integrals(integrand, 1)
         integrand[1::2] = 0.0
-        apart = 1 if self.grid.method == "banzhaf" else 2
-        return every, self._integrals(integrand[:, :, ::apart], apart).mul_(2 * apart).sub_(every)
+        stride = 1 if self.grid.method == "banzhaf" else 2
+        return every, self._integrals(integrand[:, :, ::stride], stride).mul_(2 * stride).sub_(every)
 
-    def _integrals(self, integrand: Tensor, apart: int) -> Tensor:
+    def _integrals(self, integrand: Tensor, stride: int) -> Tensor:
         grid, integrand = self.grid, integrand.contiguous()
         integrals = integrand.new_zeros(grid.n_cells, integrand.shape[1], grid.per_cell)
         for cells, nodes, part in self._meetings("G"):
-            integrals[cells].flatten(0, 1).addmm_(integrand[nodes].flatten(0, 1), part[:, ::apart].T)
-        certain = integrand[grid.last :] @ (-grid.log_rest[::apart]).exp()
+            integrals[cells].flatten(0, 1).addmm_(integrand[nodes].flatten(0, 1), part[:, ::stride].T)
+        certain = integrand[grid.last :] @ (-grid.log_rest[::stride]).exp()
         integrals += certain.flip(0).cumsum(dim=0).flip(0)[: grid.n_cells, :, None]
         return integrals.transpose(0, 1).flatten(1)
 
     def _meetings(self, table: str) -> Iterator[tuple[slice, slice, Tensor]]:
         """Which cells meet which nodes in u, and the table (κ, Q) there."""
         grid = self.grid
-        for apart, part in zip(range(grid.first, grid.last), grid.tables[table], strict=True):
-            start, stop = max(0, -apart), min(grid.n_cells, grid.n_nodes - apart)
+        for offset, part in zip(range(grid.first, grid.last), grid.tables[table], strict=True):
+            start, stop = max(0, -offset), min(grid.n_cells, grid.n_nodes - offset)
             if start < stop:
-                yield slice(start, stop), slice(start + apart, stop + apart), part
+                yield slice(start, stop), slice(start + offset, stop + offset), part
 
     def read(self, *tables: Tensor) -> list[Tensor]:
         """(n, m) each: the values of tables (n, bins) for each player, interpolated."""

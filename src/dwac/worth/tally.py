@@ -55,9 +55,9 @@ class Tally:
         if n == 0:
             return
         mean = worth.values.mean(dim=0)
-        apart = mean - self._mean
-        self._squares += (worth.values - mean).square_().sum(dim=0) + apart.square() * (self.n * n / (self.n + n))
-        self._mean += apart * (n / (self.n + n))
+        difference = mean - self._mean
+        self._squares += (worth.values - mean).square_().sum(dim=0) + difference.square() * (self.n * n / (self.n + n))
+        self._mean += difference * (n / (self.n + n))
         self.n += n
         self.error = max(self.error, float(worth.errors.amax()))
 
