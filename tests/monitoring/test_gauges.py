@@ -8,7 +8,15 @@ import pytest
 from scipy.stats import binom
 
 from dwac.errors import InputError
-from dwac.monitoring.gauges import COLUMN, Categories, NumberGauge, VoterGroups, changes, column_gauge, compare_counts
+from dwac.monitoring.gauges import (
+    COLUMN,
+    CategoryGauge,
+    NumberGauge,
+    VoterGroups,
+    changes,
+    column_gauge,
+    compare_counts,
+)
 from dwac.monitoring.state import Latest, StreamBlock, StreamHistory
 from tests.chance import RARE
 from tests.named import named, refuses
@@ -51,7 +59,7 @@ def test_a_shape_that_changes_around_the_same_mean_is_named_by_its_range() -> No
 
 
 def test_categories_that_grow_or_are_new_are_named() -> None:
-    gauge = Categories("job", COLUMN, JOBS)
+    gauge = CategoryGauge("job", COLUMN, JOBS)
     told = sentence(gauge, ["smith"] * 240 + ["nurse"] * 160)
     assert named(told, "job", "'smith' 60 %", f"{JOBS.count('smith') / 10:.0f} %")
     assert named(sentence(gauge, [*JOBS[:300], *["pilot"] * 100]), "job", "25 %", "training")
@@ -59,7 +67,7 @@ def test_categories_that_grow_or_are_new_are_named() -> None:
 
 
 def test_ids_that_are_always_new_are_no_change() -> None:
-    gauge = Categories("id", COLUMN, [f"a{i}" for i in range(1000)])
+    gauge = CategoryGauge("id", COLUMN, [f"a{i}" for i in range(1000)])
     assert changes([gauge], [gauge.tally([f"b{i}" for i in range(500)])], 0.01) == []
 
 

@@ -146,7 +146,7 @@ class NumberGauge(Gauge):
         return amount(value)
 
 
-class Categories(Gauge):
+class CategoryGauge(Gauge):
     """Values that are not numbers: a cell for each of the most frequent, one for all others, and the last for gaps."""
 
     def __init__(self, name: str, kind: str, values: Sequence[Any], known: Sequence[Any] = ()) -> None:
@@ -210,7 +210,7 @@ class VoterGroups(Gauge):
 def column_gauge(series: pd.Series[Any], name: Any, kind: str, known: Sequence[Any] = ()) -> Gauge:
     """The gauge of a column of a table."""
     if kind == "categorical":
-        return Categories(str(name), COLUMN, series.tolist(), known)
+        return CategoryGauge(str(name), COLUMN, series.tolist(), known)
     return NumberGauge(str(name), COLUMN, column_numbers(series, name, kind), kind)
 
 

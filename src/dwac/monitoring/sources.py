@@ -23,7 +23,7 @@ from dwac.estimator.observed import Observed
 from dwac.explain import privacy
 from dwac.monitoring import gauges as measures
 from dwac.monitoring import watching
-from dwac.monitoring.gauges import Categories, CellCounts, Gauge, NumberGauge, VoterGroups
+from dwac.monitoring.gauges import CategoryGauge, CellCounts, Gauge, NumberGauge, VoterGroups
 from dwac.monitoring.martingale import COLUMN, MODEL, PRIVATE_SHARES, SHARES, Watched, hash_categories, scores_of
 from dwac.tasks import CLASSES
 
@@ -132,7 +132,7 @@ class Sources:
 
     def _prediction_gauge(self, predicted: Floats) -> Gauge:
         if self.clf.target_.kind == CLASSES:
-            return Categories("predictions", measures.PREDICTION, self._labels(predicted), self._labels(None))
+            return CategoryGauge("predictions", measures.PREDICTION, self._labels(predicted), self._labels(None))
         return NumberGauge("predictions", measures.PREDICTION, predicted)
 
     def _labels(self, codes: Floats | None) -> list[Any]:
