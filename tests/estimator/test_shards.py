@@ -391,3 +391,21 @@ def test_a_folder_whose_rows_do_not_fit_is_refused(saved: Path) -> None:
         unpack_shards(config, tensors, None if frame is None else frame[1:])
     with refuses(dwac.errors.StorageError, "file of the rows", "missing"):
         unpack_shards(config, tensors, None)
+
+
+@pytest.mark.filterwarnings("ignore:the calibration set is too small")
+def test_a_category_that_one_shard_never_had_is_known_and_one_that_none_had_is_not() -> None:
+    X, y = table()
+    shards = dwac.DWACClassifier(**QUICK).fit(X, y).fitted_.shards
+    assert shards is not None
+    assert shards.rows is not None
+    shard = pd.Series(shards.rows.shard, index=shards.rows.ids).reindex(X.index)
+    X["rare"] = np.where(shard == 0, "here", np.where(np.arange(len(X)) % 2, "there", "elsewhere"))
+    clf = dwac.DWACClassifier(**QUICK).fit(X, y)
+    new = X[:4].assign(rare=["here", "there", "nowhere", "elsewhere"])
+    assert clf.predict_proba(new).shape == (4, 3)
+    notes = clf.observe(new).notes
+    assert notes is not None
+    assert notes.tolist() == [None, None, "rare=nowhere", None]
+    gap = clf.predict_proba(new.assign(rare=None))
+    np.testing.assert_array_equal(clf.predict_proba(new)[2], gap[2])

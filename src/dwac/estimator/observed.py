@@ -160,7 +160,20 @@ def read(fitted: Fitted, X: Any, *, unknown: str, check: Callable[[Any], None]) 
 
 def _judge(fitted: Fitted, X: Any, unknown: str, *, private: bool) -> Judged:
     seen: Callable[[Any], Collection[str]] = (lambda _: ()) if private else fitted.examples.values_of
-    return judge(fitted.encoder, X, fitted.encoder.transform(X), unknown, seen)
+    encoder, inputs = fitted.encoder, fitted.encoder.transform(X)
+    parts: list[Any] = getattr(encoder, "parts", []) if encoder.kind == "tabular" else []
+    if not parts:
+        return judge(encoder, X, inputs, unknown, seen)
+    # A sharded table: each part has its own tensors, and knows the categories of the others as well.
+    columns: list[Any] = encoder.columns  # type: ignore[attr-defined]
+    shared = {column.name: {*map(str, column.categories)} for column in columns}
+    size = len(inputs) // len(parts)
+    judged = [
+        judge(part, X, inputs[place * size :][:size], unknown, lambda name: {*seen(name), *shared[name]})
+        for place, part in enumerate(parts)
+    ]
+    notes = np.array([next(filter(None, each), None) for each in zip(*(j.notes for j in judged), strict=True)], object)
+    return Judged(tuple(tensor for each in judged for tensor in each.inputs), notes)
 
 
 def rows_for(X: Any, encoder: Encoder) -> Any:
