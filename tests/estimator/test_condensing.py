@@ -123,17 +123,17 @@ def test_no_smaller_number_that_was_tried_would_do(full, chosen) -> None:
     judge = condenser(full)
     sizes, found = judge.sizes(), len(chosen.references_)
     assert all(b == 2 * a for a, b in pairwise(sizes))
-    assert judge.keeps(judge.represented(found))
+    assert judge.keeps(judge.represent(found))
     smaller = [size for size in sizes if size < found]
     assert found in sizes or found == round(2 * smaller[-1] / np.sqrt(2))
     for size in smaller:
-        assert not judge.keeps(judge.represented(size))
+        assert not judge.keeps(judge.represent(size))
 
 
 @pytest.mark.usefixtures("all_steps")
 def test_weights_are_fitted_to_the_full_vote(full) -> None:
     judge = condenser(full)
-    few = judge.represented(12)
+    few = judge.represent(12)
     counted = judge.whole.condensed(divide(judge.whole.embeddings, judge.whole.labels, 3, 12).leaves)
     assert few.ids.tolist() == counted.ids.tolist()
     np.testing.assert_allclose(few.weights, counted.weights * few.voters.leaf_factors)
@@ -161,7 +161,7 @@ def test_where_no_number_keeps_all_labels_the_fewest_that_keep_most_are_taken_an
     assert named(told[0].message, f"{len(small.references_):,}")
     judge = condenser(full)
     for size in (size for size in judge.sizes() if size < len(small.references_)):
-        assert not keeps(judge, judge.represented(size), 0.98)
+        assert not keeps(judge, judge.represent(size), 0.98)
 
 
 @pytest.mark.parametrize("size", [1, 3, 12, 37, 10**6])

@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import check_class_weight_classifiers
 import dwac
 from dwac import DWACClassifier, ReferenceSet
 from dwac.errors import CalibrationError, DwacError, IdError, InputError
-from dwac.estimator.condensing import represented
+from dwac.estimator.condensing import represent
 from dwac.estimator.held_out import Folds
 from dwac.training.cross_fit import FOLDS
 from tests.estimator.helpers import fit_once, forge
@@ -229,7 +229,7 @@ def test_rows_of_a_fold_take_no_part_in_who_represents_the_others() -> None:
         everybody = ReferenceSet(
             h + moved * inside[:, None], np.where(of == 2, (y + (moved > 0)) % 3, y), np.arange(60)
         )
-        found.append(folds.sets(represented(everybody, 15)))
+        found.append(folds.sets(represent(everybody, 15)))
     before, after = (sets[2] for sets in found)
     assert len(before) == 12  # as many as 15 of 60
     assert before.weights.sum() > 30

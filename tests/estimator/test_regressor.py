@@ -30,7 +30,7 @@ from dwac.errors import (
 )
 from dwac.estimator.held_out import Folds, HeldOutRows
 from dwac.explain.numbers import in_groups
-from dwac.tasks.intervals import calibrated, intervals
+from dwac.tasks.intervals import calibrate_intervals, intervals
 from dwac.training.cross_fit import FOLDS
 from tests.chance import RARE
 from tests.named import named, refuses, warns
@@ -180,7 +180,7 @@ def cross_fitted_coverage(rng: np.random.Generator, n: int, epsilon: float, kind
     voters = ReferenceSet(h[:n], np.zeros(n, dtype=int), ids.tolist(), targets=y[:n])
     folds = Folds(ids, rng.permutation(np.arange(n) % FOLDS), FOLDS)
     rows = HeldOutRows(h[:n], h[:n, :0], np.zeros(n, dtype=np.int64), ids, y[:n])
-    found = intervals(voters, h[n:], calibrated(voters, rows, folds, groups[:n]), epsilon, folds, groups[n:])
+    found = intervals(voters, h[n:], calibrate_intervals(voters, rows, folds, groups[:n]), epsilon, folds, groups[n:])
     return y[:n], found, (found[..., 0] <= y[n:]) & (y[n:] <= found[..., 1])
 
 

@@ -76,17 +76,17 @@ def test_silenced_rows_vote_no_more_and_calibrate_on(crossed: Any, condensed: bo
 
 def test_silenced_row_is_judged_by_the_models_that_left_it_out() -> None:
     clf = fitted("classes")
-    before = clf.fitted_.folds.judged(clf.references_, clf.calibration_h_, clf.calibration_ids_)
+    before = clf.fitted_.folds.judge(clf.references_, clf.calibration_h_, clf.calibration_ids_)
     own = clf.fitted_.folds.numbers(pd.Index(["row5"]))[0]
     clf.silence(["row5"])
-    after = clf.fitted_.folds.judged(clf.references_, clf.calibration_h_, clf.calibration_ids_)
+    after = clf.fitted_.folds.judge(clf.references_, clf.calibration_h_, clf.calibration_ids_)
     same = clf.fitted_.folds.numbers(clf.calibration_ids_) == own  # its vote did not count for these, itself among them
     np.testing.assert_array_equal(after[same], before[same])
     assert not np.array_equal(after[~same], before[~same])
     back = table().loc[["row5"]]
     clf.add_references(back, target("classes", table())[[5]])  # which undoes it
     np.testing.assert_allclose(
-        clf.fitted_.folds.judged(clf.references_, clf.calibration_h_, clf.calibration_ids_), before, atol=1e-4
+        clf.fitted_.folds.judge(clf.references_, clf.calibration_h_, clf.calibration_ids_), before, atol=1e-4
     )
 
 

@@ -20,7 +20,7 @@ import dwac
 from dwac import DWACClassifier, DWACRegressor, Training
 from dwac.encoders import TabularEncoder, TextEncoder
 from dwac.errors import InputError, LabelError, NonFiniteError, ShapeError
-from dwac.estimator.condensing import Condenser, counted
+from dwac.estimator.condensing import Condenser, count_votes
 from dwac.estimator.fit import passes, stream
 from dwac.estimator.fit.streams import Roles, open_dataset, stream_of
 from tests.named import named, refuses, warns
@@ -125,7 +125,7 @@ def test_each_row_counts_for_the_nearest_leaf_of_its_label() -> None:
     rng = np.random.default_rng(0)
     h, y = torch.as_tensor(rng.normal(size=(900, 3)), dtype=torch.float32), torch.as_tensor(rng.integers(0, 3, 900))
     sample = dwac.ReferenceSet(h[:300], y[:300])
-    few = Condenser(sample, h[:0], np.zeros(0, dtype=np.int64)).represented(9)
+    few = Condenser(sample, h[:0], np.zeros(0, dtype=np.int64)).represent(9)
     assert few.members is not None
     leaves = few.members.groups.leaves
     means = np.stack([h[:300].double().numpy()[leaves == leaf].mean(axis=0) for leaf in range(len(few))])
@@ -133,7 +133,7 @@ def test_each_row_counts_for_the_nearest_leaf_of_its_label() -> None:
     for point, label in zip(h.double().numpy(), y.tolist(), strict=True):
         own = np.flatnonzero(few.labels.numpy() == label)
         expected[own[np.square(means[own] - point).sum(axis=1).argmin()]] += 1
-    found = counted(few, [(h[:500], y[:500]), (h[500:], y[500:])])
+    found = count_votes(few, [(h[:500], y[:500]), (h[500:], y[500:])])
     assert found.sizes.tolist() == expected.tolist()
     np.testing.assert_allclose(found.weights / found.sizes, few.weights / few.sizes)
 

@@ -72,7 +72,7 @@ class Certificate:
 
     @classmethod
     def of(cls, ids: Iterable[str], **facts: Any) -> Self:
-        """A certificate for these ids, each `hashed`; made now and on this machine."""
+        """A certificate for these ids, each from `hash_id`; made now and on this machine."""
         return cls(
             made=datetime.now(UTC).isoformat(timespec="seconds"),
             ids=tuple(ids),
@@ -83,7 +83,7 @@ class Certificate:
 
     def covers(self, name: Any) -> bool:
         """Whether the row with this id was deleted."""
-        return any(hashed(name, each.partition(":")[0]) == each for each in self.ids)
+        return any(hash_id(name, each.partition(":")[0]) == each for each in self.ids)
 
     def verify(self, clf: Any) -> bool:
         """Whether a model matches this certificate bit for bit: after the deletion, or fitted without the rows."""
@@ -152,7 +152,7 @@ def _encoded(ids: Any) -> list[Any]:
     return names if {*map(type, names)} <= {int, str} else [encode_value(name) for name in names]
 
 
-def hashed(name: Any, salt: str | None = None) -> str:
+def hash_id(name: Any, salt: str | None = None) -> str:
     """A salt, and the SHA-256 of an id with that salt; by default a new salt."""
     salt = secrets.token_hex(16) if salt is None else salt
     return f"{salt}:{hashlib.sha256(f'{salt} {id_text(name)}'.encode()).hexdigest()}"

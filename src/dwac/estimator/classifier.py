@@ -27,7 +27,7 @@ from dwac.estimator.settings import Training, takes_training
 from dwac.estimator.worth import Options, next_labels, worth_of
 from dwac.explain import Explanations
 from dwac.explain.many import ids_of
-from dwac.tasks.base import Evidence, Reasons, answered
+from dwac.tasks.base import Evidence, Reasons, complete_rows
 
 Floats = NDArray[np.float64]
 
@@ -211,7 +211,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         Rows that cannot be read are left out, with a warning.
         """
         votes = self.log_class_weights(X)
-        correct, rows = self.target_.correct(votes, native(y, "y")), answered(votes)
+        correct, rows = self.target_.correct(votes, native(y, "y")), complete_rows(votes)
         require_some(rows)
         return float(np.average(correct[rows], weights=row_weights(sample_weight, len(correct))[rows]))
 

@@ -65,7 +65,7 @@ class Condenser:
         self.target = over_ranks(self.whole.log_probabilities, self.fitting)
         self.full = over_ranks(self.whole.log_probabilities, self.judging).cpu().numpy()
 
-    def represented(self, size: int) -> ReferenceSet:
+    def represent(self, size: int) -> ReferenceSet:
         """The references, represented by `size` of them."""
         return self.every_voter.condensed(*_leaves(self.whole, size, self.fitting, self.target))
 
@@ -76,10 +76,10 @@ class Condenser:
         """
         self.tried = []
         for place, size in enumerate(self.sizes()):
-            few = self.represented(size)
+            few = self.represent(size)
             if self._all_keep(few):
                 between = round(size / np.sqrt(2))
-                fewer = self.represented(between) if place else None
+                fewer = self.represent(between) if place else None
                 return fewer if fewer is not None and self._all_keep(fewer) else few
             self.tried.append(few)
         return None
@@ -133,7 +133,7 @@ class Condenser:
         return bool(after <= before + change and apart <= change)
 
 
-def represented(whole: ReferenceSet, size: int) -> ReferenceSet:
+def represent(whole: ReferenceSet, size: int) -> ReferenceSet:
     """Represent references by `size` of them, chosen and weighted from these references alone."""
     whole = without_look_alikes(whole)
     fitting = whole.embeddings[_spread(len(whole), ROWS).to(whole.embeddings.device)][::2]
@@ -183,7 +183,7 @@ def _spread(m: int, most: int) -> Tensor:
     return torch.randperm(m, generator=torch.Generator().manual_seed(0))[:most]
 
 
-def wanted(voters: Any, m: int, n_validation: int) -> bool:
+def should_condense(voters: Any, m: int, n_validation: int) -> bool:
     """Whether the setting `voters` asks to condense m voters; "auto" does only if validation rows can choose."""
     return m > AUTOMATIC and n_validation > 0 if voters == "auto" else voters != "all" and voters < m
 
@@ -222,7 +222,7 @@ def agreement_of(
 
 
 @torch.no_grad()
-def counted(few: ReferenceSet, blocks: Iterable[tuple[Tensor, Tensor]]) -> ReferenceSet:
+def count_votes(few: ReferenceSet, blocks: Iterable[tuple[Tensor, Tensor]]) -> ReferenceSet:
     """Representatives of a sample, with the votes of all rows, given in blocks of h (n, d) and labels (n,).
 
     Each row counts for the leaf of its label whose mean, over its members in the sample, is nearest; so the counts are

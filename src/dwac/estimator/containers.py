@@ -83,7 +83,7 @@ def receive(encoder: Any, X: Any, y: Any, ids: Any) -> tuple[Any, Any]:
     batches, tables = batches_of(X)
     if tables and not isinstance(encoder, torch.nn.Module | ModuleEncoder):
         return batches, y  # a stream
-    rows, labels = gathered_batches(batches)
+    rows, labels = gather_batches(batches)
     if labels is None and y is not None:
         require_order(X, "y has labels in the order of the dataset")
     if labels is not None and y is not None:
@@ -103,10 +103,10 @@ def batches_of(loader: DataLoader[Any]) -> tuple[Iterator[Any], bool]:
     x, y = _pair(first)
     tables = isinstance(x, Tensor) and x.ndim == 2 and y is not None
     every = chain([first], batches)
-    return _larger(every) if tables else every, tables
+    return _join_small(every) if tables else every, tables
 
 
-def _larger(batches: Iterable[Any]) -> Iterator[Any]:
+def _join_small(batches: Iterable[Any]) -> Iterator[Any]:
     """Join small batches: reading one takes about as long as reading a large one, and a DataLoader's default is 1."""
     held: list[Any] = []
     rows = 0
@@ -114,17 +114,17 @@ def _larger(batches: Iterable[Any]) -> Iterator[Any]:
         held.append(batch)
         rows += len(_pair(batch)[0])
         if rows >= _ROWS:
-            yield gathered_batches(held)
+            yield gather_batches(held)
             held, rows = [], 0
     if held:
-        yield gathered_batches(held)
+        yield gather_batches(held)
 
 
-def gathered_batches(batches: Iterable[Any]) -> tuple[Any, Any]:
+def gather_batches(batches: Iterable[Any]) -> tuple[Any, Any]:
     """(X, y) of all batches, in memory; y is None if they have no labels. A batch is x, (x, y) or ((x1, x2, …), y)."""
     pairs = [_pair(batch) for batch in batches]
     labels = [y for _, y in pairs]
-    return _joined([x for x, _ in pairs]), None if labels[0] is None else _joined(labels)
+    return _join([x for x, _ in pairs]), None if labels[0] is None else _join(labels)
 
 
 def in_order(loader: DataLoader[Any]) -> bool:
@@ -147,7 +147,7 @@ def _pair(batch: Any) -> tuple[Any, Any]:
     return batch, None
 
 
-def _joined(parts: list[Any]) -> Any:
+def _join(parts: list[Any]) -> Any:
     """Join the same part of all batches."""
     first = parts[0]
     if isinstance(first, Tensor):
@@ -156,7 +156,7 @@ def _joined(parts: list[Any]) -> Any:
         except RuntimeError as error:
             raise ShapeError(f"all batches of the DataLoader must have rows of one shape: {error}") from None
     if isinstance(first, list | tuple) and len(first) and isinstance(first[0], Tensor):
-        return tuple(_joined([part[i] for part in parts]) for i in range(len(first)))
+        return tuple(_join([part[i] for part in parts]) for i in range(len(first)))
     if isinstance(first, np.ndarray):
         return np.concatenate(parts)
     if isinstance(first, Iterable) and not isinstance(first, str | bytes | dict):

@@ -45,7 +45,7 @@ def condense(fitted: Fitted, size: int | None, *, strict: bool = True) -> Fitted
             "choosing the number of voters needs validation rows, and the model has none; give a number: size=…"
         )
     condenser = Condenser(fitted.references, rows.h, rows.y, fitted.target)
-    few = condenser.fewest() if size is None else condenser.represented(size)
+    few = condenser.fewest() if size is None else condenser.represent(size)
     if few is None and not strict:
         return fitted
     few = _nearly(condenser) if few is None else few

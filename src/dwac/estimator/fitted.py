@@ -169,13 +169,13 @@ class Fitted:
         h = torch.as_tensor(h, device=references.embeddings.device)
         if ids is None:
             return self.folds.votes(references, h)
-        return np.repeat(self.folds.judged(references, h, ids)[:, None], FOLDS, axis=1)
+        return np.repeat(self.folds.judge(references, h, ids)[:, None], FOLDS, axis=1)
 
     def judge(self, references: ReferenceSet, h: Tensor) -> Floats:
         """(n, K): the out-of-sample votes of references on the calibration rows, given their h (n, d)."""
         if self.folds is None:
             return np.asarray(references.log_class_weights(h).cpu().numpy())
-        return self.folds.judged(references, h, self.calibration.ids)
+        return self.folds.judge(references, h, self.calibration.ids)
 
     def log_shares(self) -> Floats:
         """(K,), finite: the log of each class's share of the vote if all voters were equally near."""
@@ -229,7 +229,7 @@ class Fitted:
         h = references.embeddings[torch.as_tensor(places, device=references.embeddings.device)]
         known = self.novelty.known
         if known is None:
-            return self.folds.repeated(self._novelty_scores(h, h[:, :0], self.novelty), names)
+            return self.folds.repeat(self._novelty_scores(h, h[:, :0], self.novelty), names)
         # As in calibration: measured without the rows themselves. Voters added later have no fold.
         known = known.joined(self.calibration.z, self.calibration.ids)
         here = names.isin(known.ids)  # voters added to the references alone have only an embedding
@@ -238,7 +238,7 @@ class Fitted:
             if some.any():
                 part = torch.as_tensor(some, device=h.device)
                 scores[some] = self._novelty_scores(h[part], known.of(names[some]).z, measure)
-        return self.folds.repeated(scores, names)
+        return self.folds.repeat(scores, names)
 
     def typicality(self, novelty: Floats, *, private: bool) -> Floats:
         """(n,): the typicality of rows, from their novelty (n,), or by fold (n, F)."""

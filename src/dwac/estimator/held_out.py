@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac.errors import CalibrationError
-from dwac.estimator.condensing import represented
+from dwac.estimator.condensing import represent
 from dwac.kernels import squared_distances
 from dwac.nn import Model, batches
 from dwac.reference import ReferenceSet, VoteDistribution, VoterSets, with_classes, without_members
@@ -182,7 +182,7 @@ class Folds:
         outside, votes = self._outside(every_row), np.zeros((len(every_row), FOLDS))
         for fold in np.flatnonzero(outside.any(axis=0)).tolist():
             whole = self._set(every_row, fold, outside[:, fold], weighted=False)
-            few = represented(whole, max(1, round(len(references) * len(whole) / len(every_row))))
+            few = represent(whole, max(1, round(len(references) * len(whole) / len(every_row))))
             votes[every_row.voters.positions(few.ids), fold] = few.weights
         return votes
 
@@ -205,7 +205,7 @@ class Folds:
         """(n, F, K): log class weights of rows h (n, d) by the model of each fold."""
         return np.asarray(self.together(references).log_class_weights(parts_of(h, self.members)).cpu())
 
-    def judged(self, references: ReferenceSet, h: Tensor, ids: pd.Index[Any]) -> Floats:
+    def judge(self, references: ReferenceSet, h: Tensor, ids: pd.Index[Any]) -> Floats:
         """(n, K): log class weights of rows h (n, d), each by the model without its fold: `own` of `votes`, faster."""
         numbers, votes = np.maximum(self.numbers(ids), 0), np.empty((len(h), references.n_classes))
         for fold, voters in enumerate(self.sets(references)):
@@ -221,7 +221,7 @@ class Folds:
         Examples added later are judged by the first fold's model, without the votes of added examples.
         """
         h, ids = references.embeddings, references.voters.ids
-        votes, new = self.judged(references, h, ids), self.numbers(ids) < 0
+        votes, new = self.judge(references, h, ids), self.numbers(ids) < 0
         if new.any():
             first = copy(self.sets(references)[0])
             added = self.numbers(first.voters.ids) < 0
@@ -245,7 +245,7 @@ class Folds:
         """(n, …): from answers by fold (n, F, …), those of each row's own fold; of the first fold if it has none."""
         return np.asarray(by_fold[np.arange(len(by_fold)), np.maximum(self.numbers(ids), 0)])
 
-    def repeated(self, by_fold: Floats, ids: pd.Index[Any]) -> Floats:
+    def repeat(self, by_fold: Floats, ids: pd.Index[Any]) -> Floats:
         """(n, F, …): for rows that vote, the answers of their own fold, repeated for every fold."""
         return np.repeat(self.own(by_fold, ids)[:, None], FOLDS, axis=1)
 

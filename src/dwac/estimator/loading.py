@@ -48,7 +48,7 @@ from dwac.estimator.stored import (
 from dwac.nn import WeightedAverage
 from dwac.reference import Known, ReferenceSet, mapped_set, with_groups
 from dwac.storage import Stored, decode_value
-from dwac.tasks import CLASSES, Numbers, Target, restored
+from dwac.tasks import CLASSES, Numbers, Target, restore_target
 from dwac.training.cross_fit import FOLDS
 
 _VOTERS = {  # tensors of voters, and their names in a reference set; with mapped voters these stay in the file
@@ -162,7 +162,7 @@ def _target_of(stored: Stored) -> Target:
     table, scale = (stored.tensors.get(name, empty).double().numpy() for name in ("target_table", "target_scale"))
     forms = {name: config.get(name) is True for name in ("listed", "single")}
     names = labels_of(config["classes"], config["classes_type"])
-    return restored(config.get("task", CLASSES), names, table, scale, **forms)
+    return restore_target(config.get("task", CLASSES), names, table, scale, **forms)
 
 
 def _unpack(

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 from dwac.encoders import Encoder
 from dwac.encoders.module import read_dataset
 from dwac.errors import InputError
-from dwac.estimator.containers import batches_of, gathered_batches, native, require_order
+from dwac.estimator.containers import batches_of, gather_batches, native, require_order
 from dwac.estimator.fitted import Features, Fitted
 from dwac.estimator.preparation import rows_of, take
 from dwac.estimator.readable import ATYPICAL, Judged, Sifted, judge, sift
@@ -180,7 +180,7 @@ def rows_for(X: Any, encoder: Encoder) -> Any:
     """X in the form that the encoder and all later steps need."""
     if isinstance(X, DataLoader):
         require_order(X, "rows are answered in the order of the dataset")
-        X = gathered_batches(batches_of(X)[0])[0]
+        X = gather_batches(batches_of(X)[0])[0]
     elif isinstance(X, Dataset):
         X = read_dataset(X)[0]
     return rows_of(list(X) if isinstance(X, tuple) and encoder.kind != "module" else native(X))

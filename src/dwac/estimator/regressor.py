@@ -32,7 +32,7 @@ from dwac.estimator.settings import Training, takes_training
 from dwac.estimator.worth import Options, worth_of
 from dwac.explain import Explanations, NumberExplanation
 from dwac.explain.many import ids_of
-from dwac.tasks.base import answered
+from dwac.tasks.base import complete_rows
 from dwac.tasks.predicted_numbers import PredictedDistribution
 
 Floats = NDArray[np.float64]
@@ -177,7 +177,7 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R². Rows that cannot be read are left out, with a warning."""
         predictions, truth = self.predict(X), np.asarray(native(y, "y"), dtype=np.float64)
-        rows = answered(predictions)
+        rows = complete_rows(predictions)
         require_some(rows)
         weights = row_weights(sample_weight, len(predictions))[rows]
         return float(r2_score(truth[rows], predictions[rows], sample_weight=weights))

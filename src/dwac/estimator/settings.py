@@ -222,13 +222,13 @@ def _check_shards(settings: FitSettings) -> None:
         raise InputError("with shards, validation_size and calibration_size must leave rows to train on")
 
 
-def cross_fitted(settings: FitSettings, encoder: Encoder, n: int, columns: int) -> bool:
+def uses_cross_fit(settings: FitSettings, encoder: Encoder, n: int, columns: int) -> bool:
     """Whether n rows with this many columns are cross-fitted; with cross_fit=True, an error says why they cannot be.
 
     "auto" applies to default settings only: not if a setting says how to train.
     """
-    wish = settings.cross_fit
-    if wish is False:
+    setting = settings.cross_fit
+    if setting is False:
         return False
     table = isinstance(settings.encoder, str) and settings.encoder in ("auto", "tabular", "tabular:wide")
     given = [name for name in _OTHER_WAYS if getattr(settings, name) is not None]
@@ -241,9 +241,9 @@ def cross_fitted(settings: FitSettings, encoder: Encoder, n: int, columns: int) 
         wrong = f"at least {FEWEST} rows; got {n}"
     elif columns > _COLUMNS:
         wrong = f"at most {_COLUMNS:,} columns; got {columns:,}"
-    if wish is True and wrong:
+    if setting is True and wrong:
         raise InputError(f"cross_fit=True needs {wrong}; change that, or use cross_fit='auto'")
-    return not wrong and (wish is True or n < SMALL_TABLE)
+    return not wrong and (setting is True or n < SMALL_TABLE)
 
 
 def _check_rate(name: str, value: Any) -> None:

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dwac.errors import InputError
-from dwac.estimator.certificate import hashed, id_text
+from dwac.estimator.certificate import hash_id, id_text
 from dwac.estimator.preparation import Parts, take
 from dwac.storage import encode_value
 from dwac.storage.parquet import pack_examples, unpack_examples
@@ -112,7 +112,7 @@ class Shards:
             self,
             rows=self.rows.without(ids),
             stale=self.stale | self.rows.seen_by(ids),
-            pending=(*self.pending, *(hashed(name) for name in ids[ids.isin(self.rows.ids)])),
+            pending=(*self.pending, *(hash_id(name) for name in ids[ids.isin(self.rows.ids)])),
         )
 
 

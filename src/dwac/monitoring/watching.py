@@ -22,7 +22,7 @@ from dwac.encoders import TabularEncoder
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.observed import Observed
 from dwac.estimator.regressor import DWACRegressor
-from dwac.tasks.base import unmasked
+from dwac.tasks.base import zero_nan
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -33,7 +33,7 @@ NOVELTY, CERTAINTY, PREDICTION = "typicality", "certainty", "prediction"
 
 def model_scores(clf: Model, observed: Observed) -> dict[str, Floats]:
     """The scores of rows, by name: (n,), or by fold (n, F); inf for rows that could not be read."""
-    scores = votes_scores(clf, unmasked(observed.votes if observed.fold_votes is None else observed.fold_votes))
+    scores = votes_scores(clf, zero_nan(observed.votes if observed.fold_votes is None else observed.fold_votes))
     for each in scores.values():
         each[~observed.readable] = np.inf
     return {NOVELTY: observed.novelty, **scores}

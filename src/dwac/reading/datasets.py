@@ -95,7 +95,7 @@ def read_dataset(
         first = first[[text]]
     rng = np.random.default_rng(seed)
     drawn = np.sort(rng.choice(stream.n, min(stream.n, _SAMPLE), replace=False))
-    some = stream.taken(drawn, features=False)
+    some = stream.read(drawn, features=False)
     asked_for = task
     task, why = _task(some, columns.targets, task, order)
     if asked_for is None and len(some) < stream.n:
@@ -104,7 +104,7 @@ def read_dataset(
     test, stream = _held_out(stream, test_size, rng)
     X: Any = first if text is None else first.iloc[:, 0].tolist()
     rows = Rows(X, _values(some.y), [], "tabular" if text is None else "text", columns, task=task, why=why)
-    chunk = None if test is None else stream.taken(test)
+    chunk = None if test is None else stream.read(test)
     aside = dict.fromkeys(ignore, "ignored, as you asked")
     return Streamed(stream, replace(rows, ids=[*some.ids], aside=aside), _rows(rows, chunk))
 

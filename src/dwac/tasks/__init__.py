@@ -14,7 +14,7 @@ from dwac.tasks.base import CLASSES, LABELS, NUMBERS, ORDERED, Loss, Target
 from dwac.tasks.classes import Classes, Ordered, classes, encode_known, encode_labels
 from dwac.tasks.labels import Labels, label_sets, read_labels, several_labels
 from dwac.tasks.numbers import Numbers, number_bins, numbers, read_numbers
-from dwac.tasks.targets import read_target, restored
+from dwac.tasks.targets import read_target, restore_target
 
 __all__ = [
     "CLASSES",
@@ -36,6 +36,6 @@ __all__ = [
     "read_labels",
     "read_numbers",
     "read_target",
-    "restored",
+    "restore_target",
     "several_labels",
 ]

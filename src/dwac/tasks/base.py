@@ -168,21 +168,21 @@ def readable(reasons: Reasons) -> Bools:
     return np.fromiter((why is None for why in reasons), dtype=np.bool_, count=len(reasons))
 
 
-def without(labels: NDArray[Any], rows: Bools) -> NDArray[Any]:
+def set_none(labels: NDArray[Any], rows: Bools) -> NDArray[Any]:
     """Labels (n,), None where a row could not be read."""
     return labels if rows.all() else np.where(rows, labels.astype(object), np.array(None, dtype=object))
 
 
-def masked(values: NDArray[Any], rows: Bools) -> Floats:
+def set_nan(values: NDArray[Any], rows: Bools) -> Floats:
     """Numbers (n, …), NaN where a row could not be read."""
     return values if rows.all() else np.where(rows.reshape(-1, *[1] * (values.ndim - 1)), values, np.nan)
 
 
-def answered(values: Floats) -> Bools:
+def complete_rows(values: Floats) -> Bools:
     """(n,): which rows of numbers (n, …) contain no NaN."""
     return np.asarray(~np.isnan(values.reshape(len(values), -1)).any(axis=1))
 
 
-def unmasked(votes: Floats) -> Floats:
+def zero_nan(votes: Floats) -> Floats:
     """Votes (n, …) to compute with, 0 for rows that could not be read; their answers are masked afterwards."""
     return np.nan_to_num(votes, nan=0.0, posinf=np.inf, neginf=-np.inf)

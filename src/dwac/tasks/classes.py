@@ -24,14 +24,14 @@ from dwac.tasks.base import (
     Loss,
     Target,
     VoteSummary,
-    answered,
     averaged_table,
+    complete_rows,
     finite,
     log_probabilities,
-    masked,
     named_anew,
-    unmasked,
-    without,
+    set_nan,
+    set_none,
+    zero_nan,
 )
 
 
@@ -57,11 +57,11 @@ class Classes(Target):
 
     def predict_proba(self, votes: Floats) -> Floats:
         """(n, K): the same; NaN for a row without votes."""
-        return masked(self.probabilities(unmasked(votes)), answered(votes))
+        return set_nan(self.probabilities(zero_nan(votes)), complete_rows(votes))
 
     def predict(self, votes: Floats) -> NDArray[Any]:
         """(n,): the label with the most votes (n, K); None for a row without votes."""
-        return without(np.asarray(self.names[votes.argmax(axis=1)]), answered(votes))
+        return set_none(np.asarray(self.names[votes.argmax(axis=1)]), complete_rows(votes))
 
     def correct(self, votes: Floats, y: Any) -> Bools:
         """(n,): whether the label with the most votes is the true one."""
@@ -71,7 +71,7 @@ class Classes(Target):
         """How strongly votes support a class: log-odds (n,) of the second of two classes, else log P (n, K)."""
         if votes.shape[1] == 2:
             return finite(votes[:, 1] - votes[:, 0])
-        return finite(votes - np.logaddexp.reduce(unmasked(votes), axis=1, keepdims=True))
+        return finite(votes - np.logaddexp.reduce(zero_nan(votes), axis=1, keepdims=True))
 
     def same(self, log_p: Floats, full: Floats) -> Bools:
         """(n,): whether two log probabilities (n, K) have the same most probable label."""

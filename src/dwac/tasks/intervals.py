@@ -50,7 +50,7 @@ class Intervals:
 
         def compute() -> IntervalCalibrations:
             within = None if groups is None else groups.reindex(rows.ids).tolist()
-            return calibrated(fitted.references, rows, fitted.folds, within)
+            return calibrate_intervals(fitted.references, rows, fitted.folds, within)
 
         calibrations: IntervalCalibrations = fitted.derive(("intervals", by_group), compute)
         return calibrations
@@ -143,7 +143,7 @@ def scores_of(voters: ReferenceSet, h: Tensor, exact: Floats) -> Floats:
     return tail_scores(at_most, at_least, distance_beyond(exact, *range_of(voters)))
 
 
-def calibrated(
+def calibrate_intervals(
     references: ReferenceSet, rows: Any, folds: Any, within: Sequence[Hashable] | None
 ) -> IntervalCalibrations:
     """The calibration of each predicted number; within: the groups of the rows, for a guarantee within each."""

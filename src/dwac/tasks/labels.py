@@ -22,13 +22,13 @@ from dwac.tasks.base import (
     Loss,
     Target,
     VoteSummary,
-    answered,
     averaged_table,
+    complete_rows,
     finite,
-    masked,
     named_anew,
-    unmasked,
-    without,
+    set_nan,
+    set_none,
+    zero_nan,
 )
 
 
@@ -66,19 +66,19 @@ class Labels(Target):
 
     def predict_proba(self, votes: Floats) -> Floats:
         """(n, L): the same; NaN for a row without votes."""
-        return masked(self.probabilities(unmasked(votes)), answered(votes))
+        return set_nan(self.probabilities(zero_nan(votes)), complete_rows(votes))
 
     def predict(self, votes: Floats) -> NDArray[Any]:
         """The labels with at least half of the votes: (n, L) of 0 and 1, or (n,) tuples if `fit` was given lists.
 
         A row without votes has NaN, or None.
         """
-        rows, has = answered(votes), self.predict_proba(votes) >= 0.5
+        rows, has = complete_rows(votes), self.predict_proba(votes) >= 0.5
         if not self.listed:
-            return masked(has.astype(np.int64), rows)
+            return set_nan(has.astype(np.int64), rows)
         labels = np.empty(len(has), dtype=object)
         labels[:] = [tuple(self.names[row].tolist()) for row in has]
-        return without(labels, rows)
+        return set_none(labels, rows)
 
     def correct(self, votes: Floats, y: Any) -> Bools:
         """(n,): whether every label is predicted correctly."""

@@ -17,7 +17,7 @@ from dwac.conformal import ConformalPrediction, nonconformity
 from dwac.errors import EPSILON
 from dwac.explain import privacy
 from dwac.tasks.answers import AnswerColumn
-from dwac.tasks.base import Floats, Reasons, masked, unmasked, without
+from dwac.tasks.base import Floats, Reasons, set_nan, set_none, zero_nan
 from dwac.tasks.classes import class_columns, encode_known
 from dwac.tasks.predictions import GAP, LEVEL, TYPICALITY, Evaluated, Fact, Predictions, by_chance, mean, share
 
@@ -55,7 +55,7 @@ class ClassPredictions(Predictions):
     @property
     def labels(self) -> NDArray[Any]:
         """(n,): the predicted labels; None for rows that could not be read."""
-        return without(np.asarray(self.classes[self.codes]), self.readable)
+        return set_none(np.asarray(self.classes[self.codes]), self.readable)
 
     @property
     def log_probabilities(self) -> Floats:
@@ -63,14 +63,14 @@ class ClassPredictions(Predictions):
         if self.private:
             rounded = np.maximum(self.probabilities, 0.5 / privacy.STEPS)
             return np.asarray(np.log(rounded / rounded.sum(axis=1, keepdims=True)))
-        votes = unmasked(self.log_class_weights)
-        return masked(votes - np.logaddexp.reduce(votes, axis=1, keepdims=True), self.readable)
+        votes = zero_nan(self.log_class_weights)
+        return set_nan(votes - np.logaddexp.reduce(votes, axis=1, keepdims=True), self.readable)
 
     @property
     def probabilities(self) -> Floats:
         """(n, K): P(y=k given x); NaN for rows that could not be read."""
-        exact = -nonconformity(unmasked(self.log_class_weights), "probability")
-        return masked(privacy.shares(exact) if self.private else exact, self.readable)
+        exact = -nonconformity(zero_nan(self.log_class_weights), "probability")
+        return set_nan(privacy.shares(exact) if self.private else exact, self.readable)
 
     def columns(self, quantiles: Sequence[float] = ()) -> tuple[AnswerColumn, ...]:
         """Label, probability, confidence, credibility, typicality and prediction set; quantiles have no effect."""

@@ -16,7 +16,7 @@ from dwac.conformal import LabelPrediction, MissControl
 from dwac.errors import EPSILON
 from dwac.explain import privacy
 from dwac.tasks.answers import AnswerColumn
-from dwac.tasks.base import Bools, Floats, Reasons, unmasked
+from dwac.tasks.base import Bools, Floats, Reasons, zero_nan
 from dwac.tasks.labels import label_columns, read_labels
 from dwac.tasks.predictions import GAP, TYPICALITY, Evaluated, Fact, Predictions, mean, share
 
@@ -57,7 +57,7 @@ class LabelPredictions(Predictions):
         """(n, L): sets that miss at most a share ε of a row's labels on average; empty for unreadable rows."""
         if self.misses is None:
             return None
-        p = unmasked(self.probabilities)
+        p = zero_nan(self.probabilities)
         up = np.minimum(p + 0.5 / privacy.STEPS, 1) if self.private else p
         return np.asarray(self.misses.sets(up, epsilon) & self.readable[:, None])  # up: rounding only adds labels
 

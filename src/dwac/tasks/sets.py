@@ -28,7 +28,7 @@ from dwac.explain import Explanation, LabelExplanations, explain, explain_labels
 from dwac.explain.classes import unreadable
 from dwac.explain.labels import unreadable_labels
 from dwac.reference import ReferenceSet
-from dwac.tasks.base import LABELS, NUMBERS, Bools, Evidence, Fitted, Floats, readable, unmasked
+from dwac.tasks.base import LABELS, NUMBERS, Bools, Evidence, Fitted, Floats, readable, zero_nan
 from dwac.tasks.intervals import Intervals
 from dwac.tasks.predicted_classes import ClassPredictions
 from dwac.tasks.predicted_labels import LabelPredictions
@@ -111,8 +111,8 @@ class ClassSets(VotedSets):
 
     def conformal(self, evidence: Evidence, *, private: bool = False) -> ConformalPrediction:
         """p-values, sets and typicality from what a model observed of rows; no typicality without novelty."""
-        target, votes, by_fold = self.fitted.target, unmasked(evidence.votes), evidence.fold_votes
-        by_fold = None if by_fold is None else unmasked(by_fold)
+        target, votes, by_fold = self.fitted.target, zero_nan(evidence.votes), evidence.fold_votes
+        by_fold = None if by_fold is None else zero_nan(by_fold)
         options = {"ordered": target.ordered}
         if private:
             args = votes, self.score, target.names, by_fold
@@ -199,15 +199,15 @@ class LabelSets(VotedSets):
     def conformal(self, evidence: Evidence, *, private: bool = False) -> LabelPrediction:
         """Decisions and typicality from what a model observed of rows; no typicality without novelty."""
         target = self.fitted.target
-        p, by_fold = target.probabilities(unmasked(evidence.votes)), evidence.fold_votes
-        by_fold = None if by_fold is None else target.probabilities(unmasked(by_fold))
+        p, by_fold = target.probabilities(zero_nan(evidence.votes)), evidence.fold_votes
+        by_fold = None if by_fold is None else target.probabilities(zero_nan(by_fold))
         predict = privacy.labels if private else LabelCalibration.predict
         prediction = predict(self.calibration.labels, p, by_fold, target.names)
         return self.complete(prediction, evidence, private=private)
 
     def label_sets(self, observed: Any, epsilon: float) -> Bools:
         """(n, L): prediction sets of observed rows; empty for a row that cannot be read."""
-        p = self.fitted.target.probabilities(unmasked(observed.votes))
+        p = self.fitted.target.probabilities(zero_nan(observed.votes))
         return np.asarray(self.calibration.misses.sets(p, epsilon) & observed.readable[:, None])
 
     def expected(self, epsilon: float) -> Any:

@@ -50,7 +50,9 @@ def read_target(y: Any, n: int, *, regression: bool, ordered: bool | str = "auto
     return TargetValues(np.zeros((n, 0)), codes, lambda _: target)
 
 
-def restored(kind: Any, names: NDArray[Any], table: Floats, scale: Floats, *, listed: bool, single: bool) -> Target:
+def restore_target(
+    kind: Any, names: NDArray[Any], table: Floats, scale: Floats, *, listed: bool, single: bool
+) -> Target:
     """The target with these values, which may come from anywhere; an error if they do not fit together."""
     if kind in (CLASSES, ORDERED):
         return classes(names, ordered=kind == ORDERED)

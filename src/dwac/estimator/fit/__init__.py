@@ -48,7 +48,7 @@ def _fit_batches(settings: FitSettings, rows: FitInput) -> Fitted:
         stream = open_stream(rows.X, Roles(rows.y, rows.ids, rows.sample_weight, rows.within), folder)
         if stream.n - len(stream.left_out) >= SMALL_TABLE:
             return fit_stream(settings, stream, folder)
-        kept = stream.kept()  # few rows may be cross-fitted
+        kept = stream.read_all()  # few rows may be cross-fitted
         names = None if stream.roles.ids is None else kept.ids
         X = as_given(settings, stream, kept)
         return _fit_in_memory(settings, FitInput(X, kept.y, kept.weights, names, kept.within))

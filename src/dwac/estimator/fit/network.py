@@ -195,7 +195,7 @@ def class_weights_of(settings: FitSettings, target: Target, codes: Ints) -> Floa
     return class_weights(settings.class_weight, codes, target.outcomes)
 
 
-def suited(settings: FitSettings, encoder: Encoder) -> Encoder:
+def encoder_for_target(settings: FitSettings, encoder: Encoder) -> Encoder:
     """The encoder that suits the target, if the settings name none."""
     usual = isinstance(settings.encoder, str) and settings.encoder in ("auto", "tabular")
     return TabularEncoder(network="numbers") if settings.regression and usual and encoder.kind == "tabular" else encoder

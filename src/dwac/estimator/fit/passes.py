@@ -26,7 +26,7 @@ from torch import Tensor
 
 from dwac.encoders.summary import TableSummary
 from dwac.errors import InputError, LabelError
-from dwac.estimator.fit.streams import Chunk, Stream, joined
+from dwac.estimator.fit.streams import Chunk, Stream, join_chunks
 from dwac.estimator.preparation import finite_weights, part_sizes
 from dwac.nn.batches import Inputs
 
@@ -77,12 +77,12 @@ class StreamParts:
         stratified: the classes are not known yet, and rows are many.
         """
         kept = stream.n - len(stream.left_out)
-        asked = part_sizes(kept, validation_size, calibration_size)
-        sizes = [min(size, _MOST_HELD) for size in asked]
+        wanted = part_sizes(kept, validation_size, calibration_size)
+        sizes = [min(size, _MOST_HELD) for size in wanted]
         notes = [
-            f"{size:,} of the {wish:,} requested rows are held out for {part}, because they stay in memory"
-            for part, size, wish in zip(("validation", "calibration"), sizes, asked, strict=True)
-            if size < wish
+            f"{size:,} of the {requested:,} requested rows are held out for {part}, because they stay in memory"
+            for part, size, requested in zip(("validation", "calibration"), sizes, wanted, strict=True)
+            if size < requested
         ]
         places = rng.choice(kept, sum(sizes), replace=False)
         skipped = stream.left_out - np.arange(len(stream.left_out))
@@ -184,7 +184,7 @@ def survey(stream: Stream, parts: StreamParts, rng: np.random.Generator, *, tabl
             n_rare += len(kept["rare"][-1])
         kept["validation"].append(chunk.take(np.isin(chunk.rows, parts.validation)))
         kept["calibration"].append(chunk.take(np.isin(chunk.rows, parts.calibration)))
-    rows_of = {name: joined(_some(chunks)) for name, chunks in kept.items() if chunks}
+    rows_of = {name: join_chunks(_some(chunks)) for name, chunks in kept.items() if chunks}
     return Survey(
         n,
         summary,

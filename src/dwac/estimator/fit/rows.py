@@ -16,17 +16,17 @@ from dwac import _checks as checks
 from dwac.encoders import Encoder, TabularEncoder, choose
 from dwac.encoders.module import read_dataset
 from dwac.errors import InputError
-from dwac.estimator.condensing import wanted
+from dwac.estimator.condensing import should_condense
 from dwac.estimator.editing import condense, keep
 from dwac.estimator.fit.network import (
     EncodedRows,
     agree_on_seed,
     class_weights_of,
     cross_fit,
+    encoder_for_target,
     name_voters,
     new_model,
     own_seed,
-    suited,
     train_parts,
 )
 from dwac.estimator.fitted import Features, Fitted
@@ -45,7 +45,7 @@ from dwac.estimator.preparation import (
     split,
     take,
 )
-from dwac.estimator.settings import FitSettings, cross_fitted, device_of
+from dwac.estimator.settings import FitSettings, device_of, uses_cross_fit
 from dwac.nn.batches import Inputs
 from dwac.tasks import read_target
 from dwac.tasks.targets import TargetValues
@@ -74,11 +74,11 @@ def fit_rows(settings: FitSettings, rows: FitInput) -> Fitted:
     kept_together = None if rows.groups is None else number_groups(rows.groups, names, at_least=FOLDS)
     weights = row_weights(rows.sample_weight, n)
     rng = check_random_state(settings.random_state if settings.random_state is not None else agree_on_seed())
-    crossed = cross_fitted(settings, encoder, n, width_of(X) if encoder.kind == "tabular" else 0)
+    crossed = uses_cross_fit(settings, encoder, n, width_of(X) if encoder.kind == "tabular" else 0)
     if crossed:
         encoder, parts = TabularEncoder(network="wide"), all_rows(n)
     else:
-        encoder = suited(settings, encoder)
+        encoder = encoder_for_target(settings, encoder)
         parts = split(reading.strata, settings.validation_size, settings.calibration_size, rng, kept_together)
     if not (weights[parts.training] > 0).any():
         raise InputError(
@@ -133,7 +133,7 @@ def fit_rows(settings: FitSettings, rows: FitInput) -> Fitted:
             within=within,
             n_groups=None if kept_together is None else len(np.unique(kept_together[held])),
         )
-        if settings.voters is not None and wanted(settings.voters, len(parts.training), len(validation.y)):
+        if settings.voters is not None and should_condense(settings.voters, len(parts.training), len(validation.y)):
             return condense(fitted, None if settings.voters == "auto" else int(settings.voters), strict=False)
     return fitted
 

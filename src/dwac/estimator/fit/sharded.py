@@ -25,15 +25,15 @@ from dwac._checks import warn
 from dwac.encoders import Encoder, choose
 from dwac.encoders.sharded import PLAIN, join_encoders, plain_rows, unfitted_copy
 from dwac.errors import IdError, InputError
-from dwac.estimator.certificate import Certificate, Retrained, fingerprint, hashed, weights_sha256
+from dwac.estimator.certificate import Certificate, Retrained, fingerprint, hash_id, weights_sha256
 from dwac.estimator.editing import forgettable_ids, keep
 from dwac.estimator.fit.network import (
     EncodedRows,
     class_weights_of,
+    encoder_for_target,
     name_voters,
     new_model,
     own_seed,
-    suited,
     train_parts,
 )
 from dwac.estimator.fit.rows import prepare
@@ -68,7 +68,7 @@ class Trained(NamedTuple):
 def fit_sharded(settings: FitSettings, rows: FitInput) -> Fitted:
     """Train `settings.shards` networks, each alone and on its own part of the rows."""
     assert settings.shards is not None
-    encoder = suited(settings, _shardable(settings, rows.X))
+    encoder = encoder_for_target(settings, _shardable(settings, rows.X))
     X, features, reading, names, within = prepare(settings, encoder, rows)
     n, weights = len(names), np.ones(len(names))
     if rows.sample_weight is not None:
@@ -250,7 +250,7 @@ def forget_exactly(fitted: Fitted, ids: Iterable[Hashable], device: str, verbose
         for shard in sorted(stale)
     )
     certificate = Certificate.of(
-        [*shards.pending, *map(hashed, names.tolist())],
+        [*shards.pending, *map(hash_id, names.tolist())],
         shards=shards.n,
         retrained=retrained,
         before=before,

@@ -31,20 +31,20 @@ from sklearn.utils import check_random_state
 from dwac._machine import memory
 from dwac.encoders import Encoder, TabularEncoder, choose
 from dwac.errors import IdError, InputError
-from dwac.estimator.condensing import Condenser, agreement_of, counted, shared_votes, wanted
+from dwac.estimator.condensing import Condenser, agreement_of, count_votes, shared_votes, should_condense
 from dwac.estimator.editing import keep
 from dwac.estimator.fit.network import (
     EncodedRows,
     agree_on_seed,
     class_weights_of,
+    encoder_for_target,
     name_voters,
     new_model,
     own_seed,
-    suited,
     train,
 )
 from dwac.estimator.fit.passes import Spool, StreamParts, Survey, located, parts_of, survey
-from dwac.estimator.fit.streams import Chunk, Stream, joined
+from dwac.estimator.fit.streams import Chunk, Stream, join_chunks
 from dwac.estimator.fitted import Fitted, StreamReport
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.observed import features_of
@@ -138,7 +138,7 @@ def as_given(settings: FitSettings, stream: Stream, rows: Chunk) -> Any:
 def _stream_encoder(settings: FitSettings, stream: Stream) -> Encoder:
     """The encoder; an error if it cannot be fitted on a sample."""
     probe = pd.DataFrame({name: [0] for name in stream.features})
-    encoder = suited(settings, choose(settings.encoder, ["text"] if stream.texts else probe))
+    encoder = encoder_for_target(settings, choose(settings.encoder, ["text"] if stream.texts else probe))
     if encoder.kind not in ("tabular", "text", "huggingface"):
         raise InputError(
             f"rows that are read in batches must be tables or texts; got encoder={settings.encoder!r:.60} for "
@@ -210,7 +210,7 @@ def _choose_voters(
     if surveyed.rare is None or surveyed.complete:
         return sample
     rare = surveyed.rare.take(~np.isin(surveyed.rare.rows, sample.rows))
-    return joined([sample, rare]) if len(rare) else sample
+    return join_chunks([sample, rare]) if len(rare) else sample
 
 
 # The second pass
@@ -314,12 +314,12 @@ def _represent(
 ) -> tuple[ReferenceSet, Agreement | None, str]:
     """The voters: a few of the remembered rows, if needed, for all training rows; their agreement, and a note."""
     sample, n = model.references, spool.n
-    wish, few = "auto" if settings.voters is None else settings.voters, None
-    if wanted(wish, n, len(validation.y)):
+    setting, few = "auto" if settings.voters is None else settings.voters, None
+    if should_condense(setting, n, len(validation.y)):
         condenser = Condenser(sample, validation.h, validation.y, target)
-        few = condenser.fewest() if wish == "auto" else condenser.represented(min(int(wish), len(sample)))
+        few = condenser.fewest() if setting == "auto" else condenser.represent(min(int(setting), len(sample)))
     if few is not None:
-        voters = counted(few, _embedded(model, spool))
+        voters = count_votes(few, _embedded(model, spool))
         note = f"{len(voters):,} representatives vote for {n:,} training rows, each for the rows similar to it"
     elif len(sample) < n:
         voters = shared_votes(sample, spool.counts("y", model.n_classes))
@@ -337,7 +337,7 @@ def _read_all(stream: Stream, parts: StreamParts, spool: Spool) -> Chunk:
     chunks = [chunk.take(trains) for chunk, trains in parts_of(stream, parts)]
     order = np.empty(spool.n, dtype=np.int64)
     order[spool.places(np.arange(spool.n))] = np.arange(spool.n)
-    return joined([chunk for chunk in chunks if len(chunk)]).take(order)
+    return join_chunks([chunk for chunk in chunks if len(chunk)]).take(order)
 
 
 @torch.no_grad()

@@ -86,7 +86,7 @@ class Chunk:
         )
 
 
-def joined(chunks: Sequence[Chunk]) -> Chunk:
+def join_chunks(chunks: Sequence[Chunk]) -> Chunk:
     """Join chunks into one."""
     first = chunks[0]
     if len(chunks) == 1:
@@ -147,14 +147,14 @@ class Stream:
         if start != self.n:
             raise InputError(f"the rows must not change while they are read: {self.n:,} before, {start:,} now")
 
-    def taken(self, rows: Ints, *, features: bool = True) -> Chunk:
+    def read(self, rows: Ints, *, features: bool = True) -> Chunk:
         """The rows with these sorted numbers, in one pass over all rows."""
         chunks = [chunk.take(np.isin(chunk.rows, rows)) for chunk in self.chunks(features=features)]
-        return joined([chunk for chunk in chunks if len(chunk)] or chunks[:1])
+        return join_chunks([chunk for chunk in chunks if len(chunk)] or chunks[:1])
 
-    def kept(self) -> Chunk:
+    def read_all(self) -> Chunk:
         """All rows except those left out, in memory."""
-        return joined([chunk.take(~np.isin(chunk.rows, self.left_out)) for chunk in self.chunks()])
+        return join_chunks([chunk.take(~np.isin(chunk.rows, self.left_out)) for chunk in self.chunks()])
 
     def without_empty_texts(self) -> Stream:
         """The rows whose text, their only column, is not empty; a warning counts the others."""
