@@ -456,10 +456,10 @@ def test_a_voter_added_to_the_references_alone_is_known_by_its_embedding() -> No
 
 
 def test_the_explorer_shows_a_condensed_model_its_own_p_values() -> None:
-    from dwac.server.explorer.edits import alone
+    from dwac.server.explorer.edits import without_represented
 
     few, (X, _) = fitted().condense(8), table(50, seed=3)
-    np.testing.assert_allclose(alone(few).conformal(X).p_values, few.conformal(X).p_values)
+    np.testing.assert_allclose(without_represented(few).conformal(X).p_values, few.conformal(X).p_values)
 
 
 @pytest.mark.usefixtures("all_steps")
