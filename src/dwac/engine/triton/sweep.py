@@ -92,7 +92,7 @@ class TritonBackend:
         """See `Backend.sweep`."""
         if queries.shape[1] > WIDEST or (queries.dtype == torch.float32 and not index.halves):
             return self.rest.sweep(index, queries, n_blocks)
-        results = max(3 * index.n_classes, len(index.block_labels) if n_blocks else 1)
+        results = max(3 * index.n_classes, len(index.block_labels)) if n_blocks else 2 * index.n_classes
         return in_parts(_chunk, index, queries, n_blocks, _RESULTS // results)
 
     def few(self, index: Index, queries: Tensor) -> Tensor | None:
