@@ -149,7 +149,8 @@ def test_distances_of_texts_do_not_depend_on_the_order_of_words_in_a_set(monkeyp
 
     def distances(backwards: bool) -> list[float]:
         monkeypatch.setattr(text, "words_of", lambda text: InOrder(sorted(text.split(), reverse=backwards)))
-        return text.word_distances(texts[0], texts).tolist()
+        numbers: list[float] = text.word_distances(texts[0], texts).tolist()
+        return numbers
 
     assert distances(backwards=False) == distances(backwards=True)
 
