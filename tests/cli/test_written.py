@@ -219,6 +219,7 @@ def test_fast_is_one_network_and_few_epochs_where_that_saves_time() -> None:
     texts = tasks.fast_settings(Rows(["a"], None, [0], "text"), 10, "text")
     assert texts["ensemble_size"] == 1
     assert "one network" in tasks.describe_fast(texts)
+    assert "3 networks, one epoch" in tasks.describe_fast(texts | {"ensemble_size": 3, "epochs": 1})
     assert "changes nothing" in tasks.describe_fast({})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html as escaping
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -86,7 +85,10 @@ def explain(
     bad = reasons_by_row([getattr(explanation, "unreadable", None) for explanation in explanations])
     report_unreadable(bad, rows, strict=reading.strict, fate="have no explanation")
     if page is not None:
-        write(page, as_page(explanations, rows, data).encode())
+        from dwac.drawing.pages import render
+
+        named = list(zip(rows.ids, explanations, strict=True))
+        write(page, render("explain/templates/file.html", title=f"Why? {data}", explanations=named).encode())
         print_written(f"{page}")
     elif json:
         for explanation in explanations:
@@ -258,17 +260,3 @@ def _brief(record: Any) -> str:
     if not isinstance(record, Mapping):
         return "–" if record is None else shorten(record)
     return shorten(record.get("path") or next(iter(record.values())))
-
-
-def as_page(explanations: list[Any], rows: Rows, data: str) -> str:
-    """An HTML page with every explanation, without scripts or links."""
-    title = escaping.escape(f"Why? {data}")
-    parts = [
-        f"<h2>{escaping.escape(str(name))}</h2>{explanation.to_html()}"
-        for name, explanation in zip(rows.ids, explanations, strict=True)
-    ]
-    style = "<style>body{font-family:system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}</style>"
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>{style}</head>'
-        f"<body><h1>{title}</h1>{''.join(parts)}</body></html>\n"
-    )

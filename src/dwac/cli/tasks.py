@@ -71,7 +71,10 @@ def describe_fast(settings: Mapping[str, Any]) -> str:
     """What --fast does, in a sentence."""
     if not settings:
         return f"--fast: changes nothing, because a table of fewer than {SMALL_TABLE:,} rows is trained in seconds"
-    return f"--fast: one network, {settings['epochs']} epochs at most; train without it for the best accuracy"
+    networks, epochs = settings.get("ensemble_size", 1), settings["epochs"]
+    networks = "one network" if networks == 1 else f"{networks} networks"
+    epochs = "one epoch" if epochs == 1 else f"{epochs} epochs"
+    return f"--fast: {networks}, {epochs} at most; train without it for the best accuracy"
 
 
 def describe_task(rows: Rows) -> str:

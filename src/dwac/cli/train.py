@@ -259,11 +259,12 @@ def train(
     if shards is not None:
         faster.pop("ensemble_size", None)  # each shard has one network
     numbers = {"epochs": epochs, "ensemble_size": ensemble_size, "shards": shards}
+    numbers = {name: value for name, value in numbers.items() if value is not None}
     clf = tasks.estimator(
         str(rows.task),
         name,
         **faster
-        | {name: value for name, value in numbers.items() if value is not None}
+        | numbers
         | {
             "voters": int(voters) if voters is not None and voters.isdecimal() else voters,
             "cross_fit": "auto" if cross_fit is None else cross_fit,
@@ -288,7 +289,7 @@ def train(
         print_notes([*rows.notes, *table.notes, *([_NUMBERED] if numbered else [])])
         train_output.show_warnings(kept)
         if fast:
-            console.print(tasks.describe_fast(faster), highlight=False, soft_wrap=True)
+            console.print(tasks.describe_fast(faster and faster | numbers), highlight=False, soft_wrap=True)
 
     if rows.kind != "tabular":
         announce([])

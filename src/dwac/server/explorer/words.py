@@ -51,7 +51,7 @@ GUIDE = {
         "decide between them; with none, no label fits."
     ),
     "histogram": (
-        "On data like the training data, typicality takes all values alike. A peak near 0 means examples unlike "
+        "On data like the training data, typicality is spread evenly from 0 to 1. A peak near 0 means examples unlike "
         "anything seen. Drag over the bars to show only those examples on the map."
     ),
     "issues": (
@@ -172,9 +172,9 @@ LABELS = {
         "it."
     ),
     "worth": (
-        "What the vote of each training example adds to the probability that a label is as it is, on average over "
-        f"labels: its Shapley value, in percentage points. {_VOTE} {ranking(tasks.LABELS)} Before and after: "
-        "the mean of that probability."
+        "What the vote of each training example adds to the probability of the truth, that a row has a label or lacks "
+        f"it, on average over labels: its Shapley value, in percentage points. {_VOTE} {ranking(tasks.LABELS)} "
+        "Before and after: the mean of that probability."
     ),
     "training": (
         "The votes exclude the example itself. But the network was trained on its labels, so the others may agree with "
