@@ -20,7 +20,7 @@ from dwac.estimator.evaluation import predict
 from dwac.explain.numbers import explain_numbers
 from dwac.scoring.request import Request
 from dwac.server.schemas import schemas_of
-from dwac.tasks import classes, numbers, several_labels
+from dwac.tasks import class_target, label_target, number_target
 
 RNG = np.random.default_rng(0)
 X = pd.DataFrame(RNG.normal(size=(120, 2)), columns=["a", "b"])
@@ -99,7 +99,7 @@ def test_commands_and_the_service_have_the_same() -> None:
         (option,) = (each for each in command(name).params if each.name == "epsilon")
         assert option.default == EPSILON, name
     names, table = np.array(["a", "b"]), np.eye(2)
-    for target in (classes(names), several_labels(names, table), numbers(table, names.tolist(), single=False)):
+    for target in (class_target(names), label_target(names, table), number_target(table, names.tolist(), single=False)):
         schemas = schemas_of(target)
         for asked in (schemas.ask, schemas.ask_why):
             assert asked.model_fields["epsilon"].default == EPSILON

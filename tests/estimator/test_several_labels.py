@@ -15,7 +15,7 @@ import dwac
 from dwac import DWACClassifier, Training
 from dwac.errors import InputError, LabelError, ShapeError
 from dwac.metrics import missed_share
-from dwac.tasks import classes
+from dwac.tasks import class_target
 from tests.estimator.helpers import fit_once
 from tests.named import named, refuses, warns
 from tests.steps import ALL, steps
@@ -298,7 +298,7 @@ def test_an_ordered_categorical_has_its_own_order(tmp_path) -> None:
 
 def test_ordered_training_is_by_how_far_off_a_prediction_is() -> None:
     """The loss of a model's own predictions is the ranked probability score, in units of that of the shares."""
-    target = classes(np.arange(4), ordered=True)
+    target = class_target(np.arange(4), ordered=True)
     codes = np.array([0, 1, 1, 2, 3, 3])
     values = np.asarray(target.loss(codes).averaged, dtype=np.float64)
     p = np.array([0.1, 0.2, 0.3, 0.4])

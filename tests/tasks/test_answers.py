@@ -8,26 +8,26 @@ import pytest
 
 from dwac.server.answers import Predicted, PredictJob
 from dwac.server.schemas import schemas_of
-from dwac.tasks import Target, classes, numbers, several_labels
+from dwac.tasks import Target, class_target, label_target, number_target
 from dwac.tasks.answers import AnswerColumn, ValueKind, table_columns, table_of
 
 NAMES, TABLE = np.array(["a", "b", "c"]), np.eye(3)
 LEVELS = (0.1, 0.5)
 TARGETS: dict[str, tuple[Target, str]] = {
     "classes": (
-        classes(NAMES),
+        class_target(NAMES),
         "label probability confidence credibility typicality set probability_a probability_b probability_c",
     ),
     "labels": (
-        several_labels(NAMES, TABLE),
+        label_target(NAMES, TABLE),
         "labels typicality set probability_a decision_a probability_b decision_b probability_c decision_c",
     ),
     "number": (
-        numbers(TABLE[:, :1], [None]),
+        number_target(TABLE[:, :1], [None]),
         "prediction lower upper quantile_0.1 quantile_0.5 typicality",
     ),
     "numbers": (
-        numbers(TABLE[:, :2], ["u", "v"], single=False),
+        number_target(TABLE[:, :2], ["u", "v"], single=False),
         "prediction_u lower_u upper_u quantile_0.1_u quantile_0.5_u "
         "prediction_v lower_v upper_v quantile_0.1_v quantile_0.5_v typicality",
     ),

@@ -21,7 +21,7 @@ from dwac.kernels import squared_distances
 from dwac.metrics import Agreement, agreement, log_loss
 from dwac.nn.ranks import over_ranks, sharing_ranks
 from dwac.reference import ReferenceSet, with_groups, without_look_alikes
-from dwac.tasks import Target, classes
+from dwac.tasks import Target, class_target
 from dwac.training.steps import AdamW
 
 Floats = NDArray[np.float64]
@@ -47,7 +47,7 @@ class Condenser:
     """
 
     def __init__(self, references: ReferenceSet, h: Tensor, y: NDArray[np.int64], target: Target | None = None) -> None:
-        self.of = classes(np.arange(references.n_classes)) if target is None else target
+        self.of = class_target(np.arange(references.n_classes)) if target is None else target
         counts = references.labels.cpu().numpy()
         known = np.isin(y, counts)  # without a voter for its label, a row has infinite log-loss
         h, y = h[torch.as_tensor(known, device=h.device)], y[known]

@@ -11,9 +11,9 @@ predictions. This package is internal.
 """
 
 from dwac.tasks.base import CLASSES, LABELS, NUMBERS, ORDERED, Loss, Target
-from dwac.tasks.classes import Classes, Ordered, classes, encode_known, encode_labels
-from dwac.tasks.labels import Labels, label_sets, read_labels, several_labels
-from dwac.tasks.numbers import Numbers, number_bins, numbers, read_numbers
+from dwac.tasks.classes import Classes, Ordered, class_target, encode_known, encode_labels
+from dwac.tasks.labels import Labels, label_sets, label_target, read_labels
+from dwac.tasks.numbers import Numbers, number_bins, number_target, read_numbers
 from dwac.tasks.targets import read_target, restore_target
 
 __all__ = [
@@ -27,15 +27,15 @@ __all__ = [
     "Numbers",
     "Ordered",
     "Target",
-    "classes",
+    "class_target",
     "encode_known",
     "encode_labels",
     "label_sets",
+    "label_target",
     "number_bins",
-    "numbers",
+    "number_target",
     "read_labels",
     "read_numbers",
     "read_target",
     "restore_target",
-    "several_labels",
 ]

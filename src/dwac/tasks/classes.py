@@ -99,7 +99,7 @@ class Classes(Target):
         return class_columns(self.names.tolist())
 
     def _with(self, names: NDArray[Any]) -> Classes:
-        return classes(names)
+        return class_target(names)
 
 
 class Ordered(Classes):
@@ -119,10 +119,10 @@ class Ordered(Classes):
         return VoteSummary(-log_p.max(axis=-1), np.exp(log_p) @ np.arange(self.n_codes))
 
     def _with(self, names: NDArray[Any]) -> Classes:
-        return classes(named_anew(names), ordered=True)
+        return class_target(named_anew(names), ordered=True)
 
 
-def classes(names: NDArray[Any], *, ordered: bool = False) -> Classes:
+def class_target(names: NDArray[Any], *, ordered: bool = False) -> Classes:
     """Classes, or ordered labels."""
     return (Ordered if ordered else Classes)(names, names, np.zeros((len(names), 0)), np.zeros((2, 0)))
 

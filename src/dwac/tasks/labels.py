@@ -109,18 +109,18 @@ class Labels(Target):
     def of_part(self, exact: Floats, training: Ints) -> Labels:
         """The same labels, with the label sets of all these rows (n, L)."""
         del training
-        return several_labels(self.names, exact, listed=self.listed)
+        return label_target(self.names, exact, listed=self.listed)
 
     def remaining(self, codes: Ints, exact: Floats, training: Ints) -> tuple[Labels, Ints, Floats]:
         """The target without the labels that no row has, if rows come with lists of labels."""
         del training
         if not self.listed:
-            return several_labels(self.names, exact), codes, exact
+            return label_target(self.names, exact), codes, exact
         has = exact.any(axis=0)
         if not has.any():
             raise LabelError("without these rows no label would be left; nothing was forgotten")
         exact = exact[:, has]
-        return several_labels(named_anew(self.names[has]), exact, listed=True), codes, exact
+        return label_target(named_anew(self.names[has]), exact, listed=True), codes, exact
 
     def holds(self, exact: Floats) -> bool:
         """Whether all are 0 or 1."""
@@ -138,7 +138,7 @@ class Labels(Target):
         return label_sets(self.names, table, listed=self.listed)
 
 
-def several_labels(names: NDArray[Any], indicators: Floats, *, listed: bool = False) -> Labels:
+def label_target(names: NDArray[Any], indicators: Floats, *, listed: bool = False) -> Labels:
     """The target with the label sets of rows (n, L) of 0 and 1."""
     return label_sets(names, np.unique(indicators, axis=0), listed=listed)
 

@@ -83,7 +83,7 @@ class Numbers(Target):
 
     def of_part(self, exact: Floats, training: Ints) -> Numbers:
         """The same numbers, with bins from these training rows."""
-        return numbers(exact[training], self.names.tolist(), single=self.single)
+        return number_target(exact[training], self.names.tolist(), single=self.single)
 
     def remaining(self, codes: Ints, exact: Floats, training: Ints) -> tuple[Numbers, Ints, Floats]:
         """The target with bins from the remaining training rows."""
@@ -119,7 +119,7 @@ class Numbers(Target):
         )
 
 
-def numbers(exact: Floats, names: Sequence[Any], *, single: bool = True) -> Numbers:
+def number_target(exact: Floats, names: Sequence[Any], *, single: bool = True) -> Numbers:
     """The target for numbers (n, T) of the training rows: their distinct values if these are few, else bins."""
     distinct, n_bins = np.unique(exact, axis=0), int(np.clip(len(exact) // _PER_BIN, _FEWEST, _BINS))
     if len(distinct) > n_bins:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from dwac import _checks as checks
 from dwac.errors import InputError, StorageError
 from dwac.tasks.base import CLASSES, LABELS, NUMBERS, ORDERED, Floats, Ints, Target
-from dwac.tasks.classes import classes, encode_known, encode_labels, ordered_names
-from dwac.tasks.labels import check_several, holds_lists, is_several, label_sets, read_labels, several_labels
-from dwac.tasks.numbers import number_bins, numbers, read_numbers
+from dwac.tasks.classes import class_target, encode_known, encode_labels, ordered_names
+from dwac.tasks.labels import check_several, holds_lists, is_several, label_sets, label_target, read_labels
+from dwac.tasks.numbers import number_bins, number_target, read_numbers
 
 _STRATA = 20  # parts of the range of numbers that validation rows are spread over
 
@@ -33,20 +33,20 @@ def read_target(y: Any, n: int, *, regression: bool, ordered: bool | str = "auto
         exact, columns, single = read_numbers(y, n)
         first = pd.Series(exact[:, 0]).rank(method="first").to_numpy()
         strata = ((first - 1) * min(_STRATA, max(1, n // 5)) // n).astype(np.int64)
-        return TargetValues(exact, strata, lambda rows: numbers(exact[rows], columns, single=single))
+        return TargetValues(exact, strata, lambda rows: number_target(exact[rows], columns, single=single))
     if is_several(y):
         if ordered is True:
             raise InputError("ordered=True is for one label per row; y has several; leave ordered at 'auto'")
         table, labels = read_labels(y, n)
         for sentence in check_several(table, labels):
             checks.warn(sentence)
-        several = several_labels(labels, table, listed=holds_lists(y))
+        several = label_target(labels, table, listed=holds_lists(y))
         return TargetValues(table, several.codes(table), lambda _: several)
     codes, names = encode_labels(y, n)
     order = None if ordered is False else ordered_names(y)
     if order is not None:
         codes, names = encode_known(y, n, order), order
-    target = classes(names, ordered=ordered is True or order is not None)
+    target = class_target(names, ordered=ordered is True or order is not None)
     return TargetValues(np.zeros((n, 0)), codes, lambda _: target)
 
 
@@ -55,7 +55,7 @@ def restore_target(
 ) -> Target:
     """The target with these values, which may come from anywhere; an error if they do not fit together."""
     if kind in (CLASSES, ORDERED):
-        return classes(names, ordered=kind == ORDERED)
+        return class_target(names, ordered=kind == ORDERED)
     if kind not in (LABELS, NUMBERS):
         raise StorageError(f"its task must be classes, ordered, labels or numbers; got {kind!r:.50}")
     width = len(names) if kind == NUMBERS else 0
