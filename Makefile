@@ -31,7 +31,7 @@ types: .venv/test
 
 # One process: each would import and collect for as long as it tests.
 kernels: .venv/compiled
-	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/pytest -n0 -q -k "(fused or triton and gaussian and (oracle or few_outliers or closed_form)) \
+	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/pytest -n0 -q -k "(fused or place_in_the_batch and 16 or triton and gaussian and (oracle or few_outliers or closed_form)) \
 		and not every_width and not any_ and not 64-50 and not 7-1000 and not 3-50 and not 1-40-16" tests/engine tests/nn/test_loss.py
 
 tests: .venv/compiled
@@ -45,7 +45,7 @@ fuzz: .venv/test
 	$(BIN)/python -m tools.fuzz $(MINUTES)
 
 test-triton: .venv/test
-	TRITON_INTERPRET=1 $(BIN)/pytest -k "(fused or triton and (gaussian or outliers) and not norms and not rounding) and not every_width" \
+	TRITON_INTERPRET=1 $(BIN)/pytest -k "(fused or place_in_the_batch or triton and (gaussian or outliers) and not norms and not rounding) and not every_width" \
 		tests/engine tests/nn/test_loss.py
 
 # A warning ends it: a broken link, a page that nobody can find, a docstring that cannot be read. `make test` builds it, too.
