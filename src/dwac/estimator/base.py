@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Never, Self
@@ -25,6 +26,7 @@ from dwac.estimator.certificate import Certificate
 from dwac.estimator.fit import fit
 from dwac.estimator.fit.sharded import forget_exactly
 from dwac.estimator.fitted import Fitted, StreamReport
+from dwac.estimator.inquiry import RowInquiry
 from dwac.estimator.observed import Observed, has_columns, input_distances, observe, read
 from dwac.estimator.preparation import Examples, FitInput
 from dwac.estimator.settings import FitSettings, Training, flat, refuse_moved
@@ -317,7 +319,8 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         typicality = None
         if novelty is not None and fitted.calibrated:
             typicality = fitted.typicality(novelty, private=private)
-        explanations: list[Any] = self.sets_.explain(
+        sets, alike = self.sets_, None if X is None else input_distances(fitted, X)
+        explanations: list[Any] = sets.explain(
             h,
             references,
             descriptions,
@@ -327,7 +330,8 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             records=fitted.examples,
             private=private,
             shown=shown,
-            alike=None if X is None or private else input_distances(fitted, X),
+            alike=None if private else alike,
+            inquire=None if X is None else partial(RowInquiry, fitted, sets, self.unknown, X, alike, private),
             agreement=fitted.agreement,
             **options,
         )

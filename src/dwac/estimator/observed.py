@@ -158,6 +158,11 @@ def read(fitted: Fitted, X: Any, *, unknown: str, check: Callable[[Any], None]) 
     return X, _judge(fitted, X, unknown, private=False).inputs
 
 
+def judged_inputs(fitted: Fitted, X: Any, unknown: str, *, private: bool) -> batches.Inputs:
+    """The tensors that the network takes, of rows in the form of the encoder."""
+    return _judge(fitted, X, unknown, private=private).inputs
+
+
 def _judge(fitted: Fitted, X: Any, unknown: str, *, private: bool) -> Judged:
     seen: Callable[[Any], Collection[str]] = (lambda _: ()) if private else fitted.examples.values_of
     encoder, inputs = fitted.encoder, fitted.encoder.transform(X)

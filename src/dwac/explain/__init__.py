@@ -8,15 +8,19 @@ from dwac.explain.classes import Explanation, explain
 from dwac.explain.labels import LabelExplanations, explain_labels
 from dwac.explain.many import Explanations
 from dwac.explain.numbers import NumberExplanation, explain_numbers
+from dwac.explain.reasons import Contribution, Precedent, Reasons
 from dwac.explain.voters import Group, Neighbor
 
 __all__ = [
+    "Contribution",
     "Explanation",
     "Explanations",
     "Group",
     "LabelExplanations",
     "Neighbor",
     "NumberExplanation",
+    "Precedent",
+    "Reasons",
     "explain",
     "explain_labels",
     "explain_numbers",

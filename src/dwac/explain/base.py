@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -11,9 +11,12 @@ from typing import Any
 
 import pandas as pd
 
+from dwac import _checks as checks
 from dwac.drawing.pages import render
 from dwac.drawing.records import kind_of, plain, shorten, title_of
+from dwac.errors import InputError
 from dwac.explain import privacy
+from dwac.explain.reasons import Question, Reasons
 from dwac.explain.rendering import (
     Row,
     VoterTable,
@@ -58,6 +61,7 @@ class VoteExplanation:
     agreement: Agreement | None = None  # how often representatives predict the same as all examples
     _votes: Votes | None = field(default=None, repr=False)
     _source: Source | None = field(default=None, repr=False)
+    _question: Question = field(default=Question(), repr=False)
 
     # Voters
 
@@ -91,6 +95,28 @@ class VoteExplanation:
     def _represents(self) -> bool:
         """Whether representatives vote for all examples."""
         return self.n_examples != self.n_references
+
+    # Reasons
+
+    def reasons(
+        self, against: Any = None, precedents: int = 1, tied: Sequence[Collection[Any]] = (), **which: Any
+    ) -> Reasons:
+        """The columns, phrases or patches that decide between this example and a real precedent, with their shares.
+
+        The precedent is the voter most like the example, as inputs, among those that the model gives the other label.
+        The parts in which the two differ are taken from one or the other in all combinations, and the model is asked
+        about each; the contributions add up exactly to the difference between the two cases.
+
+        Args:
+            against: another label, by default the runner-up; or the id of a training example to compare with. For a
+                number: a range (low, high), by default any number at least half a standard deviation away.
+            precedents: with how many precedents to compare; contributions are then means.
+            tied: groups of columns that move together, such as [["height", "weight"]].
+            which: name=…, if several numbers are predicted.
+        """
+        if self.unreadable:
+            raise InputError(f"an example that could not be read has no reasons: {self.unreadable}")
+        return self._question(against, checks.positive_int(precedents, "precedents"), tied, **which)
 
     # Tables
 

@@ -31,6 +31,7 @@ from dwac.explain.base import (
     unread_sentences,
 )
 from dwac.explain.descriptions import NOTHING, summary
+from dwac.explain.reasons import Inquiry, LabelCase, Question, reasons_between
 from dwac.explain.rendering import about, percent
 from dwac.explain.voters import Group, Neighbor, Source, nearest_voters, read_query
 from dwac.explain.votes import LabelVotes
@@ -256,6 +257,7 @@ def explain(
     private: bool = False,
     shown: Sequence[Mapping[str, Any]] | None = None,
     alike: Callable[[int, list[Any]], NDArray[np.float64]] | None = None,
+    inquire: Callable[[int, int], Inquiry] | None = None,
     descriptions: Sequence[str | None] | None = None,
     agreement: Agreement | None = None,
     epsilon: float = EPSILON,
@@ -278,6 +280,7 @@ def explain(
         shown: how each query appears to a person: its "record" and, for a text, its "attention".
         alike: how different training examples are from a query in the input: takes the row of the query and ids,
             returns one number per id, smaller for more similar ones. By default group members are ordered by weight.
+        inquire: questions to the model about a query, for `Explanation.reasons`: takes the row of the query, and 0.
         descriptions: what sets each group of the references apart, in words.
         agreement: how often representatives predict the same label as all examples, if they vote for all.
         epsilon: the error rate of prediction sets. ordered: whether classes are ordered, so that sets have no gaps.
@@ -323,9 +326,9 @@ def explain(
         voters = nearest_voters(near, row, float(log_total[row]), labels, source.records)
         more = {"epsilon": epsilon, "ordered": ordered, **trust[row], **({} if shown is None else shown[row])}
         own = LabelVotes(references, h[row], label)
-        explanations.append(
-            make_explanation(own, source, probabilities[row], voters, private=private, agreement=agreement, **more)
-        )
+        inquiry = None if inquire is None else inquire(row, 0)
+        more |= {"private": private, "agreement": agreement}
+        explanations.append(make_explanation(own, source, probabilities[row], voters, inquiry, **more))
     return explanations
 
 
@@ -334,11 +337,13 @@ def make_explanation(
     source: Source,
     probabilities: NDArray[np.float64],
     voters: tuple[Neighbor, ...],
+    inquiry: Inquiry | None = None,
     *,
     private: bool,
     **more: Any,
 ) -> Explanation:
     """The explanation of one query, from all votes on it, the (K,) probabilities and the neighbours."""
+    case = LabelCase(votes, source.names, probabilities, private)
     exact = Explanation(
         label=source.names[votes.label],
         probability=float(probabilities[votes.label]),
@@ -348,6 +353,7 @@ def make_explanation(
         n_examples=round(float(votes.references.sizes.sum())),
         _votes=votes,
         _source=source,
+        _question=Question(None if inquiry is None else partial(reasons_between, inquiry, case)),
         **more,
     )
     return _make_private(exact) if private else exact

@@ -22,6 +22,7 @@ from dwac.drawing.records import plain
 from dwac.errors import EPSILON, ShapeError
 from dwac.explain.base import set_sentences, typicality_sentences, unknown_sentences, unread_sentences
 from dwac.explain.classes import Explanation, make_explanation, unreadable
+from dwac.explain.reasons import Inquiry
 from dwac.explain.rendering import example_values, line_width, percent, wrap
 from dwac.explain.voters import Source, nearest_voters, read_query
 from dwac.explain.votes import LabelVotes, Votes
@@ -198,6 +199,7 @@ def explain_labels(
     private: bool = False,
     shown: Sequence[Mapping[str, Any]] | None = None,
     alike: Callable[[int, list[Any]], Floats] | None = None,
+    inquire: Callable[[int, int], Inquiry] | None = None,
     descriptions: Callable[[int, ReferenceSet], Sequence[str | None] | None] | None = None,
     agreement: Agreement | None = None,
     sets: NDArray[np.bool_] | None = None,
@@ -207,6 +209,7 @@ def explain_labels(
 
     Args:
         references, queries, k, typicality, records, private, shown, alike, agreement: as for `explain`.
+        inquire: the same; takes the position of the label, too.
         table: (K, L) of 0 and 1: which labels the label set of each code 0 … K-1 of the references holds.
         names: (L,) of the labels. probabilities: (n, L) of the labels.
         sets: (n, L) prediction sets at error rate `epsilon`.
@@ -243,9 +246,9 @@ def explain_labels(
         sides = [words[0 if has[code, label] else 1] for code in near.labels[row]]
         voters = nearest_voters(near, row, own.log_total, sides, source.records)
         chances = np.array([p[row, label], 1 - p[row, label]])
-        return make_explanation(
-            own, source, chances, voters, private=private, agreement=agreement, epsilon=epsilon, **more, **common(row)
-        )
+        more |= {"private": private, "agreement": agreement, "epsilon": epsilon, **common(row)}
+        inquiry = None if inquire is None else inquire(row, label)
+        return make_explanation(own, source, chances, voters, inquiry, **more)
 
     def common(row: int) -> dict[str, Any]:
         known = None if typicality is None else float(typicality[row])

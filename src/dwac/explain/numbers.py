@@ -28,6 +28,7 @@ from dwac.explain.base import (
     unread_sentences,
 )
 from dwac.explain.descriptions import NOTHING, summary
+from dwac.explain.reasons import Inquiry, NumberCase, Question, number_reasons
 from dwac.explain.rendering import Numerals, coverage, edges_of, percent
 from dwac.explain.voters import Influence, NumberSource, nearest_voters, plain_ids, read_query, record_of
 from dwac.explain.votes import NumberRange, NumberVotes
@@ -337,6 +338,7 @@ def explain_numbers(
     private: bool = False,
     shown: Sequence[dict[str, Any]] | None = None,
     alike: Callable[[int, list[Any]], Floats] | None = None,
+    inquire: Callable[[int, int], Inquiry] | None = None,
     descriptions: Sequence[str | None] | None = None,
     agreement: Agreement | None = None,
 ) -> list[NumberExplanation]:
@@ -344,6 +346,7 @@ def explain_numbers(
 
     Args:
         references, queries, k, typicality, records, private, shown, alike, agreement: as for `explain`.
+        inquire: the same; takes the position of the number, too.
         descriptions: what sets each group of `in_groups(references)` apart, in words.
         intervals: (n, T, 2) intervals with error rate `epsilon`, ±inf allowed.
         guarantee: the least coverage of intervals in theory, on average; by default 1 - ε.
@@ -382,6 +385,8 @@ def explain_numbers(
         )
         own = NumberVotes(grouped, h[row], rows[row], average)
         labels = [source.vote(own, place) for place in references.voters.positions(near.ids[row]).tolist()]
+        case = NumberCase(own, titles, means[row], numerals, one, private)
+        ask = None if inquire is None else partial(number_reasons, partial(inquire, row), case)
         explanation = NumberExplanation(
             prediction=source.unpacked(means[row].tolist()),
             interval=None if ends is None else source.unpacked([(low, high) for low, high in ends[row].tolist()]),
@@ -397,6 +402,7 @@ def explain_numbers(
             _numerals=numerals,
             _votes=own,
             _source=source,
+            _question=Question(ask),
             **({} if shown is None else shown[row]),
         )
         explanations.append(_make_private(explanation) if private else explanation)

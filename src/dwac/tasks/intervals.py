@@ -26,7 +26,7 @@ from dwac.errors import InputError
 from dwac.explain import NumberExplanation, explain_numbers
 from dwac.explain.numbers import in_groups, unreadable_number
 from dwac.reference import ReferenceSet, VoteDistribution
-from dwac.tasks.base import Fitted, Floats
+from dwac.tasks.base import Bools, Fitted, Floats
 from dwac.tasks.predicted_numbers import NumberPredictions, as_numpy
 from dwac.training.cross_fit import FOLDS, part_of
 
@@ -115,6 +115,16 @@ class Intervals:
             descriptions=None if private else descriptions or self.describe_groups(voters),
             **options,
         )
+
+    def contrast(self, h: Tensor, label: int = 0, other: int = 0, which: int = 0) -> Floats:
+        """(n,): the predicted number at position `which` of rows with embeddings h (n, d)."""
+        del label, other
+        return self.average_of(self.fitted.references.distribution(h))[:, which]
+
+    def gives(self, h: Tensor, outcome: Sequence[tuple[float, float]], which: int = 0) -> Bools:
+        """(n,): whether the predicted number is within one of these ranges."""
+        values = self.contrast(h, which=which)
+        return np.asarray(np.any([(low <= values) & (values <= high) for low, high in outcome], axis=0))
 
     def describe_groups(self, references: ReferenceSet) -> list[str | None] | None:
         """What sets the groups of `dwac.explain.numbers.in_groups(references)` apart, in words."""

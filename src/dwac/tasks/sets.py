@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dwac.conformal import (
     Calibration,
@@ -165,6 +166,17 @@ class ClassSets(VotedSets):
             **options,
         )
 
+    def contrast(self, h: Tensor, label: int, other: int, which: int = 0) -> Floats:
+        """(n,): log-odds of one label against another, by code, of rows with embeddings h (n, d)."""
+        del which
+        votes = self.fitted.votes(h)
+        return np.asarray(votes[:, label] - votes[:, other])
+
+    def gives(self, h: Tensor, outcome: int, which: int = 0) -> Bools:
+        """(n,): whether the label with this code has the most votes."""
+        del which
+        return np.asarray(self.fitted.votes(h).argmax(axis=1) == outcome)
+
     def unreadable(self, why: str, *, private: bool) -> Explanation:
         """The explanation of a row that could not be read."""
         return unreadable(why, self.fitted.references, private=private)
@@ -261,6 +273,18 @@ class LabelSets(VotedSets):
             **options,
         )
         return explanations if label is None else [each[label] for each in explanations]
+
+    def contrast(self, h: Tensor, label: int, other: int, which: int = 0) -> Floats:
+        """(n,): log-odds of having (label 0) or not having (1) the label at position `which`."""
+        del other
+        votes, has = self.fitted.votes(h), self.fitted.target.table[:, which] > 0
+        yes, no = (np.logaddexp.reduce(votes[:, codes], axis=1) for codes in (has, ~has))
+        return np.asarray(yes - no if label == 0 else no - yes)
+
+    def gives(self, h: Tensor, outcome: int, which: int = 0) -> Bools:
+        """(n,): whether rows get this label (outcome 0), or do not (1)."""
+        has = self.fitted.target.probabilities(self.fitted.votes(h))[:, which] >= 0.5
+        return np.asarray(has == (outcome == 0))
 
     def _describe_label(self, label: int, references: ReferenceSet) -> list[str | None] | None:
         """What sets the groups of one label's vote apart; computed once per set of groups."""

@@ -1,0 +1,173 @@
+"""Hybrids: rows between a row and a precedent, each part taken from one or the other.
+
+A table is exchanged by columns, a text by phrases, an image by patches.
+
+>>> row, other = pd.DataFrame({"age": [31], "job": ["nurse"]}), pd.DataFrame({"age": [45], "job": ["nurse"]})
+>>> hybrids = mix_tables(row, other)
+>>> hybrids.parts, hybrids.make(np.array([[True], [False]]))["age"].tolist()
+([Part(name='age', value=31, other_value=45)], [45, 31])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dwac import _checks as checks
+from dwac.errors import InputError
+
+Bools = NDArray[np.bool_]
+
+_PHRASES = 8  # phrases of a text that are exchanged, unless it has few words
+_GRID = 3  # patches of an image along each side
+
+
+class Part(NamedTuple):
+    """A column or another part of a row: its name, its value, and the precedent's."""
+
+    name: Any
+    value: Any
+    other_value: Any
+
+
+class Hybrids(NamedTuple):
+    """The d parts in which a row and a precedent differ, the parts that make no difference, and rows between the two.
+
+    make: takes (n, d), True where a part comes from the precedent; returns n rows, in the form of the row.
+    """
+
+    parts: list[Part]
+    same: list[Part]
+    make: Callable[[Bools], Any]
+
+
+def mix_tables(
+    row: pd.DataFrame, other: pd.DataFrame, tied: Sequence[Collection[Any]] = (), used: Collection[Any] | None = None
+) -> Hybrids:
+    """Hybrids of two rows of a table, each a frame of one row with the same columns. They keep types and gaps.
+
+    tied: groups of columns that move together. used: the columns that the model reads; by default all.
+    """
+    groups = _units(list(row.columns), read_tied(tied, list(row.columns)))
+    mine, theirs = ({name: frame[name].tolist()[0] for name in frame.columns} for frame in (row, other))
+    reads = [name for name in row.columns if used is None or name in used]
+    differing = {name for name in reads if not is_same(mine[name], theirs[name])}
+    moving = [group for group in groups if differing & set(group)]
+    place_of = {name: place for place, group in enumerate(moving) for name in group}
+    pairs = {name: _pair(row[name], other[name]) for name in row.columns}
+
+    def make(masks: Bools) -> pd.DataFrame:
+        whole, kept = masks.astype(np.intp), np.zeros(len(masks), dtype=np.intp)
+        places = {name: whole[:, place_of[name]] if name in place_of else kept for name in pairs}
+        return pd.DataFrame({name: pair.take(places[name]) for name, pair in pairs.items()})
+
+    def part(group: list[Any]) -> Part:
+        if len(group) == 1:
+            return Part(group[0], mine[group[0]], theirs[group[0]])
+        return Part(", ".join(map(str, group)), tuple(map(mine.get, group)), tuple(map(theirs.get, group)))
+
+    still = [group for group in groups if group not in moving]
+    return Hybrids(list(map(part, moving)), list(map(part, still)), make)
+
+
+def _units(columns: Sequence[Any], tied: Sequence[list[Any]]) -> list[list[Any]]:
+    """Columns in groups that move together, in the order of the first column of each."""
+    group_of = {name: group for group in tied for name in group}
+    units: list[list[Any]] = []
+    for name in columns:
+        group = group_of.get(name, [name])
+        if group not in units:
+            units.append(group)
+    return units
+
+
+def read_tied(tied: Sequence[Collection[Any]], columns: Sequence[Any]) -> list[list[Any]]:
+    """Groups of columns that move together, none of which is in two groups."""
+    if isinstance(tied, str) or any(isinstance(group, str) for group in tied):
+        raise InputError(f"tied must be groups of columns, such as [['height', 'weight']]; got {tied!r}")
+    groups = [list(group) for group in tied]
+    flat = [name for group in groups for name in group]
+    require_columns(flat, columns, "tied")
+    twice = next((name for place, name in enumerate(flat) if name in flat[:place]), None)
+    if twice is not None:
+        raise InputError(f"tied must name each column once; {twice!r} is in it twice; join its groups")
+    return groups
+
+
+def require_columns(names: Collection[Any], columns: Sequence[Any], argument: str) -> None:
+    """Raise an error unless all names are columns."""
+    for name in names:
+        if name not in columns:
+            near = checks.suggested(name, columns)
+            raise InputError(f"{argument} must name columns of the table: {near}{checks.listed(columns)}; got {name!r}")
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values of a column are equal; two gaps are."""
+    if pd.isna(one) or pd.isna(other):
+        return bool(pd.isna(one) and pd.isna(other))
+    return bool(one == other)
+
+
+def _pair(one: pd.Series[Any], other: pd.Series[Any]) -> Any:
+    """The two values of a column as an array of its type, or of objects if the types differ."""
+    if one.dtype == other.dtype:
+        return pd.concat([one, other], ignore_index=True).array
+    values = [one.iloc[0], other.iloc[0]]
+    numbers = all(isinstance(each.dtype, np.dtype) and each.dtype.kind in "iuf" for each in (one, other))
+    return pd.Series(values, dtype=np.float64 if numbers else object).array
+
+
+# Texts and images
+
+
+def mix_texts(text: str, other: str) -> Hybrids:
+    """Hybrids of two texts: a phrase of the text is replaced by what the precedent has in its place, if anything."""
+    mine, theirs = text.split(), other.split()
+    spans = SequenceMatcher(None, mine, theirs, autojunk=False).get_opcodes()
+    words = sum(max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in spans if tag != "equal")
+    size = max(-(-words // _PHRASES), 1)
+    pieces: list[tuple[str, str]] = []  # of the text and of the precedent, in order
+    for tag, i1, i2, j1, j2 in spans:
+        count = 1 if tag == "equal" else -(-max(i2 - i1, j2 - j1) // size)
+        for a, b in zip(np.array_split(mine[i1:i2], count), np.array_split(theirs[j1:j2], count), strict=True):
+            pieces.append((" ".join(a), " ".join(b)))
+    differing = [place for place, (a, b) in enumerate(pieces) if a != b]
+
+    def make(masks: Bools) -> list[str]:
+        texts = []
+        for mask in masks.tolist():
+            kept = dict(zip(differing, mask, strict=True))
+            texts.append(" ".join(filter(None, (pair[kept.get(i, False)] for i, pair in enumerate(pieces)))))
+        texts = [text if not mask.any() else each for mask, each in zip(masks, texts, strict=True)]
+        return [other if mask.all() else each for mask, each in zip(masks, texts, strict=True)]
+
+    parts = [Part(f"phrase {number + 1}", *pieces[place]) for number, place in enumerate(differing)]
+    return Hybrids(parts, [], make)
+
+
+def mix_images(image: Tensor, other: Tensor) -> Hybrids:
+    """Hybrids of two images (1, C, H, W): patches of a grid are exchanged. A patch is named by row and column."""
+    height, width = image.shape[-2:]
+    tops, lefts = (np.linspace(0, size, min(_GRID, size) + 1).round().astype(int) for size in (height, width))
+    boxes = {
+        (r, c): (slice(tops[r], tops[r + 1]), slice(lefts[c], lefts[c + 1]))
+        for r in range(len(tops) - 1)
+        for c in range(len(lefts) - 1)
+    }
+    boxes = {name: box for name, box in boxes.items() if not torch.equal(image[..., *box], other[..., *box])}
+
+    def make(masks: Bools) -> Tensor:
+        images = image.repeat(len(masks), 1, 1, 1)
+        for place, (down, across) in enumerate(boxes.values()):
+            images[torch.from_numpy(masks[:, place]), :, down, across] = other[0, :, down, across]
+        return images
+
+    return Hybrids([Part(f"patch {r + 1}.{c + 1}", None, None) for r, c in boxes], [], make)
