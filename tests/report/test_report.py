@@ -123,7 +123,7 @@ def test_predictions_are_explained_by_the_explanation_itself(of_answers: DWACCla
             for voter in explained.shown:
                 assert str(voter.id) in text
             for group in () if explained.few_suffice else explained.shown_groups:
-                assert f"{percent(group.share)} {group.size} {group.description}".replace("\u00a0", " ") in text
+                assert f"{percent(group.share)} {group.size} {group.compared}".replace("\u00a0", " ") in text
 
 
 def test_cases_are_what_they_are_called(of_answers: DWACClassifier) -> None:

@@ -233,7 +233,7 @@ def _groups(explanation: Explanation) -> Table:
     differs = ", which differs in" if kind_of(explanation.record) == "table" else ":"
     for group, face, detail in zip(explanation.shown_groups, explanation.shown, details, strict=True):
         face_text = f"most similar: {face.id}" + ("" if face.record is None else f"{differs} {detail}")
-        about = Text(f"{group.description}\n" if group.description else "") + Text(face_text, style="dim")
+        about = Text(f"{group.compared}\n" if group.compared else "") + Text(face_text, style="dim")
         table.add_row(Text(percent(group.share)), Text(_label(group.label)), Text(f"{group.size:,}"), about)
     return table
 

@@ -26,7 +26,7 @@ from dwac import _checks as checks
 from dwac.encoders.base import Encoder, Recipe, require_one
 from dwac.encoders.text_networks import UNKNOWN, AttentionCNN, SubwordNetwork, read_vectors
 from dwac.errors import DwacError, InputError, KindError, ShapeError
-from dwac.explain.descriptions import words as words_of
+from dwac.explain.claims import words as words_of
 from dwac.nn.batches import Inputs
 from dwac.nn.ensemble import Ensemble
 

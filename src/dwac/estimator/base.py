@@ -31,6 +31,7 @@ from dwac.estimator.observed import Observed, has_columns, input_distances, obse
 from dwac.estimator.preparation import Examples, FitInput
 from dwac.estimator.settings import FitSettings, Training, flat, refuse_moved
 from dwac.explain import Explanations
+from dwac.explain.descriptions import GroupTexts
 from dwac.explain.many import ids_of
 from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
@@ -211,7 +212,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return self._fitted.agreement
 
     @property
-    def descriptions_(self) -> list[str | None] | None:
+    def descriptions_(self) -> GroupTexts | None:
         """What sets each group of voters apart, in words; None where there is nothing to say."""
         return self._fitted.descriptions
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -28,7 +29,8 @@ from dwac.estimator.preparation import Examples
 from dwac.estimator.settings import FitSettings
 from dwac.estimator.shards import Shards
 from dwac.explain import privacy
-from dwac.explain.descriptions import describe
+from dwac.explain.descriptions import GroupTexts, describe
+from dwac.explain.descriptions import profile as describe_profile
 from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
@@ -261,15 +263,22 @@ class Fitted:
         return self.derive("agreement", lambda: agreement_on(references, self.calibration.h, self.target, self.judge))
 
     @property
-    def descriptions(self) -> list[str | None] | None:
+    def descriptions(self) -> GroupTexts | None:
         """What sets each group of voters apart, in words; None where there is nothing to say."""
         stored = self.stored_descriptions
-        if stored is not None and (stored.texts is None or stored.groups is self.references.groups):
+        if stored is None or (stored.texts is not None and stored.groups is not self.references.groups):
+            return self.derive("descriptions", lambda: self.describe(self.references))
+        if stored.texts is None or isinstance(stored.texts, GroupTexts):
             return stored.texts
-        return self.derive("descriptions", lambda: self.describe(self.references))
+        texts, profile = stored.texts, partial(self._read_groups, describe_profile, self.references)
+        return self.derive("stored descriptions", lambda: GroupTexts(texts, profile))
 
-    def describe(self, references: ReferenceSet) -> list[str | None] | None:
+    def describe(self, references: ReferenceSet) -> GroupTexts | None:
         """What sets each group apart; references: the voters, perhaps in other groups."""
+        return self._read_groups(describe, references)
+
+    def _read_groups(self, read: Callable[..., T], references: ReferenceSet) -> T | None:
+        """What `describe` or `profile` says about the groups; None if their members are not known."""
         if self.encoder.kind not in ("tabular", "text", "huggingface") or self.alone:
             return None  # a representative does not show what all members of a group have in common
         examples = references.members or references
@@ -279,7 +288,7 @@ class Fitted:
         kinds: Any = "text"
         if isinstance(self.encoder, TabularEncoder):
             kinds = {column.name: column.kind for column in self.encoder.columns}
-        return describe(records, examples.groups.of, len(examples.groups), kinds)
+        return read(records, examples.groups.of, len(examples.groups), kinds)
 
 
 def with_references(model: WeightedAverage, references: ReferenceSet) -> WeightedAverage:

@@ -40,11 +40,13 @@ from dwac.estimator.stored import (
     read_descriptions,
     read_group_count,
     read_groups,
+    read_groups_profile,
     read_ids,
     read_weight,
     require,
     sizes_of,
 )
+from dwac.explain.descriptions import GroupTexts
 from dwac.nn import WeightedAverage
 from dwac.reference import Known, ReferenceSet, mapped_set, with_groups
 from dwac.storage import Stored, decode_value
@@ -197,6 +199,8 @@ def _unpack(
         with torch.no_grad():
             model.embed(tuple(part.to(device) for part in encoder.transform(["a"])))
     groups = model.references.groups
+    texts = read_descriptions(config["descriptions"], len(groups))
+    profile = read_groups_profile(config.get("profile"), tensors.get("profile"), len(groups))
     return Fitted(
         settings=settings,
         encoder=encoder,
@@ -216,7 +220,9 @@ def _unpack(
         private=bool(config["private"]),
         deletions=tuple(Certificate.from_dict(values) for values in config.get("deletions", [])),
         stored_agreement=read_agreement(config["agreement"]),
-        stored_descriptions=Descriptions(read_descriptions(config["descriptions"], len(groups)), groups),
+        stored_descriptions=Descriptions(
+            texts if texts is None or profile is None else GroupTexts(texts, profile), groups
+        ),
         origin=Origin(stored.fingerprint, model.references.voters),
     )
 

@@ -17,6 +17,7 @@ from dwac.estimator.fitted import Fitted
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.settings import flat
 from dwac.estimator.shards import Shards
+from dwac.explain.profiles import pack_profile
 from dwac.reference import ReferenceSet
 from dwac.storage import decode_value, encode_value
 
@@ -79,6 +80,12 @@ def pack(
     tensors |= {} if weighted else _pack_rows("validation", fitted.validation, include_examples)
     tensors |= _pack_shard_rows(fitted.shards) if _keeps_rows(fitted, include_examples) else {}
     tensors |= _pack_references(references)
+    if weighted and include_examples and fitted.descriptions is not None and fitted.descriptions.profile is not None:
+        # The members of groups are not kept: what they have in common is.
+        values, shares = pack_profile(fitted.descriptions.profile)
+        named = [{**each, "name": encode_value(each["name"])} for each in values.get("columns", [])]
+        config["profile"] = values | ({"columns": named} if named else {})
+        tensors["profile"] = torch.as_tensor(shares)
     if fitted.folds is not None:
         tensors["folds"] = torch.as_tensor(fitted.folds.numbers(fitted.calibration.ids))
         if fitted.references.voters.weighted:

@@ -16,6 +16,7 @@ from dwac.encoders import Encoder, ImageEncoder, ModuleEncoder, backbone
 from dwac.encoders.sharded import Sharded
 from dwac.errors import InputError, StorageError
 from dwac.estimator.saving import MOST_BYTES, NETWORK
+from dwac.explain.profiles import Profile, read_profile
 from dwac.metrics import Agreement
 from dwac.nn import Ensemble, WeightedAverage
 from dwac.storage import Stored, decode_value
@@ -89,6 +90,19 @@ def read_descriptions(value: Any, n_groups: int) -> list[str | None] | None:
     require(value is None or texts, f"its descriptions must be {n_groups} texts, one per group of voters; they are not")
     descriptions: list[str | None] | None = value
     return descriptions
+
+
+def read_groups_profile(values: Any, shares: Tensor | None, n_groups: int) -> Profile | None:
+    """How each column is spread in each group of voters; None if that is not stored."""
+    if values is None or shares is None:
+        return None
+    try:
+        named = [{**each, "name": decode_value(each["name"])} for each in values.get("columns", [])]
+        profile = read_profile(values | ({"columns": named} if named else {}), shares.double().numpy())
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise StorageError(f"its profile of groups is damaged: {error}; save the model again") from error
+    require(len(profile.sizes) == n_groups, f"its profile must be of {n_groups} groups; it is of {len(profile.sizes)}")
+    return profile
 
 
 # The network

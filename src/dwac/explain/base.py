@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dwac import _checks as checks
@@ -16,6 +17,8 @@ from dwac.drawing.pages import render
 from dwac.drawing.records import kind_of, plain, shorten, title_of
 from dwac.errors import InputError
 from dwac.explain import privacy
+from dwac.explain.descriptions import GroupTexts
+from dwac.explain.profiles import Condition
 from dwac.explain.reasons import Question, Reasons
 from dwac.explain.rendering import (
     Row,
@@ -42,6 +45,7 @@ HALF = 0.5  # share of the vote: voters that hold it explain the prediction
 _BESIDE = 4  # columns of a record that fit beside the votes on a page
 _ABREAST = 6  # records that fit beside each other
 EXAMPLE = "this example"  # the name of its row in a table of voters
+_RARE, _TELLING, _NAMED = 0.5, 0.1, 3  # shared conditions: share of the others, least worth in nats, how many
 STRANGE = 0.05  # typicality up to which an example is called unlike the training data
 
 
@@ -90,6 +94,29 @@ class VoteExplanation:
         Such a member represents its group: `share` and `size` are the group's.
         """
         return self.neighbors if self.few_suffice else tuple(group.face for group in self.shown_groups)
+
+    @cached_property
+    def shared(self) -> tuple[Condition, ...]:
+        """What the example shares with nearly all that voted for the prediction, and few others have; best first.
+
+        Empty if private or unreadable. Numbers: what it shares with nearly all of the vote.
+        """
+        known = None if self._source is None else self._source.descriptions
+        if self._votes is None or not isinstance(known, GroupTexts):
+            return ()
+        weights, rest = self._votes.sides(self._votes.references.groups.sizes)
+        if self.few_suffice:
+            shares = np.array([voter.share for voter in self._supporters])
+            compared = known.compare_rows(self.record, [voter.record for voter in self._supporters], shares, rest)
+        else:
+            compared = known.compare(self.record, weights, rest)
+        shared = () if compared is None else compared.shared
+        return tuple(each for each in shared if each.elsewhere <= _RARE and each.worth >= _TELLING)[:_NAMED]
+
+    @property
+    def _supporters(self) -> Sequence[Neighbor]:
+        """The neighbours that voted for the prediction."""
+        return self.neighbors
 
     @property
     def _represents(self) -> bool:
@@ -140,14 +167,17 @@ class VoteExplanation:
             return self._frame(self.neighbors, names)
         faces = self._frame(self.shown, ["share", "label", "size", "id"])
         faces = faces.rename(columns={"size": "examples", "id": "most alike"})
-        if any(group.words for group in self.shown_groups):
-            faces.insert(4, "group", [group.words or "" for group in self.shown_groups])
+        if any(group.compared for group in self.shown_groups):
+            faces.insert(4, "group", [group.compared or "" for group in self.shown_groups])
         return faces
 
     def _order_columns(self, columns: Sequence[Any]) -> list[Any]:
-        """The columns of records; those that set the shown groups apart come first."""
+        """The columns of records; those that compare the example with the shown groups come first."""
         places: dict[Any, int] = {}
-        for part in ", ".join(group.words or "" for group in self.shown_groups).split(", "):
+        for group in self.shown_groups:
+            for column in () if group.comparison is None else group.comparison.columns:
+                places.setdefault(self._title(column), len(places))
+        for part in () if places else ", ".join(group.words or "" for group in self.shown_groups).split(", "):
             column = max(
                 (name for name in columns if part.startswith(f"{title_of(name)} ")),
                 key=lambda n: len(str(n)),
@@ -221,6 +251,15 @@ class VoteExplanation:
         """The explanation in plain words, one entry per fact."""
         raise NotImplementedError
 
+    def _shared_sentences(self, votes: str, others: str) -> list[str]:
+        """What the example shares with nearly all votes, in words; votes: which. others: who mostly lacks it."""
+        parts = [f"{each.text} ({others} {percent(each.elsewhere)})" for each in self.shared]
+        if kind_of(self.record) == "text":
+            parts = [f"{each.text} ({percent(each.share)}; {others} {percent(each.elsewhere)})" for each in self.shared]
+            return [f"Words shared with {votes}: {', '.join(parts)}."] if parts else []
+        which = "the nearest" if self.few_suffice else "nearly all"
+        return [f"Shared with {which} {votes}: {', '.join(parts)}."] if parts else []
+
     @property
     def _voter(self) -> str:
         return "representative" if self._represents else "training example"
@@ -279,7 +318,7 @@ class VoteExplanation:
             return {"share": first.share, "heaviest voter": str(first.id)}
         group = self.groups[0]
         size = f"{group.size:,} example{'s' * (group.size > 1)}"
-        words = f"{group.words} ({size})" if group.words else f"{size} like {group.face.id}"
+        words = f"{group.in_common} ({size})" if group.in_common else f"{size} like {group.face.id}"
         return {"share": group.share, "heaviest voter": words}
 
     def to_text(self, width: int | None = None, *, again: bool = True) -> str:

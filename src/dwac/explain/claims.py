@@ -7,6 +7,7 @@ so that `dwac.explain.descriptions` can choose those that set the group apart.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -25,7 +26,13 @@ WIDE = 0.75  # the same for a claim about several values or a range
 _INNER = (0.1, 0.9)  # quantiles of a group between which a range lies
 _STEPS = 40  # a range is rounded to about this part of the column's usual range
 _VALUES = 3  # values named in a claim
+MISSING = "missing"
 _LONG, _SHOWN = 60, 40  # characters: columns of longer values are free text; longer values are cut
+# An ideograph or kana is a word of its own; vowel signs and accents belong to their word, though \w excludes many.
+_SINGLE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_MARKS = "\u0300-\u036f\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0e31-\u0e4e"
+_ASCII = re.compile(r"\w+(?:'\w+)?[+#]*")  # don't, c++, c#
+_ANY = re.compile(rf"[{_SINGLE}]|[^\W{_SINGLE}](?:[^\W{_SINGLE}]|[{_MARKS}])*(?:'\w+)?[+#]*")
 _NUMERIC = {"integer", "floating", "mixed-integer-float", "decimal", "timedelta", "timedelta64"}
 _DATES = {"datetime", "datetime64", "date", "period"}
 _UNITS = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0), ("seconds", 1.0))
@@ -95,7 +102,7 @@ class NumberScale:
     """Numbers rounded to a step of 1 or 5 times a power of ten, perhaps with a unit.
 
     x: (n,) the numbers; the step is about 1/`parts` of their usual range, from the 5th to the 95th percentile.
-    whole: whether the step of whole numbers is at least 1.
+    whole: whether the step of whole numbers is at least 1. unit: of durations, one of days, hours, minutes and seconds.
     """
 
     below, above = "at most {}", "at least {}"
@@ -110,9 +117,20 @@ class NumberScale:
         self.decimals = max(0, -math.floor(math.log10(self.step))) if self.step else 300
         self.unit = f" {unit}" if unit else ""
 
+    def number(self, value: Any) -> float:
+        """A value of the column as a number; NaN if it is missing, infinite or no number."""
+        if self.unit:
+            value = pd.to_timedelta(value, errors="coerce").total_seconds() / dict(_UNITS)[self.unit.strip()]
+        x = float(pd.to_numeric(value, errors="coerce"))
+        return x if math.isfinite(x) else math.nan
+
     def start(self, value: float) -> float:
         """Rounded to the nearest multiple of the step."""
         return round(round(value / self.step) * self.step, self.decimals) if self.step else value
+
+    def limit(self, value: float) -> float:
+        """The number that `text` prints for the rounded value: what a reader compares with."""
+        return float(self.text(self.start(value)).removesuffix(self.unit).replace(",", ""))
 
     def end(self, value: float) -> float:
         """Just above the number: limits are inclusive."""
@@ -144,9 +162,15 @@ class DateScale:
         day = 86_400
         self.unit = "M" if span > 4 * 365 * day else "D" if span > 4 * day else "m"
 
+    def number(self, value: Any) -> float:
+        """A date as seconds; NaN if it is missing or no date."""
+        return float(_seconds(pd.Series([value], dtype=object))[0])
+
     def start(self, value: float) -> float:
         """The beginning of the month, day or minute."""
         return float(self._period(value).astype("datetime64[s]").astype(np.int64))
+
+    limit = start
 
     def end(self, value: float) -> float:
         """The beginning of the next one."""
@@ -185,17 +209,22 @@ def _number_column(series: pd.Series[Any], title: str, dtype: str) -> RangeColum
 
 
 def _date_column(series: pd.Series[Any], title: str) -> RangeColumn | None:
+    seconds = _seconds(series)
+    known = seconds[~np.isnan(seconds)]
+    if len(known) == 0 or (known.min() == known.max() and len(known) == len(seconds)):
+        return None
+    return RangeColumn(title, seconds, DateScale(known))
+
+
+def _seconds(series: pd.Series[Any]) -> Floats:
+    """Dates as seconds since 1970; NaN where missing."""
     if isinstance(series.dtype, pd.PeriodDtype):
         series = series.dt.to_timestamp()
     if not pd.api.types.is_datetime64_any_dtype(series.dtype):
         series = series.astype(object)
     times = pd.to_datetime(series, utc=True, errors="coerce", format="ISO8601")
     apart = (times - pd.Timestamp(0, tz="UTC").as_unit("s")).dt.total_seconds()
-    seconds: Floats = np.asarray(apart.to_numpy(np.float64, na_value=np.nan), np.float64)
-    known = seconds[~np.isnan(seconds)]
-    if len(known) == 0 or (known.min() == known.max() and len(known) == len(seconds)):
-        return None
-    return RangeColumn(title, seconds, DateScale(known))
+    return np.asarray(apart.to_numpy(np.float64, na_value=np.nan), np.float64)
 
 
 # Categories
@@ -232,14 +261,24 @@ def _category_column(series: pd.Series[Any], title: str) -> CategoryColumn | Non
     gaps = bool((codes < 0).any())
     if len(values) + gaps < 2 or len(values) > max(20, len(codes) // 10):
         return None
-    names = [_value_name(value) for value in values]
+    names = [_full_name(value) for value in values]
     if float(np.median([len(name) for name in names])) > _LONG:
         return None
-    cut = [name if len(name) <= _SHOWN else name[: _SHOWN - 1] + "…" for name in names]
-    return CategoryColumn(title, np.where(codes < 0, len(values), codes).astype(np.int64), [*cut, "missing"])
+    return CategoryColumn(title, np.where(codes < 0, len(values), codes).astype(np.int64), [*map(_cut, names), MISSING])
 
 
-def _value_name(value: Any) -> str:
+def value_name(value: Any) -> str:
+    """A category as a claim names it."""
+    if pd.api.types.is_scalar(value) and pd.isna(value):
+        return MISSING
+    return _cut(_full_name(value))
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _SHOWN else name[: _SHOWN - 1] + "…"
+
+
+def _full_name(value: Any) -> str:
     if isinstance(value, bool | np.bool_):
         return "true" if value else "false"
     if isinstance(value, float | np.floating) and float(value).is_integer():
@@ -258,3 +297,32 @@ def adverb(share: float, rows: slice, complete: bool) -> str:
     if rows.stop - rows.start == 1 and complete:
         return ""
     return "always " if share == 1 and complete else "nearly always " if share >= 0.95 else "mostly "
+
+
+def worth(inside: Any, n: float, rest: Any, n_rest: float) -> Any:
+    """The divergence, in nats, of a share inside/n from rest/n_rest, each shrunk a little towards a half.
+
+    0 where the share is no larger in the group than in the rest, or where there is no rest.
+    """
+    c, r = (inside + 0.5) / (n + 1), (rest + 0.5) / (n_rest + 1)
+    nats = c * np.log(c / r) + (1 - c) * np.log((1 - c) / (1 - r))
+    return np.where((c > r) & (n_rest > 0), nats, 0.0)
+
+
+# Texts
+
+
+def usable_words(text: Any) -> set[str]:
+    """The words of a text that descriptions may use: no numbers and no single letters, but c++ and c#."""
+    every = words(text) if isinstance(text, str) else set()
+    return {word for word in every if not word[0].isdigit() and (len(word) > 1 or not word.isascii())}
+
+
+def words(text: str) -> set[str]:
+    """The distinct words of a text, in lower case; punctuation is left out.
+
+    >>> sorted(words("Don't sort C++, sort C#!"))
+    ['c#', 'c++', "don't", 'sort']
+    """
+    text = text.lower()
+    return set(_ASCII.findall(text) if text.isascii() else _ANY.findall(text.replace("’", "'")))

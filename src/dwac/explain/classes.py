@@ -30,7 +30,7 @@ from dwac.explain.base import (
     unread_counts,
     unread_sentences,
 )
-from dwac.explain.descriptions import NOTHING, summary
+from dwac.explain.descriptions import summary
 from dwac.explain.reasons import Inquiry, LabelCase, Question, reasons_between
 from dwac.explain.rendering import about, percent
 from dwac.explain.voters import Group, Neighbor, Source, nearest_voters, read_query
@@ -119,6 +119,10 @@ class Explanation(VoteExplanation):
         return heaviest if rival is None or rival in heaviest else (*heaviest, rival)
 
     @property
+    def _supporters(self) -> Sequence[Neighbor]:
+        return [voter for voter in self.neighbors if voter.label == self.label]
+
+    @property
     def _known_votes(self) -> LabelVotes:
         assert self._votes is not None
         return self._votes
@@ -153,6 +157,7 @@ class Explanation(VoteExplanation):
         return [
             f"Predicted {self.label} with probability {percent(self.probability, private=self.private)}.",
             *unknown_sentences(self.unknown),
+            *self._shared_sentences(f"votes for {self.label}", "others"),
             *self._trust_sentences(),
             *self._deciding_sentences(),
             self._flip_sentence(),
@@ -210,11 +215,10 @@ class Explanation(VoteExplanation):
         return f"{groups}, {size:,} of {self.n_examples:,} training examples, {verb} the label: {_WHATEVER}."
 
     def _vote_sentences(self) -> list[str]:
-        """The whole vote in words: what sets its heaviest groups apart."""
-        words = [None if group.words in NOTHING.values() else group.words for group in self.groups]
+        """The whole vote in words: what its heaviest groups have in common with the example."""
         words = [
             text if text is None or group.label == self.label else f"for {group.label}, {text}"
-            for text, group in zip(words, self.groups, strict=True)
+            for text, group in zip([group.in_common for group in self.groups], self.groups, strict=True)
         ]
         vote = summary(words, [group.share for group in self.groups])
         return [] if vote is None else [f"In words, {vote}."]
@@ -320,7 +324,11 @@ def explain(
     for row, log_votes in enumerate(votes):
         label = int(log_votes.argmax())
         source = Source(
-            names, None if private else records, None if alike is None else partial(alike, row), descriptions
+            names,
+            None if private else records,
+            None if alike is None else partial(alike, row),
+            descriptions,
+            None if shown is None else shown[row].get("record"),
         )
         labels = [names[code] for code in near.labels[row]]
         voters = nearest_voters(near, row, float(log_total[row]), labels, source.records)

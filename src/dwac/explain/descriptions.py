@@ -9,8 +9,8 @@ Descriptions quote values of training rows, in small groups of single rows: priv
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from dwac import _checks as checks
-from dwac.explain.claims import CategoryColumn, Claim, RangeColumn, column
+from dwac.explain.claims import CategoryColumn, Claim, RangeColumn, column, usable_words, worth
+from dwac.explain.profiles import Comparison, Profile, Side, TableProfile, TextProfile
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -34,18 +35,63 @@ _LEAST = 0.05  # nats: the least worth of a claim
 _FEW, _FEW_ROWS = 0.01, 5.0  # share of the group's size, and rows: fewer rows of the rest than this are ignored
 _SAME = 0.9  # overlap from which two claims count as picking out the same rows
 _WORDS = 5  # words named for a group of texts
+_KEPT_WORDS = 100  # words kept per group, to compare a text with
 _TEXTS = 3  # texts of a group that must contain a word; half of the texts in smaller groups
 _LEAST_OF_WORD = 0.005  # nats: even distinctive words are in few texts
 _WORDS_ARE = "words: "
-# An ideograph or kana is a word of its own; vowel signs and accents belong to their word, though \w excludes many.
-_SINGLE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_MARKS = "\u0300-\u036f\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0e31-\u0e4e"
-_ASCII = re.compile(r"\w+(?:'\w+)?[+#]*")  # don't, c++, c#
-_ANY = re.compile(rf"[{_SINGLE}]|[^\W{_SINGLE}](?:[^\W{_SINGLE}]|[{_MARKS}])*(?:'\w+)?[+#]*")
+NO_CONDITION = "shares nothing with nearly all members that sets them apart"
 NOTHING = {"table": "no column sets it apart", "text": "no word sets it apart"}
 
 
-def describe(X: Any, codes: Ints, n_groups: int, kinds: Mapping[Any, str] | str) -> list[str | None]:
+class GroupTexts(list[str | None]):
+    """What sets each group apart, in words; and the profile of the groups, with which a row can be compared.
+
+    profile: a function makes it on first use; None if unknown.
+    """
+
+    def __init__(
+        self, texts: Iterable[str | None], profile: Profile | Callable[[], Profile | None] | None = None
+    ) -> None:
+        super().__init__(texts)
+        self._profile = profile
+
+    @property
+    def profile(self) -> Profile | None:
+        """The profile of the groups; None if unknown."""
+        if callable(self._profile):
+            self._profile = self._profile()
+        return self._profile
+
+    def take(self, groups: Sequence[int | None]) -> GroupTexts:
+        """The same of these groups; None for a group that nothing is known about."""
+        texts = [None if group is None else self[group] for group in groups]
+        return GroupTexts(texts, partial(self._take_profile, [-1 if group is None else group for group in groups]))
+
+    def _take_profile(self, groups: list[int]) -> Profile | None:
+        return None if self.profile is None else self.profile.take(groups)
+
+    def compare_rows(self, record: Any, rows: Sequence[Any], weights: Floats, rest: Floats) -> Comparison | None:
+        """The same for single training rows with these weights, in place of groups."""
+        if self.profile is None or not rows or not all(isinstance(row, Mapping) for row in rows):
+            return None
+        own = GroupTexts([*self, None], self.profile.with_rows(rows, weights / weights.sum()))
+        return own.compare(record, np.append(np.zeros(len(self)), 1.0), np.append(rest, 0.0))
+
+    def compare(self, record: Any, weights: Floats, rest: Floats | None = None) -> Comparison | None:
+        """A row and groups with these weights (G,), against the rest; None if unknown.
+
+        rest: (G,) weights of the groups to tell them from, by default those of no weight, by their sizes.
+        """
+        profile = self.profile
+        if profile is None or not isinstance(record, Mapping) or not (profile.sizes[weights > 0] > 0).any():
+            return None
+        rest = np.where(weights > 0, 0.0, profile.sizes) if rest is None else rest
+        inside = Side(weights / weights.sum(), float(profile.sizes[weights > 0].sum()))
+        others = Side(rest / (rest.sum() or 1.0), float(rest.sum()))
+        return profile.compare(record, inside, others)
+
+
+def describe(X: Any, codes: Ints, n_groups: int, kinds: Mapping[Any, str] | str) -> GroupTexts:
     """One description for each group 0 … n_groups-1 of the rows of X: what sets it apart from the other rows.
 
     Tables: up to four columns that best tell the group from the rest, best first. Numbers and dates are described by
@@ -60,11 +106,17 @@ def describe(X: Any, codes: Ints, n_groups: int, kinds: Mapping[Any, str] | str)
         kinds: for each column "numeric", "boolean", "datetime", "categorical", "text" (left out) or "empty", inferred
             from the values where missing; or "text" for texts.
     """
-    frame = pd.DataFrame(X.numpy(force=True) if isinstance(X, Tensor) else X)
-    rows = _Rows.sample(codes, n_groups)
-    if isinstance(kinds, str) or (frame.shape[1] == 1 and kinds.get(frame.columns[0]) == "text"):
-        return [", ".join(words) or NOTHING["text"] for words in _word_lists(frame.iloc[:, 0], rows)]
-    return [", ".join(claims) or NOTHING["table"] for claims in _claim_lists(frame, rows, kinds)]
+    table = _Table.read(X, codes, n_groups, kinds)
+    if isinstance(table, _Texts):
+        return GroupTexts([", ".join(words) or NOTHING["text"] for words in table.word_lists()], table.profile())
+    rows, columns = table.rows, list(table.columns.values())
+    texts = [", ".join(_claims(columns, rows, g)) if rows.counts[g] else "" for g in range(n_groups)]
+    return GroupTexts([text or NOTHING["table"] for text in texts], table.profile())
+
+
+def profile(X: Any, codes: Ints, n_groups: int, kinds: Mapping[Any, str] | str) -> Profile:
+    """The profile alone; arguments as for `describe`."""
+    return _Table.read(X, codes, n_groups, kinds).profile()
 
 
 def summary(descriptions: Sequence[str | None], shares: ArrayLike) -> str | None:
@@ -136,15 +188,28 @@ class _Rows(NamedTuple):
 # Tables
 
 
-def _claim_lists(X: pd.DataFrame, rows: _Rows, kinds: Mapping[Any, str]) -> list[list[str]]:
-    frame = X.iloc[rows.rows]
-    columns = [
-        column(frame.iloc[:, i].reset_index(drop=True), name, kinds.get(name))
-        for i, name in enumerate(frame.columns)
-        if kinds.get(name) != "text"
-    ]
-    usable = [each for each in columns if each is not None]
-    return [_claims(usable, rows, group) if rows.counts[group] else [] for group in range(len(rows.slices))]
+class _Table(NamedTuple):
+    """The columns of a table that can be described, by name; rows are ordered by group."""
+
+    columns: dict[Any, RangeColumn | CategoryColumn]
+    rows: _Rows
+
+    @staticmethod
+    def read(X: Any, codes: Ints, n_groups: int, kinds: Mapping[Any, str] | str) -> _Table | _Texts:
+        frame = pd.DataFrame(X.numpy(force=True) if isinstance(X, Tensor) else X)
+        rows = _Rows.sample(codes, n_groups)
+        frame = frame.iloc[rows.rows]
+        if isinstance(kinds, str) or (frame.shape[1] == 1 and kinds.get(frame.columns[0]) == "text"):
+            return _Texts.read(frame.iloc[:, 0], rows)
+        columns = {
+            name: column(frame.iloc[:, i].reset_index(drop=True), name, kinds.get(name))
+            for i, name in enumerate(frame.columns)
+            if kinds.get(name) != "text"
+        }
+        return _Table({name: each for name, each in columns.items() if each is not None}, rows)
+
+    def profile(self) -> TableProfile:
+        return TableProfile.of(self.columns, self.rows.slices, self.rows.counts)
 
 
 def _claims(columns: Sequence[RangeColumn | CategoryColumn], rows: _Rows, group: int) -> list[str]:
@@ -190,7 +255,7 @@ class _Judge:
         usual = self.few * float(self.all_rest @ holds) / max(self.total, 1.0)
         inside, rest = float(self.inside @ holds[self.here]), float(self.rest @ holds) + usual
         n_rest = float(self.rest.sum()) + self.few * (self.total > 0)
-        return float(_worth(inside, float(self.inside.sum()), rest, n_rest))
+        return float(worth(inside, float(self.inside.sum()), rest, n_rest))
 
     def narrow(self, holds: Bools) -> None:
         """Keep only the rows for which this claim holds too."""
@@ -204,56 +269,54 @@ class _Judge:
         return either > self.few and both >= _SAME * either
 
 
-def _worth(inside: Any, n: float, rest: Any, n_rest: float) -> Any:
-    """The divergence, in nats, of a share inside/n from rest/n_rest, each shrunk a little towards a half.
-
-    0 where the share is no larger in the group than in the rest, or where there is no rest.
-    """
-    c, r = (inside + 0.5) / (n + 1), (rest + 0.5) / (n_rest + 1)
-    nats = c * np.log(c / r) + (1 - c) * np.log((1 - c) / (1 - r))
-    return np.where((c > r) & (n_rest > 0), nats, 0.0)
-
-
 # Texts
 
 
-def _word_lists(texts: pd.Series[Any], rows: _Rows) -> list[list[str]]:
-    """The most distinctive words of each group: those worth most as claims that a text contains the word.
+class _Texts(NamedTuple):
+    """The words of texts: each occurrence of a distinct word in a text, by position."""
 
-    A word must be in several texts of the group, and at least twice as frequent there as in the rest.
-    """
-    used = [_usable_words(text) for text in texts.iloc[rows.rows]]
-    vocabulary: dict[str, int] = {}
-    ids = [vocabulary.setdefault(word, len(vocabulary)) for text in used for word in sorted(text)]
-    token, names, size = np.asarray(ids, dtype=np.int64), list(vocabulary), len(vocabulary)
-    owner = np.repeat(np.arange(len(used)), [len(text) for text in used])
-    everywhere = np.bincount(token, rows.weights[owner], minlength=size)
-    lists = []
-    for here, count in zip(rows.slices, rows.counts.tolist(), strict=True):
-        low, high = np.searchsorted(owner, (here.start, here.stop))
-        read = np.bincount(token[low:high], minlength=size)
-        n, n_rest = here.stop - here.start, float(rows.counts.sum() - count)
-        inside = read * (count / max(n, 1))
-        rest = np.maximum(everywhere - inside, 0.0)
-        distinctive = (read >= min(_TEXTS, (n + 1) // 2)) & (inside * n_rest >= 2 * rest * count)
-        worth = np.where(distinctive, _worth(inside, count, rest, n_rest), 0.0)
-        order = np.argsort(-worth, kind="stable")[:_WORDS]
-        listed = [names[i] for i in order if worth[i] >= _LEAST_OF_WORD]
-        lists.append([_WORDS_ARE + ", ".join(listed)] if listed else [])
-    return lists
+    rows: _Rows
+    names: list[str]  # the vocabulary
+    token: Ints  # the word of each occurrence
+    owner: Ints  # its text
 
+    @classmethod
+    def read(cls, texts: pd.Series[Any], rows: _Rows) -> _Texts:
+        used = [usable_words(text) for text in texts]
+        vocabulary: dict[str, int] = {}
+        ids = [vocabulary.setdefault(word, len(vocabulary)) for text in used for word in sorted(text)]
+        owner = np.repeat(np.arange(len(used)), [len(text) for text in used])
+        return cls(rows, list(vocabulary), np.asarray(ids, dtype=np.int64), owner)
 
-def _usable_words(text: Any) -> set[str]:
-    """The words of a text that descriptions may use: no numbers and no single letters, but c++ and c#."""
-    every = words(text) if isinstance(text, str) else set()
-    return {word for word in every if not word[0].isdigit() and (len(word) > 1 or not word.isascii())}
+    def word_lists(self) -> list[list[str]]:
+        """The most distinctive words of each group: those worth most as claims that a text contains the word."""
+        lists = []
+        for _, gains in self._gains():
+            order = np.argsort(-gains, kind="stable")[:_WORDS]
+            listed = [self.names[i] for i in order if gains[i] >= _LEAST_OF_WORD]
+            lists.append([_WORDS_ARE + ", ".join(listed)] if listed else [])
+        return lists
 
+    def profile(self) -> TextProfile:
+        """The shares of the most distinctive words of all groups."""
+        shares, gains = zip(*self._gains(), strict=True)
+        order = np.argsort(-np.array(gains), axis=1, kind="stable")[:, :_KEPT_WORDS]
+        kept = np.unique([place for row, own in zip(order, gains, strict=True) for place in row if own[place] > 0])
+        kept = kept.astype(np.int64)
+        return TextProfile([self.names[i] for i in kept], np.array(shares)[:, kept], self.rows.counts.astype(float))
 
-def words(text: str) -> set[str]:
-    """The distinct words of a text, in lower case; punctuation is left out.
+    def _gains(self) -> Iterator[tuple[Floats, Floats]]:
+        """For each group (W,): the share of its texts with each word, and what the word is worth.
 
-    >>> sorted(words("Don't sort C++, sort C#!"))
-    ['c#', 'c++', "don't", 'sort']
-    """
-    text = text.lower()
-    return set(_ASCII.findall(text) if text.isascii() else _ANY.findall(text.replace("’", "'")))
+        A word must be in several texts of the group, and at least twice as frequent there as in the rest.
+        """
+        rows, size = self.rows, len(self.names)
+        everywhere = np.bincount(self.token, rows.weights[self.owner], minlength=size)
+        for here, count in zip(rows.slices, rows.counts.tolist(), strict=True):
+            low, high = np.searchsorted(self.owner, (here.start, here.stop))
+            read = np.bincount(self.token[low:high], minlength=size)
+            n, n_rest = here.stop - here.start, float(rows.counts.sum() - count)
+            inside = read * (count / max(n, 1))
+            rest = np.maximum(everywhere - inside, 0.0)
+            distinctive = (read >= min(_TEXTS, (n + 1) // 2)) & (inside * n_rest >= 2 * rest * count)
+            yield inside / max(count, 1), np.where(distinctive, worth(inside, count, rest, n_rest), 0.0)

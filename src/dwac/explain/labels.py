@@ -239,7 +239,11 @@ def explain_labels(
             described[label] = None if descriptions is None or private else descriptions(label, yes_no)
         words = (has_it(names[label]), has_it_not(names[label]))
         source = Source(
-            words, None if private else records, None if alike is None else partial(alike, row), described[label]
+            words,
+            None if private else records,
+            None if alike is None else partial(alike, row),
+            described[label],
+            None if shown is None else shown[row].get("record"),
         )
         own = LabelVotes(yes_no, h[row], 0 if p[row, label] >= 0.5 else 1, same=votes)
         more: dict[str, Any] = {} if prediction is None else _trust(prediction, row, label, words)

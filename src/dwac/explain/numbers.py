@@ -27,7 +27,7 @@ from dwac.explain.base import (
     unread_counts,
     unread_sentences,
 )
-from dwac.explain.descriptions import NOTHING, summary
+from dwac.explain.descriptions import summary
 from dwac.explain.reasons import Inquiry, NumberCase, Question, number_reasons
 from dwac.explain.rendering import Numerals, coverage, edges_of, percent
 from dwac.explain.voters import Influence, NumberSource, nearest_voters, plain_ids, read_query, record_of
@@ -221,7 +221,7 @@ class NumberExplanation(VoteExplanation):
         return columns | ({} if self.typicality is None else {"typicality": self.typicality}) | self._heaviest()
 
     def _repeated_sentences(self) -> list[str]:
-        described = any(group.words for group in self.shown_groups)
+        described = any(group.compared for group in self.shown_groups)
         return self._group_sentences() if described and not self.few_suffice else []
 
     def sentences(self) -> list[str]:
@@ -229,6 +229,7 @@ class NumberExplanation(VoteExplanation):
         if self.unreadable:
             return unread_sentences(self.unreadable)
         facts = [f"Predicted {self._predicted()}.", *unknown_sentences(self.unknown)]
+        facts += self._shared_sentences("of the vote", "all examples")
         facts += [*self._guarantee_sentences(), *typicality_sentences(self.typicality, private=self.private)]
         if not self.private:
             facts += [self._spread_sentence(), self._voters_sentence(), *self._group_sentences()]
@@ -296,7 +297,7 @@ class NumberExplanation(VoteExplanation):
         words = []
         for group in self.groups:
             numbers = self._list(self._range(t, each) for t, each in enumerate(self._each(group.label)))
-            apart = "" if group.words in (None, *NOTHING.values()) else f", {group.words}"
+            apart = "" if group.in_common is None else f", {group.in_common}"
             words.append(f"mean {numbers}{apart}" if self._single else f"{numbers}{apart}")
         return [f"By groups, {summary(words, [group.share for group in self.groups])}."]
 
@@ -381,7 +382,12 @@ def explain_numbers(
     explanations = []
     for row in range(n):
         source = NumberSource(
-            titles, None if private else records, None if alike is None else partial(alike, row), descriptions, one
+            titles,
+            None if private else records,
+            None if alike is None else partial(alike, row),
+            descriptions,
+            None if shown is None else shown[row].get("record"),
+            single=one,
         )
         own = NumberVotes(grouped, h[row], rows[row], average)
         labels = [source.vote(own, place) for place in references.voters.positions(near.ids[row]).tolist()]

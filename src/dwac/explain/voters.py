@@ -15,7 +15,8 @@ from torch import Tensor
 
 from dwac import _checks as checks
 from dwac.errors import InputError
-from dwac.explain.descriptions import share_in_words
+from dwac.explain.descriptions import NO_CONDITION, NOTHING, GroupTexts, share_in_words
+from dwac.explain.profiles import Comparison
 from dwac.explain.rendering import percent
 from dwac.explain.votes import Ints, NumberVotes, Votes
 from dwac.reference import Neighbors, ReferenceSet
@@ -61,13 +62,14 @@ class Source:
     """The facts about training examples that an explanation shows.
 
     alike: how different the examples with these ids are from the query in the input, smaller for more similar ones.
-    descriptions: of each group of the reference set.
+    descriptions: of each group of the reference set. record: the explained example itself.
     """
 
     names: Sequence[Any]  # names of the classes, or of the numbers
     records: Any = None
     alike: Callable[[list[Any]], Floats] | None = None
     descriptions: Sequence[str | None] | None = None
+    record: Any = None
 
     def vote(self, votes: Votes, row: int) -> Any:
         """What a reference votes for."""
@@ -82,7 +84,7 @@ class Source:
 class NumberSource(Source):
     """The facts about training examples that an explanation of a number shows."""
 
-    single: bool = True  # whether one number is predicted, not a tuple with one per name
+    single: bool = field(default=True, kw_only=True)  # whether one number is predicted, not a tuple with one per name
 
     def vote(self, votes: Votes, row: int) -> Any:
         """The number, or numbers, of a reference."""
@@ -139,8 +141,33 @@ class Group:
         return None if known is None or self._leaf else known[self._code]
 
     @cached_property
+    def comparison(self) -> Comparison | None:
+        """What the example shares with nearly all members, and in what it differs from them; None if unknown."""
+        known = self._source.descriptions
+        if not isinstance(known, GroupTexts) or self._leaf:
+            return None
+        return known.compare(self._source.record, np.eye(len(known))[self._code])
+
+    @property
+    def compared(self) -> str | None:
+        """The comparison in words; None if unknown. Of groups whose descriptions alone are known, the description."""
+        if not isinstance(self._source.descriptions, GroupTexts):
+            return self.words
+        if self.comparison is None:
+            return None
+        return self.comparison.text or (self.words if self.words in NOTHING.values() else NO_CONDITION)
+
+    @property
+    def in_common(self) -> str | None:
+        """What the example shares with nearly all members, in words; None if nothing or unknown."""
+        if self.comparison is None:
+            plain = isinstance(self._source.descriptions, GroupTexts) or self.words in NOTHING.values()
+            return None if plain else self.words
+        return ", ".join(each.text for each in self.comparison.shared) or None
+
+    @cached_property
     def description(self) -> str | None:
-        """The same, with its share of the training examples."""
+        """The same as `words`, with its share of the training examples."""
         n = round(float(self._votes.references.sizes.sum()))
         return None if self.words is None else f"{self.words}, {share_in_words(self.size, n, 'example')}"
 
@@ -196,6 +223,9 @@ class Group:
             "share": self.share,
             "size": self.size,
             "description": self.description,
+            "compared": self.compared,
+            "shared": [] if self.comparison is None else [each.text for each in self.comparison.shared],
+            "different": [] if self.comparison is None else [each.text for each in self.comparison.different],
             "representative": voter_dict(self.representative),
             "members": [voter_dict(member) for member in self.members],
         }

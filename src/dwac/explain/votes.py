@@ -58,6 +58,10 @@ class Votes:
     def _weigh(self, log_w: Floats, labels: Ints) -> Floats:
         return np.asarray(log_w + np.log(self.class_weights)[labels])
 
+    def sides(self, sizes: Floats) -> tuple[Floats, Floats]:
+        """(G,), (G,): the shares of groups in the vote for the prediction; and the sizes of the groups of others."""
+        return self.shares(*self.group_votes), np.asarray(sizes, dtype=np.float64)
+
     def shares(self, log_w: Floats, labels: Ints) -> Floats:
         """Shares of the whole vote."""
         return np.asarray(np.exp(self._weigh(log_w, labels) - self.log_total))
@@ -73,6 +77,12 @@ class LabelVotes(Votes):
     def __init__(self, references: ReferenceSet, h: Tensor, label: int, *, same: Votes | None = None) -> None:
         super().__init__(references, h, same=same)
         self.label = label
+
+    def sides(self, sizes: Floats) -> tuple[Floats, Floats]:
+        """The same for the label."""
+        mine = self.group_votes[1] == self.label
+        shares, others = super().sides(sizes)
+        return np.where(mine, shares, 0.0), np.where(mine, 0.0, others)
 
     @cached_property
     def ordered(self) -> tuple[Floats, Ints, Ints]:

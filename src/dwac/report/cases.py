@@ -115,18 +115,18 @@ def _ranges(explanation: VoteExplanation) -> ReportTable | None:
 def _groups(explanation: VoteExplanation) -> ReportTable:
     """The heaviest groups."""
     groups = explanation.shown_groups
-    described = any(group.description for group in groups)
+    described = any(group.compared for group in groups)
     rows = [
         (
             vote(group.label),
             _bar(group.face, explanation)._replace(size=1),
             f"{group.size:,}",
-            *((group.description or "–",) if described else ()),
+            *((group.compared or "–",) if described else ()),
             _name(group.face),
         )
         for group in groups
     ]
-    apart = ("what sets it apart",) if described else ()
+    apart = ("this example and the group",) if described else ()
     head = (_target_name(explanation), "share of the vote", "examples", *apart, "most alike")
     return ReportTable("Votes by group, heaviest first", head, rows, numbers=[2])
 

@@ -134,7 +134,15 @@ class VoterGroup(BaseModel):
 
     share: float = Field(description="Share of the whole vote: the exact sum of the members' votes.")
     size: int = Field(description="Number of training examples.")
-    description: str | None = Field(description="What sets the group apart, in words; null if nothing is known.")
+    description: str | None = Field(
+        description="What sets the group apart from other training examples, in words, whether or not the row is like "
+        "that; null if nothing is known."
+    )
+    compared: str | None = Field(description="`shared` and `different` in one line; null if nothing is known.")
+    shared: list[str] = Field(
+        description="Conditions that the row and nearly all members meet, the most telling first."
+    )
+    different: list[str] = Field(description="Values of the row that nearly no member has, beside the usual ones.")
     label: Any = Field(description="Their label; of numbers, the mean, the lowest and the highest.")
     representative: VoterFields = Field(description="Its most central member.")
     members: list[VoterFields] = Field(description="Some members, those most like the row first.")

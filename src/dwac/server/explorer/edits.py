@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from dwac.estimator.fitted import Descriptions
+from dwac.explain.descriptions import GroupTexts
 from dwac.kernels import squared_distances
 from dwac.reference import ReferenceSet, without_members
 from dwac.server.answers import Model
@@ -111,7 +112,7 @@ def _voting(clf: Model, references: ReferenceSet, descriptions: list[str | None]
     return other
 
 
-def descriptions_after(clf: Model, changed: ReferenceSet) -> list[str | None] | None:
+def descriptions_after(clf: Model, changed: ReferenceSet) -> GroupTexts | None:
     """Descriptions of the groups of edited voters: each group keeps its own; a new one has none."""
     known, before, after = clf.descriptions_, clf.references_.groups, changed.groups
     if known is None:
@@ -120,7 +121,7 @@ def descriptions_after(clf: Model, changed: ReferenceSet) -> list[str | None] | 
     same = np.flatnonzero((clf.references_.labels.cpu().numpy()[rows] == changed.labels.cpu().numpy()) & (rows >= 0))
     groups, first = np.unique(after.of[same], return_index=True)
     old = dict(zip(groups.tolist(), before.of[rows[same[first]]].tolist(), strict=True))
-    return [known[old[group]] if group in old else None for group in range(len(after))]
+    return known.take([old.get(group) for group in range(len(after))])
 
 
 def edit_voters(references: ReferenceSet, edits: Edits) -> ReferenceSet:

@@ -28,7 +28,7 @@ function row(app, answer, group, i) {
   const where = answer.groups?.[i];
   const inside = el("div", {});
   const more = el("details", { class: "opened", ontoggle: (event) => event.target.open && app.tried(open(app, answer, i, inside)) },
-    el("summary", { class: "description", title: "Members and subgroups" }, group.description ?? "Members and subgroups"), inside);
+    el("summary", { class: "description", title: "Members and subgroups" }, group.compared ?? "Members and subgroups"), inside);
   return el("li", { class: "group", onmouseenter: () => app.marks.outline("hover", where?.discs ?? []), onmouseleave: () => app.marks.outline("hover", []) },
     head(app, group, e, other && i === e.groups.length - 1 && e.groups.slice(0, i).every((each) => each.label === e.label)),
     more,

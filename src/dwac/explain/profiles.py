@@ -1,0 +1,403 @@
+"""Profiles of groups: how each column is spread in each group, to compare a row with groups of training examples.
+
+A comparison names conditions that the row and nearly all members of a group meet, and values in which the row differs
+from nearly all of them. Limits are the numbers that are printed, so a condition holds as a person reads it.
+
+Profiles describe training rows, in small groups single ones: private explanations must drop them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dwac.explain.claims import CategoryColumn, DateScale, NumberScale, RangeColumn, usable_words, value_name, worth
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Scale = NumberScale | DateScale
+
+NEARLY_ALL = 0.9  # share of the members that meet a condition
+LEAST = 0.05  # nats: the least worth of a condition
+_OUTER = 0.05  # share of the members beyond each end of their usual range
+_EDGES = 40  # limits of ranges are quantiles of all rows, as many as this
+_SIMPLER = 0.02  # nats that a second limit must be worth
+_KEPT = 60  # values kept of a category: the most frequent
+_SHARED, _DIFFERENT = 4, 2  # named in a comparison
+_SAME = 0.9  # rank correlation from which a second column of numbers repeats the first
+_MOST_COLUMNS = 400  # columns between which correlations are computed
+_SHARED_WORDS, _OTHER_WORDS = 5, 3
+_LEAST_OF_WORD = 0.005  # nats: even distinctive words are in few texts
+
+
+class Condition(NamedTuple):
+    """A condition that a row meets, such as "income 75 to 195"."""
+
+    column: Any
+    text: str
+    share: float  # of the members of a group that meet it
+    elsewhere: float  # of the others that meet it
+    worth: float  # how well it tells the group from the others, in nats
+    holds: Callable[[Any], bool]  # whether it holds for a value of the column
+
+
+class Difference(NamedTuple):
+    """A value of a row that nearly no member of a group has."""
+
+    column: Any
+    text: str
+    rarity: float  # -log of the share of the members that are as extreme
+
+
+class Comparison(NamedTuple):
+    """What a row shares with nearly all members of a group, the most telling first; and in what it differs."""
+
+    shared: tuple[Condition, ...] = ()
+    different: tuple[Difference, ...] = ()
+    kind: str = "table"
+
+    @property
+    def columns(self) -> list[Any]:
+        """The columns that it names."""
+        return [each.column for each in self.shared] + [each.column for each in self.different]
+
+    @property
+    def text(self) -> str:
+        """In words; empty if there is nothing to say.
+
+        >>> condition = Condition("age", "age at most 30", 1.0, 0.2, 1.0, bool)
+        >>> Comparison((condition,), (Difference("income", "income 295 (in the group 75 to 195)", 3.0),)).text
+        'shares age at most 30; differs in income 295 (in the group 75 to 195)'
+        """
+        shared, different = (", ".join(each.text for each in part) for part in self[:2])
+        is_text = self.kind == "text"
+        parts = [
+            f"shares {'the words ' * is_text}{shared}" if shared else "",
+            f"{'lacks' if is_text else 'differs in'} {different}" if different else "",
+        ]
+        return "; ".join(filter(None, parts))
+
+
+class Side(NamedTuple):
+    """Members of groups: the weight (G,) of each group, which sum to 1, and the number of the members."""
+
+    weights: Floats
+    n: float
+
+
+class RangeProfile:
+    """Numbers or dates: the shares of each group below and up to each limit, and of those that are known."""
+
+    def __init__(self, name: Any, title: str, scale: Scale, edges: Floats, shares: Floats) -> None:
+        self.name, self.title, self.scale, self.edges = name, title, scale, edges
+        self.shares = shares  # (G, 2 E + 1): below each of E limits, up to each, known
+        self.ends = np.array([scale.end(edge) for edge in edges.tolist()])
+
+    @classmethod
+    def of(cls, name: Any, column: RangeColumn, slices: Sequence[slice]) -> RangeProfile:
+        """The profile of a column whose rows are ordered by group."""
+        known = column.x[~np.isnan(column.x)]
+        points = np.quantile(known, np.linspace(0, 1, _EDGES + 1), method="nearest")
+        edges = np.unique([column.scale.limit(point) for point in points.tolist()])
+        ends = np.array([column.scale.end(edge) for edge in edges.tolist()])
+        limits, rows = np.concatenate([edges, ends, [np.inf]]), []
+        for here in slices:
+            x = column.x[here]
+            rows.append(np.searchsorted(np.sort(x[~np.isnan(x)]), limits) / max(len(x), 1))
+        return cls(name, column.title, column.scale, edges, np.array(rows))
+
+    def spread(self, values: Sequence[Any], weights: Floats) -> Floats:
+        """(2 E + 1,): a row of `shares` for these values."""
+        x = np.array([self.scale.number(value) for value in values])
+        limits = np.concatenate([self.edges, self.ends, [np.inf]])
+        return np.asarray(weights @ (x[:, None] < limits))
+
+    def compare(self, value: Any, inside: Side, rest: Side) -> tuple[Condition | None, Difference | None]:
+        """The most telling condition that the value and nearly all of a group meet; and how it differs from them."""
+        x, n = self.scale.number(value), len(self.edges)
+        mine, others = inside.weights @ self.shares, rest.weights @ self.shares
+        if math.isnan(x):
+            c, r = 1 - mine[-1], 1 - others[-1]
+            gain = float(worth(c * inside.n, inside.n, r * rest.n, rest.n))
+            is_shared = c >= NEARLY_ALL and gain >= LEAST
+            shared = Condition(self.name, f"{self.title} missing", c, r, gain, self._is_missing) if is_shared else None
+            return shared, self._difference(x, mine, inside.n)
+        if (difference := self._difference(x, mine, inside.n)) is not None:
+            return None, difference
+        # From no limit or one at most x, to one at least x or none.
+        first, last = int(np.searchsorted(self.edges, x, "right")), int(np.searchsorted(self.ends, x, "right"))
+        c, r = (s[None, n + last :] - np.append(0.0, s[:first])[:, None] for s in (mine, others))
+        gains = worth(c * inside.n, inside.n, r * rest.n, rest.n)
+        gains[1:, :-1] -= _SIMPLER
+        gains[0, -1] = 0.0
+        gains[c < NEARLY_ALL] = 0.0
+        a, b = np.unravel_index(int(gains.argmax()), gains.shape)
+        if gains[a, b] < LEAST:
+            return None, None
+        low, high = None if a == 0 else int(a) - 1, None if b == gains.shape[1] - 1 else last + int(b)
+        text = f"{self.title} {self._words(low, high)}"
+        holds = partial(self._is_between, low, high)
+        return Condition(self.name, text, float(c[a, b]), float(r[a, b]), float(gains[a, b]), holds), None
+
+    def _is_missing(self, value: Any) -> bool:
+        return math.isnan(self.scale.number(value))
+
+    def _is_between(self, low: int | None, high: int | None, value: Any) -> bool:
+        x = self.scale.number(value)
+        return bool((low is None or x >= self.edges[low]) and (high is None or x < self.ends[high]))
+
+    def _words(self, low: int | None, high: int | None) -> str:
+        """A range in words; limits are positions among the edges, None for no limit."""
+        a, b = (None if i is None else self.scale.text(float(self.edges[i])) for i in (low, high))
+        if a is None or b is None:
+            return self.scale.above.format(a) if b is None else self.scale.below.format(b)
+        return a if a == b else f"{a} to {b}"
+
+    def _difference(self, x: float, mine: Floats, n: float) -> Difference | None:
+        """How a number differs from nearly all of a group: it is missing, or beyond their usual range."""
+        n_edges, known = len(self.edges), mine[-1]
+        if 1 - known >= NEARLY_ALL and not math.isnan(x):
+            return self._different(self.scale.exact(x), "missing", known, n)
+        below, at_most = mine[:n_edges], mine[n_edges:-1]
+        low, high = int((below <= _OUTER).sum()) - 1, int((at_most < known - _OUTER).sum())
+        a, b = None if low < 0 else low, None if high == n_edges else high
+        if known < NEARLY_ALL or (a is None and b is None):
+            return None
+        usual = self._words(a, b)
+        if math.isnan(x):
+            return self._different("missing", usual, 1 - known, n)
+        shown = self.scale.number(self._printed(x))
+        if a is not None and shown < self.edges[a]:
+            return self._different(self.scale.exact(x), usual, at_most[a], n)
+        if b is not None and shown >= self.ends[b]:
+            return self._different(self.scale.exact(x), usual, known - below[b], n)
+        return None
+
+    def _printed(self, x: float) -> Any:
+        """The number as it is printed."""
+        text = self.scale.exact(x)
+        return text if isinstance(self.scale, DateScale) or self.scale.unit else text.replace(",", "")
+
+    def _different(self, value: str, usual: str, share: float, n: float) -> Difference:
+        text = f"{self.title} {value} (in the group {usual})"
+        return Difference(self.name, text, -math.log((share * n + 0.5) / (n + 1)))
+
+
+class CategoryProfile:
+    """Categories: the share of each value in each group; equal names are one value, as a reader cannot tell them."""
+
+    def __init__(self, name: Any, title: str, categories: list[str], shares: Floats) -> None:
+        self.name, self.title, self.categories, self.shares = name, title, categories, shares  # shares: (G, K)
+        self._places = {value: place for place, value in enumerate(categories)}
+
+    @classmethod
+    def of(cls, name: Any, column: CategoryColumn, slices: Sequence[slice]) -> CategoryProfile:
+        """The profile of a column whose rows are ordered by group."""
+        values, merged = np.unique(column.names, return_inverse=True)
+        codes = merged[column.codes]
+        kept = np.argsort(-np.bincount(codes, minlength=len(values)), kind="stable")[:_KEPT]
+        counts = [np.bincount(codes[here], minlength=len(values))[kept] / max(len(codes[here]), 1) for here in slices]
+        return cls(name, column.title, values[kept].tolist(), np.array(counts))
+
+    def spread(self, values: Sequence[Any], weights: Floats) -> Floats:
+        """(K,): a row of `shares` for these values."""
+        places = [self._places.get(value_name(value), len(self.categories)) for value in values]
+        return np.asarray(np.bincount(places, weights, len(self.categories) + 1)[:-1], dtype=np.float64)
+
+    def compare(self, value: Any, inside: Side, rest: Side) -> tuple[Condition | None, Difference | None]:
+        """The values that nearly all of a group have, if the row has one of them; else how it differs."""
+        shown = value_name(value)
+        place = self._places.get(shown)
+        mine, others = inside.weights @ self.shares, rest.weights @ self.shares
+        order = np.argsort(-mine, kind="stable")[:3]
+        usual = next((order[:k] for k in (1, 2, 3) if mine[order[:k]].sum() >= NEARLY_ALL), None)
+        if usual is None:
+            return None, None
+        names = " or ".join(self.categories[i] for i in usual)
+        if place in usual:
+            c, r = float(mine[usual].sum()), float(others[usual].sum())
+            gain = float(worth(c * inside.n, inside.n, r * rest.n, rest.n))
+            holds = partial(self._is_one_of, frozenset(self.categories[i] for i in usual))
+            return (
+                Condition(self.name, f"{self.title} {names}", c, r, gain, holds) if gain >= LEAST else None,
+                None,
+            )
+        share = 0.0 if place is None else float(mine[place])
+        if share > _OUTER:
+            return None, None
+        rarity = -math.log((share * inside.n + 0.5) / (inside.n + 1))
+        return None, Difference(self.name, f"{self.title} {shown} (in the group {names})", rarity)
+
+    @staticmethod
+    def _is_one_of(names: frozenset[str], value: Any) -> bool:
+        return value_name(value) in names
+
+
+class TableProfile:
+    """The columns of a table, and which of them repeat each other."""
+
+    def __init__(self, columns: Sequence[RangeProfile | CategoryProfile], sizes: Floats, twins: set[frozenset[Any]]):
+        self.columns, self.sizes, self.twins = columns, sizes, twins
+
+    @classmethod
+    def of(
+        cls, columns: Mapping[Any, RangeColumn | CategoryColumn], slices: Sequence[slice], sizes: Ints
+    ) -> TableProfile:
+        """columns: by name, with rows ordered by group. sizes: (G,) of the groups."""
+        profiles = [
+            RangeProfile.of(name, each, slices) if isinstance(each, RangeColumn)
+            else CategoryProfile.of(name, each, slices)
+            for name, each in columns.items()
+        ]  # fmt: skip
+        numbers = {name: each.x for name, each in columns.items() if isinstance(each, RangeColumn)}
+        return cls(profiles, sizes.astype(np.float64), _twins(numbers))
+
+    def take(self, groups: list[int]) -> TableProfile:
+        """The profile of these groups; -1 for a group that nothing is known about."""
+        columns = [copy(column) for column in self.columns]
+        for column in columns:
+            column.shares = _take(column.shares, groups)
+        return TableProfile(columns, _take(self.sizes, groups), self.twins)
+
+    def with_rows(self, records: Sequence[Mapping[Any, Any]], weights: Floats) -> TableProfile:
+        """The profile with one more group, the last: these rows, with weights that sum to 1."""
+        columns = [copy(column) for column in self.columns]
+        for column in columns:
+            row = column.spread([record.get(column.name) for record in records], weights)
+            column.shares = np.vstack([column.shares, row])
+        return TableProfile(columns, np.append(self.sizes, 1 / np.square(weights).sum()), self.twins)
+
+    def compare(self, record: Mapping[Any, Any], inside: Side, rest: Side) -> Comparison:
+        """A row and the members of groups, against the rest."""
+        shared: list[Condition] = []
+        different: list[Difference] = []
+        for column in self.columns:
+            if column.name in record:
+                same, other = column.compare(record[column.name], inside, rest)
+                shared += [] if same is None else [same]
+                different += [] if other is None else [other]
+        shared.sort(key=lambda each: -each.worth)
+        different.sort(key=lambda each: -each.rarity)
+        return Comparison(tuple(self._distinct(shared, _SHARED)), tuple(self._distinct(different, _DIFFERENT)))
+
+    def _distinct(self, offers: list[Any], most: int) -> list[Any]:
+        """The first of them, without columns that repeat one before."""
+        chosen: list[Any] = []
+        for offer in offers:
+            if len(chosen) < most and not any(frozenset((offer.column, c.column)) in self.twins for c in chosen):
+                chosen.append(offer)
+        return chosen
+
+
+class TextProfile:
+    """The share (G, W) of the texts of each group that contain each of W words."""
+
+    def __init__(self, words: Sequence[str], shares: Floats, sizes: Floats) -> None:
+        self.words, self.shares, self.sizes = words, shares, sizes
+
+    def take(self, groups: list[int]) -> TextProfile:
+        """The profile of these groups; -1 for a group that nothing is known about."""
+        return TextProfile(self.words, _take(self.shares, groups), _take(self.sizes, groups))
+
+    def with_rows(self, records: Sequence[Mapping[Any, Any]], weights: Floats) -> TextProfile:
+        """The profile with one more group, the last: these texts, with weights that sum to 1."""
+        texts = [usable_words(record.get("text")) for record in records]
+        row = weights @ np.array([[word in text for word in self.words] for text in texts])
+        sizes = np.append(self.sizes, 1 / np.square(weights).sum())
+        return TextProfile(self.words, np.vstack([self.shares, row]), sizes)
+
+    def compare(self, record: Mapping[Any, Any], inside: Side, rest: Side) -> Comparison:
+        """The words of a text that are typical of groups, and words typical of them that it lacks."""
+        own = usable_words(record.get("text"))
+        mine, others = inside.weights @ self.shares, rest.weights @ self.shares
+        gains = worth(mine * inside.n, inside.n, others * rest.n, rest.n)
+        gains[mine < 2 * others] = 0.0
+        order = [i for i in np.argsort(-gains, kind="stable").tolist() if gains[i] >= _LEAST_OF_WORD]
+        shared = [
+            Condition("text", self.words[i], float(mine[i]), float(others[i]), float(gains[i]), bool)
+            for i in order
+            if self.words[i] in own
+        ]
+        lacking = [Difference("text", self.words[i], float(gains[i])) for i in order if self.words[i] not in own]
+        return Comparison(tuple(shared[:_SHARED_WORDS]), tuple(lacking[:_OTHER_WORDS]), "text")
+
+
+Profile = TableProfile | TextProfile
+
+
+def _take(values: Floats, groups: list[int]) -> Floats:
+    """Rows (G, …) of these groups; zeros for -1."""
+    return np.where(np.reshape(np.array(groups) >= 0, (-1,) + (1,) * (values.ndim - 1)), values[groups], 0.0)
+
+
+def _twins(numbers: Mapping[Any, Floats]) -> set[frozenset[Any]]:
+    """Pairs of columns with nearly the same order of rows."""
+    if not 2 <= len(numbers) <= _MOST_COLUMNS:
+        return set()
+    ranks = pd.DataFrame(list(numbers.values())).T.rank().fillna(0.0).to_numpy()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        alike = np.argwhere(np.triu(np.abs(np.corrcoef(ranks.T)) >= _SAME, 1))
+    names = list(numbers)
+    return {frozenset((names[i], names[j])) for i, j in alike.tolist()}
+
+
+# As plain values
+
+
+def pack_profile(profile: Profile) -> tuple[dict[str, Any], Floats]:
+    """(plain values, numbers (G, …)) from which `read_profile` makes the profile again."""
+    if isinstance(profile, TextProfile):
+        return {"words": list(profile.words)}, np.column_stack([profile.sizes, profile.shares])
+    columns = [
+        {"name": each.name, "title": each.title, "categories": each.categories}
+        if isinstance(each, CategoryProfile)
+        else {
+            "name": each.name,
+            "title": each.title,
+            "edges": each.edges.tolist(),
+            "scale": vars(each.scale),
+            "dates": isinstance(each.scale, DateScale),
+        }
+        for each in profile.columns
+    ]
+    places = {each.name: place for place, each in enumerate(profile.columns)}
+    twins = [sorted(places[name] for name in pair) for pair in profile.twins]
+    shares = np.column_stack([profile.sizes, *(each.shares for each in profile.columns)])
+    return {"columns": columns, "twins": sorted(twins)}, shares
+
+
+def read_profile(values: Mapping[str, Any], shares: Floats) -> Profile:
+    """The profile that `pack_profile` packed; KeyError, TypeError, ValueError or IndexError if it is not one."""
+    sizes, shares = shares[:, 0], shares[:, 1:]
+    if "words" in values:
+        return TextProfile([*map(str, values["words"])], _of_width(shares, len(values["words"])), sizes)
+    columns: list[RangeProfile | CategoryProfile] = []
+    for each in values["columns"]:
+        if "categories" in each:
+            width = len(each["categories"])
+            own = _of_width(shares[:, :width], width)
+            columns.append(CategoryProfile(each["name"], str(each["title"]), [*map(str, each["categories"])], own))
+        else:
+            edges = np.array(each["edges"], dtype=np.float64)
+            width = 2 * len(edges) + 1
+            scale: Scale = DateScale.__new__(DateScale) if each["dates"] else NumberScale.__new__(NumberScale)
+            vars(scale).update(each["scale"])
+            own = _of_width(shares[:, :width], width)
+            columns.append(RangeProfile(each["name"], str(each["title"]), scale, edges, own))
+        shares = shares[:, width:]
+    _of_width(shares, 0)
+    names = [each.name for each in columns]
+    return TableProfile(columns, sizes, {frozenset((names[a], names[b])) for a, b in values["twins"]})
+
+
+def _of_width(shares: Floats, width: int) -> Floats:
+    if shares.shape[1] != width:
+        raise ValueError(f"{width} numbers per group required; got {shares.shape[1]}")
+    return shares
