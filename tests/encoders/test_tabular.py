@@ -120,6 +120,34 @@ def test_the_order_of_a_frames_columns_and_its_index_do_not_matter():
     assert list(encoder.records(X[X.columns[::-1]]).columns) == list(X.columns)
 
 
+@pytest.mark.parametrize("network", ["default", "wide"])
+def test_columns_read_all_at_once_are_as_one_by_one(network):
+    rng, n = np.random.default_rng(0), 600
+    X = pd.DataFrame(
+        {
+            "age": rng.integers(18, 90, n),
+            "income": np.where(rng.random(n) < 0.1, np.nan, rng.lognormal(10, 1, n)),
+            "paid": rng.choice([0.0, 5000.0, 7500.0, 90000.0], n, p=[0.7, 0.1, 0.1, 0.1]),
+            "member": rng.random(n) > 0.5,
+            "job": rng.choice(["nurse", "clerk", None, "1"], n),
+            "code": rng.choice(np.array([1, 2.5, np.inf, "a", True, None], dtype=object), n),
+            "constant": 1.0,
+            "id": [f"id{i}" for i in range(n)],
+        }
+    )
+    encoder = TabularEncoder(network).fit(X)
+    new = X.copy()
+    new.loc[::3, "job"], new.loc[::5, "age"], new.loc[::7, "paid"] = "pilot", 300, np.nan
+    cells = new.astype(object).to_numpy()
+    rows: list[Any] = [new, new[:1], new[:500], new[new.columns[::-1]][:9], new.astype(object), cells, cells[:3]]
+    for Z in [*rows, cells.tolist(), [tuple(row) for row in cells[:2]]]:
+        at_once, one_by_one = encoder._plan.read(Z), encoder._read_columns(encoder.records(Z))
+        assert (at_once is None) == (Z is new)  # many rows of mixed types are read faster one by one
+        for a, b in zip(at_once or one_by_one, one_by_one, strict=True):
+            assert a.dtype == b.dtype
+            assert np.array_equal(a, b, equal_nan=True)
+
+
 @pytest.mark.parametrize(
     "column",
     [

@@ -56,7 +56,8 @@ class Scale:
 
     def apply(self, x: Floats) -> Floats:
         """z of x, both (n,)."""
-        return Scales([self]).apply(x[:, None])[:, 0]
+        scales = Scales([self])
+        return scales.apply(scales.filled(x[:, None]))[:, 0]
 
     def beyond_others(self, x: Floats, groups: NDArray[np.int64]) -> Floats:
         """(n,): how far training values x are outside the range of other groups (n,), as in `Scales.beyond`."""
@@ -119,9 +120,12 @@ class Scales:
         ranges = [s.values if s.form in ("quantile", "robust") else [-np.inf, np.inf] for s in scales]
         self._low, self._high = (np.array([values[end] for values in ranges]) for end in (0, -1))
 
+    def filled(self, x: Floats) -> Floats:
+        """x (n, p) with its gaps filled, as `apply` and `beyond` need it."""
+        return np.where(np.isnan(x), self.fill, x)
+
     def apply(self, x: Floats) -> Floats:
         """z of x, both (n, p)."""
-        x = np.where(np.isnan(x), self.fill, x)
         z = np.empty_like(x)
         with np.errstate(over="ignore"):
             if len(self._ranked):
@@ -136,8 +140,7 @@ class Scales:
         return z
 
     def beyond(self, x: Floats) -> Floats:
-        """(n, p): how far x is outside the training range, in units of z at its mean slope inside; 0 for gaps."""
-        x = np.where(np.isnan(x), self.fill, x)
+        """(n, p): how far x is outside the training range, in units of z at its mean slope inside."""
         with np.errstate(over="ignore", invalid="ignore"):
             far = 2 * _EDGE * np.maximum(self._low - x, x - self._high) / (self._high - self._low)
         return np.where(np.isinf(self._high), 0.0, far.clip(0, _FARTHEST))
@@ -146,36 +149,34 @@ class Scales:
 class _Ranks:
     """The rank of a number among the quantiles of its column, for q columns at once.
 
-    As in scikit-learn: equal quantiles get the middle of the ranks they share, which is the mean of interpolating from
-    below and from above.
+    As in scikit-learn: equal quantiles get the middle of the ranks they share; between quantiles, ranks are linear.
     """
 
     def __init__(self, quantiles: Sequence[Sequence[float]]) -> None:
-        self._last = np.array([len(values) - 1 for values in quantiles])
-        width = max(self._last, default=0) + 1
-        self._values = np.full((len(quantiles), width), np.inf)
-        for row, values in zip(self._values, quantiles, strict=True):
-            row[: len(values)] = values
-        self._levels = np.minimum(np.arange(width) / self._last[:, None], 1.0)
-        self._columns = np.arange(len(quantiles))[:, None]
+        columns = [np.unique(values, return_index=True, return_counts=True) for values in quantiles]
+        shape = len(columns), max((len(values) for values, _, _ in columns), default=0)
+        self._values = np.full(shape, np.inf)  # distinct quantiles, and the levels of the first and last equal to each
+        self._first, self._end = np.ones(shape), np.ones(shape)
+        for row, ((values, places, counts), every) in enumerate(zip(columns, quantiles, strict=True)):
+            self._values[row, : len(values)] = values
+            self._first[row, : len(values)] = places / (len(every) - 1)
+            self._end[row, : len(values)] = (places + counts - 1) / (len(every) - 1)
+        self._grid = torch.from_numpy(self._values)
+        self._most = np.array([len(values) - 1 for values, _, _ in columns], dtype=np.int64)[:, None]
+        self._columns = np.arange(len(columns))[:, None]
 
     def of(self, x: Floats) -> Floats:
         """(n, q) in [0, 1], of x (n, q)."""
-        points, grid = np.ascontiguousarray(x.T), torch.from_numpy(self._values)
-        ranks = [
-            self._between(points, torch.searchsorted(grid, torch.from_numpy(points), right=last).numpy(), last)
-            for last in (True, False)
-        ]
-        return np.asarray(((ranks[0] + ranks[1]) / 2).T)
-
-    def _between(self, x: Floats, place: NDArray[np.int64], last: bool) -> Floats:
-        """The level of x (q, n) between the quantiles around `place`; for equal quantiles, the last or the first."""
-        upper = np.clip(place, 1, self._last[:, None])
-        low, high = self._values[self._columns, upper - 1], self._values[self._columns, upper]
-        start, end = self._levels[self._columns, upper - 1], self._levels[self._columns, upper]
-        length = high - low
-        share = np.where(length > 0, (x - low) / np.where(length > 0, length, 1.0), x >= high if last else x > high)
-        return np.asarray(start + share.clip(0, 1) * (end - start))
+        points, columns = np.ascontiguousarray(x.T), self._columns
+        below = torch.searchsorted(self._grid, torch.from_numpy(points), right=True).numpy() - 1
+        place = np.maximum(below, 0)
+        after = np.minimum(place + 1, self._most)
+        low, start = self._values[columns, place], self._end[columns, place]
+        length, rise = self._values[columns, after] - low, self._first[columns, after] - start
+        with np.errstate(divide="ignore", invalid="ignore"):
+            inside = start + (points - low) / length * rise
+        ties = (self._first[columns, place] + start) / 2
+        return np.asarray(np.where(below < 0, 0.0, np.where(points == low, ties, np.where(length > 0, inside, 1.0))).T)
 
 
 def _least(x: Floats) -> Floats:

@@ -12,29 +12,34 @@ import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict
+from itertools import chain
+from types import NoneType
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from dwac import _checks as checks
 from dwac.encoders.base import Encoder, Recipe, require_one
-from dwac.encoders.columns import LARGEST, Column, Floats, Name, frame_of, is_id, parts_of
+from dwac.encoders.columns import LARGEST, Column, Floats, Name, Value, frame_of, is_id, parts_of
 from dwac.encoders.scales import BINS, Scale, Scales
-from dwac.encoders.tabular_networks import TabularNetwork, WideEnsemble, WideNetwork
+from dwac.encoders.tabular_networks import UNKNOWN, TabularNetwork, WideEnsemble, WideNetwork
 from dwac.errors import DwacError, InputError, KindError, ShapeError
 from dwac.nn import Ensemble
 from dwac.nn.batches import Inputs
 
-log = logging.getLogger(__name__)
+Indices = NDArray[np.int64]
 
+log = logging.getLogger(__name__)
 
 _WIDE, _WIDE_DROPOUT = 64, 0.3  # the hidden layer of the wide network
 _MOST_BINS = 1024  # bins of all numbers together
 _DEEPEST = 1000  # most layers
+_AT_ONCE = 512  # rows of mixed types that are faster to read all at once than column by column
+_NUMBERS = {int, float, bool, NoneType, np.int64, np.float64, np.bool_}  # the types of plain cells
+_CATEGORIES = _NUMBERS | {str}
 
 
 class TabularEncoder(Encoder):
@@ -184,10 +189,8 @@ class TabularEncoder(Encoder):
         read that column, which is always 0 in training; it only helps to tell whether a row is like any other.
         """
         plan = self._plan
-        parts, indices = plan.read_array(X), list[NDArray[np.int64]]()
-        if parts is None:
-            parts, indices = self._read_columns(self.records(X))
-        return torch.from_numpy(plan.numeric(parts)), _stack_columns(indices, len(parts))
+        parts, indices = plan.read(X) or self._read_columns(self.records(X))
+        return torch.from_numpy(plan.numeric(parts)), torch.from_numpy(indices)
 
     def transform_left_out(self, X: Any, groups: NDArray[np.int64] | None = None) -> Inputs:
         """`transform` of the training rows, each as far outside the training data as if it had been left out.
@@ -213,10 +216,10 @@ class TabularEncoder(Encoder):
             self._cached_plan = _Plan(self.columns, beyond=self.settings["network"] != "paper")
         return self._cached_plan
 
-    def _read_columns(self, frame: pd.DataFrame) -> tuple[Floats, list[NDArray[np.int64]]]:
-        """The parts (n, p) of all numbers and the indices (n,) of categories.
+    def _read_columns(self, frame: pd.DataFrame) -> tuple[Floats, Indices]:
+        """The parts (n, p) of all numbers and the indices (n, q) of categories, one column after the other.
 
-        An error carries all invalid rows, of any column.
+        It reads every type that fit can read. An error carries all invalid rows, of any column.
         """
         parts: list[Floats] = []
         indices, errors = [], []
@@ -234,7 +237,11 @@ class TabularEncoder(Encoder):
             if gravest.rows:
                 gravest.rows = {row: why for error in reversed(errors) for row, why in error.rows.items()}
             raise gravest
-        return np.stack(parts, axis=1) if parts else np.empty((len(frame), 0)), indices
+        n = len(frame)
+        return (
+            np.stack(parts, axis=1) if parts else np.empty((n, 0)),
+            np.stack(indices, axis=1) if indices else np.empty((n, 0), dtype=np.int64),
+        )
 
     def records(self, X: Any) -> pd.DataFrame:
         """The rows of X with the columns and order of fit; an error names a missing or extra column."""
@@ -351,8 +358,16 @@ class _Plan:
 
     def __init__(self, columns: list[Column], *, beyond: bool) -> None:
         self.columns, self._beyond = columns, beyond
-        self._plain_table = all(c.kind in ("numeric", "boolean", "empty") and not c.n_indices for c in columns)
+        self._names = pd.Index([c.name for c in columns], tupleize_cols=False)
+        self._plain_table = all(c.kind != "datetime" for c in columns)
         self._used = [place for place, c in enumerate(columns) if c.scales]
+        self._named = [place for place, c in enumerate(columns) if c.n_indices and not c.scales]
+        # The index of each value of a category, and where it is read: a column of cells, or of numbers.
+        self._codes = [
+            (_as_read(c.indices()), not c.scales, place if not c.scales else self._used.index(place))
+            for place, c in enumerate(columns)
+            if c.n_indices
+        ]
         self._booleans = [place for place, c in enumerate(c for c in columns if c.scales) if c.kind == "boolean"]
         scales: list[Scale] = []
         starts, self._scaled, self._limited = [0], list[int](), list[int]()
@@ -378,32 +393,83 @@ class _Plan:
                 self._new.append(number)
         self._order = continuous + plain
 
-    def read_array(self, X: Any) -> Floats | None:
-        """The parts of an array of numbers, if all columns are plain numbers and every row can be read."""
-        if not self._plain_table or not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in "biuf":
+    def read(self, X: Any) -> tuple[Floats, Indices] | None:
+        """The parts (n, p) of all numbers and the indices (n, q) of categories, from all columns at once.
+
+        None if a column or cell is not plain: dates, unusual types, values that do not fit. These are read column by
+        column (`TabularEncoder._read_columns`), with the same result or an error that names them.
+        """
+        cells = self._cells(X)
+        if cells is None or not len(cells):
             return None
-        if X.shape[1] != len(self.columns) or not len(X):
+        numbers = cells[:, self._used]
+        if cells.dtype == object:
+            named = cells[:, self._named]
+            if not _types_of(numbers) <= _NUMBERS or not _types_of(named) <= _CATEGORIES:
+                return None
+        try:
+            parts = numbers.astype(np.float64, copy=False)
+        except OverflowError:
             return None
-        parts = np.asarray(X)[:, self._used].astype(np.float64)
         truth = parts[:, self._booleans]
         if np.isinf(parts).any() or not (np.isnan(truth) | (truth == 0) | (truth == 1)).all():
             return None
-        return parts.clip(-LARGEST, LARGEST)
+        np.clip(parts, -LARGEST, LARGEST, out=parts)
+        indices = np.empty((len(parts), len(self._codes)), dtype=np.int64)
+        for place, (known, in_cells, column) in enumerate(self._codes):
+            values, missing = (cells if in_cells else parts)[:, column].tolist(), known.get(None, UNKNOWN)
+            indices[:, place] = [known.get(value, UNKNOWN) if value == value else missing for value in values]
+        return parts, indices
+
+    def _cells(self, X: Any) -> NDArray[Any] | None:
+        """(n, columns), numbers or objects, in the order of fit; None if X needs a closer look."""
+        if not self._plain_table:
+            return None
+        width = len(self._names)
+        if isinstance(X, pd.DataFrame):
+            names = X.columns
+            if len(names) != width or names.dtype.kind not in "iuO" or not _is_uniform(X):
+                return None
+            order = None if names.equals(self._names) else names.get_indexer(self._names) if names.is_unique else [-1]
+            cells = X.to_numpy()
+            if order is not None:
+                if min(order) < 0:
+                    return None
+                cells = cells[:, order]
+        elif isinstance(X, np.ndarray) and X.ndim == 2 and X.shape[1] == width:
+            cells = np.asarray(X)
+        elif isinstance(X, list) and all(type(row) in (list, tuple) and len(row) == width for row in X):
+            cells = np.fromiter(chain.from_iterable(X), dtype=object, count=len(X) * width).reshape(len(X), width)
+        else:
+            return None
+        return cells if cells.dtype.kind in "biufO" else None
 
     def numeric(self, parts: Floats) -> NDArray[np.float32]:
         """(n, p): continuous numbers, then plain 0/1 numbers, then how far rows are outside the training data."""
         gaps = np.isnan(parts[:, self._firsts])
-        scaled = parts[:, self._scaled]
-        table = np.concatenate([self._scales.apply(scaled), gaps], axis=1)[:, self._order].astype(np.float32)
+        filled = self._scales.filled(parts[:, self._scaled])
+        table = np.concatenate([self._scales.apply(filled), gaps], axis=1)[:, self._order].astype(np.float32)
         if not self._order or not self._beyond:
             return table
-        far = np.square(self._scales.beyond(scaled)[:, self._limited]).sum(axis=1)
+        far = np.square(self._scales.beyond(filled)[:, self._limited]).sum(axis=1)
         # Filling a gap with the median has a mean squared error of 1. So, squared, new gaps in all p columns count p,
         # and a gap in one of them counts 1 / p, because the other columns still identify the row.
         new = np.square(gaps[:, self._new].sum(axis=1)) / max(len(self._new), 1)
         return np.concatenate([table, np.sqrt(far + new)[:, None].astype(np.float32)], axis=1)
 
 
-def _stack_columns(columns: Sequence[NDArray[np.int64]], n: int) -> Tensor:
-    """(n, q) from q columns (n,)."""
-    return torch.from_numpy(np.stack(columns, axis=1) if columns else np.empty((n, 0), dtype=np.int64))
+def _as_read(indices: dict[Value, int]) -> dict[Value, int]:
+    """The index of each category, by its value as it is read: infinite numbers are stored as text."""
+    return indices | {float(name): indices[name] for name in ("inf", "-inf") if name in indices}
+
+
+def _is_uniform(frame: pd.DataFrame) -> bool:
+    """Whether the columns become one array fast: there are few rows, or all are of one kind."""
+    if len(frame) <= _AT_ONCE:
+        return True
+    kinds = {dtype.kind if isinstance(dtype, np.dtype) else "" for dtype in frame.dtypes}
+    return kinds <= {*"iuf"} or kinds == {"O"}
+
+
+def _types_of(cells: NDArray[Any]) -> set[type]:
+    return {*map(type, cells.ravel().tolist())}

@@ -95,7 +95,8 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     @property
     def _fitted(self) -> Fitted:
         """The fitted model; an error if there is none."""
-        check_is_fitted(self, "fitted_")
+        if "fitted_" not in vars(self):
+            check_is_fitted(self, "fitted_")
         return self.fitted_
 
     @property
@@ -220,7 +221,8 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _check_columns(self, X: Any) -> None:
         """Raise an error unless X has the columns of fit."""
-        if has_columns(X, self.fitted_.encoder):
+        fitted = self.fitted_
+        if has_columns(X, fitted.encoder) and not fitted.features.match(X):
             validate_data(self, X, reset=False, skip_check_array=True)
 
     def observe(self, X: Any, *, private: bool | None = None) -> Observed:

@@ -49,6 +49,12 @@ class Features(NamedTuple):
     n: int | None = None
     names: NDArray[Any] | None = None
 
+    def match(self, X: Any) -> bool:
+        """Whether X surely has these columns: an array as wide, or a frame with the same names in the same order."""
+        if isinstance(X, pd.DataFrame):
+            return self.names is not None and X.columns.tolist() == self.names.tolist()
+        return self.names is None and isinstance(X, np.ndarray) and X.ndim == 2 and X.shape[1] == self.n
+
 
 class Descriptions(NamedTuple):
     """Groups of voters, and what sets them apart, in words."""

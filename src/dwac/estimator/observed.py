@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 from dwac.encoders import Encoder
 from dwac.encoders.module import read_dataset
 from dwac.errors import InputError
-from dwac.estimator.containers import batches_of, gather_batches, native, require_order
+from dwac.estimator.containers import batches_of, gather_batches, require_order
 from dwac.estimator.fitted import Features, Fitted
 from dwac.estimator.preparation import rows_of, take
 from dwac.estimator.readable import ATYPICAL, Judged, Sifted, judge, sift
@@ -145,8 +145,8 @@ def observe(
     if not rows.inputs:
         return Observed(fitted, rows, torch.zeros(0, fitted.model.vector_size, device=fitted.model.device))
     h = batches.embed(fitted.model, rows.inputs)
-    finite = h.isfinite().all(dim=1)
-    if not finite.all():
+    if not h.isfinite().all():
+        finite = h.isfinite().all(dim=1)
         rows, h = rows.only(finite.cpu().numpy(), "the network gives it no finite embedding"), h[finite]
     return Observed(fitted, rows, h)
 
@@ -188,7 +188,7 @@ def rows_for(X: Any, encoder: Encoder) -> Any:
         X = gather_batches(batches_of(X)[0])[0]
     elif isinstance(X, Dataset):
         X = read_dataset(X)[0]
-    return rows_of(list(X) if isinstance(X, tuple) and encoder.kind != "module" else native(X))
+    return rows_of(list(X) if isinstance(X, tuple) and encoder.kind != "module" else X)
 
 
 def has_columns(X: Any, encoder: Encoder) -> bool:

@@ -30,6 +30,7 @@ from dwac.estimator.readable import Partial
 
 Schema = dict[str, Any]
 _LARGEST = 3.4e38  # largest float32
+_NESTED = {dict, list}  # JSON values that are not single
 
 
 class Reader(ABC):
@@ -115,7 +116,7 @@ class TableReader(Reader):
     def __init__(self, encoder: TabularEncoder, *, private: bool) -> None:
         self._columns, self._private = encoder.columns, private
         self._names = [column.name for column in encoder.columns]
-        self._known = set(self._names)
+        self._index, self._known = pd.Index(self._names, tupleize_cols=False), set(self._names)
         self._named = all(isinstance(name, str) for name in self._names)
 
     def columns(self) -> list[dict[str, Any]]:
@@ -148,10 +149,9 @@ class TableReader(Reader):
 
     def join(self, items: list[Any]) -> pd.DataFrame:
         """A frame of objects: pandas infers no common type, so one row cannot change another."""
-        cells = np.empty((len(items), len(self._names)), dtype=object)
-        for i, values in enumerate(items):
-            cells[i, :] = values
-        return pd.DataFrame(cells, columns=self._names)
+        shape = len(items), len(self._names)
+        cells = np.fromiter(chain.from_iterable(items), dtype=object, count=shape[0] * shape[1])
+        return pd.DataFrame(cells.reshape(shape), columns=self._index, dtype=object)
 
     def read_row(self, row: Any) -> list[Any]:
         """The values in the order of the columns."""
@@ -165,9 +165,9 @@ class TableReader(Reader):
             raise InputError(f"the row must be {wanted}; got {_type_of(row)}")
         if len(values) != len(self._names):
             raise ShapeError(f"the row must have {len(self._names)} values; got {len(values)}")
-        for name, value in zip(self._names, values, strict=True):
-            if isinstance(value, dict | list):
-                raise InputError(f"column {name!r} must be a single value; got {_type_of(value)}")
+        if not _NESTED.isdisjoint(map(type, values)):
+            name, value = next(pair for pair in zip(self._names, values, strict=True) if type(pair[1]) in _NESTED)
+            raise InputError(f"column {name!r} must be a single value; got {_type_of(value)}")
         return values
 
     def _check_names(self, row: dict[str, Any]) -> None:
