@@ -11,8 +11,10 @@ Most code should use `dwac.ReferenceSet`, which also checks its inputs: finite n
 expects checked tensors; use it directly to write another backend.
 """
 
+from typing import Any
+
 from dwac.engine.backends import Backend, Sweep, sum_by_label
-from dwac.engine.choice import BACKENDS
+from dwac.engine.choice import backends
 from dwac.engine.distributions import (
     SortedTargets,
     log_shares,
@@ -60,3 +62,9 @@ __all__ = [
     "weighted_quantiles",
     "weighted_variances",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "BACKENDS":  # those that this machine has; looking them up imports Triton
+        raise AttributeError(f"module 'dwac.engine' has no attribute {name!r}")
+    return backends()

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 
 from torch import Tensor
 
 from dwac.engine.backends import Backend, TorchBackend
 from dwac.errors import BackendError
 
-BACKENDS: dict[str, Backend] = {"torch": TorchBackend()}
-try:
-    from dwac.engine.triton import TritonBackend, serves
-except ImportError:  # no Triton for this machine
-    pass
-else:
-    BACKENDS["triton"] = TritonBackend()
+_TORCH = TorchBackend()
+
+
+@cache
+def backends() -> dict[str, Backend]:
+    """All backends by name. Importing Triton takes time, and queries on a CPU do not need it."""
+    try:
+        from dwac.engine.triton import TritonBackend
+    except ImportError:  # no Triton for this machine
+        return {"torch": _TORCH}
+    return {"torch": _TORCH, "triton": TritonBackend()}
+
+
+def _fits(queries: Tensor) -> bool:
+    from dwac.engine.triton import serves
+
+    return serves(queries.device, queries.shape[1])
 
 
 def choose_backend(name: str, queries: Tensor) -> Backend:
@@ -24,12 +35,13 @@ def choose_backend(name: str, queries: Tensor) -> Backend:
     On an H200 torch takes 34 to 98 times as long for many queries, 3 times for one (docs/results/engine_gpu.md).
     """
     device = queries.device
+    if name == "torch" or (name == "auto" and device.type != "cuda"):
+        return _TORCH
     if name == "auto":
-        fused = device.type == "cuda" and "triton" in BACKENDS and serves(device, queries.shape[1])
-        return BACKENDS["triton" if fused else "torch"]
+        return backends()["triton"] if "triton" in backends() and _fits(queries) else _TORCH
     if name == "triton" and device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         raise BackendError(f"the backend triton needs data on a CUDA GPU; got data on {device}; choose torch or auto")
     try:
-        return BACKENDS[name]
+        return backends()[name]
     except (KeyError, TypeError):
-        raise BackendError(f"unknown backend {name!r}; choose auto, {', '.join(BACKENDS)}") from None
+        raise BackendError(f"unknown backend {name!r}; choose auto, {', '.join(backends())}") from None
