@@ -29,7 +29,7 @@ def test_the_monitor_of_the_service_is_that_of_python(client: Client, watched_mo
     X, rows, monitor = watched(90, 1), watched_rows(90, 1), Monitor(watched_model)
     for start in range(0, 90, 30):
         client.post("/v1/predict" if start else "/v1/sets", {"rows": rows[start : start + 30]})
-        monitor.update(X[start : start + 30])
+    monitor.update(X)  # the service, too, observes the rows of several requests together
     client.post("/v1/explain", {"rows": rows[:3]})
     found, state = client.get("/v1/monitor").json, monitor.state.to_dict()
     for name in ("rows", "unreadable", "evidence", "peak", "typicality", "credibility", "detectors", "alarm"):
@@ -110,10 +110,11 @@ def test_a_monitor_that_fails_does_not_stop_predictions(
     def fail(*_: Any) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(Monitor, "observe", fail)
+    monkeypatch.setattr(Monitor, "observe_all", fail)
     assert client.post("/v1/predict", {"rows": watched_rows(3, 1)}).status == 200
-    assert named(caplog.text, "monitor", "RuntimeError: broken")
     assert client.get("/v1/monitor").status == 409
+    assert named(caplog.text, "monitor", "RuntimeError: broken")
+    assert client.post("/v1/predict", {"rows": watched_rows(3, 1)}).status == 200
 
 
 # Files and workers

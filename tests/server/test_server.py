@@ -27,7 +27,7 @@ from dwac.cli.app import app as dwac_command
 from dwac.errors import InputError
 from dwac.server import Limits, create_app
 from dwac.server import run as running
-from dwac.server.answers import PredictJob, Responder
+from dwac.server.answers import Ask, PredictJob, Responder
 from dwac.server.batching import Batcher
 from dwac.server.gate import HEADERS
 from tests.named import named, refuses
@@ -321,13 +321,11 @@ def test_a_bad_row_in_a_batch_is_flagged_and_changes_no_other(table: DWACClassif
     good = json.loads(people(8).to_json(orient="records", date_format="iso"))
     bad = {**good[3], "age": "old"}
     asked = [[row] for row in good[:3]] + [[good[0], bad]] + [[row] for row in good[4:]]
-    answers = create_app(table).state.service.responder.run(PredictJob(0.05), asked)
-    assert answers[3].unreadable[0] is None
-    assert named(answers[3].unreadable[1], "'age'", "'old'")
-    readable = [[why is None for why in answer.unreadable] for answer in answers]
-    probabilities = np.concatenate(
-        [answer.values["probabilities"][rows] for answer, rows in zip(answers, readable, strict=True)]
-    )
+    answers = create_app(table).state.service.responder.run([Ask(PredictJob(0.05), rows) for rows in asked])
+    assert answers[3][0]["unreadable"] is None
+    assert named(answers[3][1]["unreadable"], "'age'", "'old'")
+    rows = [row for answer in answers for row in answer if row["unreadable"] is None]
+    probabilities = [list(row["probabilities"].values()) for row in rows]
     expected = table.predict_proba(people(8).iloc[[0, 1, 2, 0, 4, 5, 6, 7]])
     np.testing.assert_allclose(probabilities, expected, atol=1e-6)
 
@@ -340,11 +338,11 @@ class Slow:
         self.go.set()
         asked = Responder.together
 
-        def together(responder: Responder, key: PredictJob, requests: Any) -> Any:
+        def together(responder: Responder, requests: Any) -> Any:
             if not self.go.is_set():
                 self.busy.set()
                 self.go.wait(HANG)
-            return asked(responder, key, requests)
+            return asked(responder, requests)
 
         monkeypatch.setattr(Responder, "together", together)
 
@@ -811,10 +809,10 @@ def test_a_panic_below_python_is_one_refusal_and_the_worker_goes_on(
 ) -> None:
     asked = Responder.together
 
-    def together(responder: Responder, key: PredictJob, requests: Any) -> Any:
-        if any(row == rows_of(2)[1] for rows in requests for row in rows):
+    def together(responder: Responder, requests: Any) -> Any:
+        if any(row == rows_of(2)[1] for request in requests for row in request.rows):
             raise PanicException("index out of bounds")
-        return asked(responder, key, requests)
+        return asked(responder, requests)
 
     with served(create_app(digits)) as client, ThreadPoolExecutor(6) as pool:
         monkeypatch.setattr(Responder, "together", together)

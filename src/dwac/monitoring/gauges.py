@@ -20,7 +20,7 @@ from dwac import _checks as checks
 from dwac.encoders.columns import parts_of
 from dwac.errors import InputError
 from dwac.estimator.evaluation import amount
-from dwac.monitoring.martingale import categories
+from dwac.monitoring.martingale import categories, text_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -155,18 +155,21 @@ class CategoryGauge(Gauge):
         counts = texts.value_counts()
         self._names = [str(each) for each in counts.index[counts >= _RECURS][:_CATEGORIES]]
         self._known = {*counts.index, *categories(list(known)).dropna()}
+        self._cells = {name: cell for cell, name in enumerate(self._names)}
         # Good-Turing: as many new values are expected as values that occur once.
         self._expected = float((counts == 1).sum()) / max(len(texts), 1)
         self.before = self.tally(values)
 
     def tally(self, values: Sequence[Any]) -> CellCounts:
         """Count values (n,), None or NaN where missing."""
-        texts = categories(values)
-        cells = pd.Index(self._names).get_indexer(pd.Index(texts))
-        cells = np.where(cells < 0, len(self._names), cells)
-        cells[texts.isna().to_numpy()] = len(self._names) + 1
-        new = int((texts.notna() & ~texts.isin(self._known)).sum())
-        return CellCounts(np.bincount(cells, minlength=len(self._names) + 2), float(new))
+        cells = np.fromiter(values, dtype=object, count=len(values))
+        missing = pd.isna(cells)
+        counts, new = [0] * (len(self._names) + 2), 0
+        for text in map(text_of, cells[~missing]):
+            counts[self._cells.get(text, len(self._names))] += 1
+            new += text not in self._known
+        counts[-1] = int(missing.sum())
+        return CellCounts(np.array(counts), float(new))
 
     def sentence(self, now: CellCounts) -> str:
         """A sentence on unseen values, or on the value that became more or less frequent."""

@@ -31,6 +31,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -96,25 +97,47 @@ class Bets:
 
     def step(self, bins: Ints) -> Floats:
         """Take the bin (D,) of one more row of each stream; returns the new log M (D,)."""
-        left = 1 / (1 + np.log2(1 + (self.rows + 1) / _ENTRY))
-        entry = max(np.exp(self.log_cash) - left, np.finfo(np.float64).tiny)
-        self.log_wealth = np.logaddexp(self.log_wealth, np.log(entry / len(WINDOWS)))
-        self.log_cash = float(np.log(left))
+        wealth: Floats = self.take(np.asarray(bins)[None])[0][0]
+        return wealth
 
-        cells = self._each, bins
-        p = (self._gaps[cells] + self.counts[cells]) / (self._total + self.rows)
-        total = (1 - self._decay**self.rows) / (1 - self._decay)  # the sum of `recent`
-        q = (_SHRINKAGE * p[:, None] + self.recent[self._each, :, bins]) / (_SHRINKAGE + total)
-        gain = np.log(q / p[:, None])
-        self.log_wealth += gain
-        self.drift = np.maximum(self.drift + gain[:, 0], 0.0)
-        self.since = np.where(self.drift > 0, self.since, self.rows + 1)
+    def take(self, bins: Ints) -> tuple[Floats, Ints]:
+        """Take the bins (n, D) of more rows; returns log M and `since` after each, (n, D), the same as row by row."""
+        rows = self.rows + np.arange(len(bins))
+        left = 1 / (1 + np.log2(1 + (rows + 1) / _ENTRY))
+        log_cash = np.log(left)
+        entry = np.maximum(np.exp(np.append(self.log_cash, log_cash[:-1])) - left, np.finfo(np.float64).tiny)
+        log_entry = np.log(entry / len(WINDOWS))
 
-        self.counts[cells] += 1
-        self.recent *= self._decay[:, None]
-        self.recent[self._each, :, bins] += 1
-        self.rows += 1
-        return self.log_martingale
+        one = bins[:, :, None] == np.arange(self.counts.shape[1])
+        earlier = (np.cumsum(one, axis=0) - one)[one].reshape(bins.shape)
+        p = (self._gaps[self._each, bins] + self.counts[self._each, bins] + earlier) / (self._total + rows[:, None])
+        total = (1 - self._decay ** rows[:, None]) / (1 - self._decay)  # (n, W): the sum of `recent`
+        q = (_SHRINKAGE * p[..., None] + self._count_recent(bins)) / (_SHRINKAGE + total[:, None])
+        gain = np.log(q / p[..., None])
+
+        wealth, drift = np.empty_like(gain), np.empty_like(p)
+        for row, each in enumerate(gain):
+            wealth[row] = self.log_wealth = np.logaddexp(self.log_wealth, log_entry[row]) + each
+            drift[row] = self.drift = np.maximum(self.drift + each[:, 0], 0.0)
+        since = np.maximum.accumulate(np.where(drift > 0, self.since, rows[:, None] + 1))
+        if len(rows):
+            self.since, self.log_cash = since[-1], float(log_cash[-1])
+        self.counts += one.sum(axis=0)
+        self.rows += len(rows)
+        return np.logaddexp(np.logaddexp.reduce(wealth, axis=2), log_cash[:, None]), since
+
+    def _count_recent(self, bins: Ints) -> Floats:
+        """(n, D, W): `recent` in the bin of each row before that row; the rows are then added to it."""
+        players, windows, width = self.recent.shape
+        places = (np.arange(players * windows) * width).reshape(players, windows) + bins[..., None]
+        recent, decay = self.recent.ravel(), np.tile(np.repeat(self._decay, width), players)
+        before = np.empty(places.shape)
+        for row, place in enumerate(places):
+            before[row] = recent[place]
+            recent *= decay
+            recent[place] += 1
+        self.recent = recent.reshape(self.recent.shape)
+        return before
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -181,7 +204,7 @@ class Players:
     def __len__(self) -> int:
         return len(self.watched)
 
-    @property
+    @cached_property
     def weights(self) -> Floats:
         """(D,): w_d, which sum to 1. The folds of one score divide its share."""
         names = [(each.kind, each.name) for each in self.watched]
@@ -222,10 +245,11 @@ def hash_categories(values: Any) -> Floats:
 
 def categories(values: Any) -> pd.Series[Any]:
     """(n,): values as text, missing ones unchanged; 1.0 becomes 1, since a table with gaps turns 1 into 1.0."""
-    return pd.Series(values, dtype=object).map(_text_of, na_action="ignore").reset_index(drop=True)
+    return pd.Series(values, dtype=object).map(text_of, na_action="ignore").reset_index(drop=True)
 
 
-def _text_of(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A category as text."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 

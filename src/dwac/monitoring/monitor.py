@@ -23,7 +23,8 @@ from dwac.monitoring import watching
 from dwac.monitoring.gauges import Change, changes
 from dwac.monitoring.martingale import Bets, Players, Watched
 from dwac.monitoring.sources import Sources, WatchedValues, columns_of
-from dwac.monitoring.state import FORMAT, Alarm, Detector, Latest, State, StreamBlock, StreamHistory
+from dwac.monitoring.state import FORMAT, LATEST, Alarm, Detector, Latest, State, StreamBlock, StreamHistory
+from dwac.monitoring.watching import ObservedRows
 from dwac.storage.files import read_file, replace_file
 
 Floats = NDArray[np.float64]
@@ -114,7 +115,20 @@ class Monitor:
         now: float | None = None,
     ) -> State:
         """The same for rows that have passed through the model already (`dwac.monitoring.watching`)."""
-        n = len(observed)
+        with self._lock:
+            self.observe_all([(observed, predicted)], ids, now)
+            if sum(each.rows for each in self._waiting) >= PART:
+                self._count()
+            return self.state
+
+    def observe_all(
+        self, calls: Sequence[tuple[Observed, Any]], ids: Sequence[Hashable] | None = None, now: float | None = None
+    ) -> None:
+        """The same for several calls of the model, with what each observed and predicted: faster than one by one.
+
+        Gauges count the rows when somebody asks what moved, and only the latest.
+        """
+        n = sum(len(observed) for observed, _ in calls)
         if ids is not None and len(ids) != n:
             raise InputError(f"ids must have one entry per row: {n} required, got {len(ids)}")
         with self._lock:
@@ -123,43 +137,37 @@ class Monitor:
                     "the model was edited or recalibrated since the monitor began, so its scores have changed; begin "
                     "a new Monitor(clf)"
                 )
-            frame = self._sources.frame(observed)
-            bins = self._players.bins(self._sources.scores(observed, frame), self._players.draws(self._bets.rows, n))
-            readable, now = observed.rows.readable, time.time() if now is None else now
-            values = self._values_to_count(self._sources.seen(observed, frame), n)
-            place = np.concatenate([[0], np.cumsum(readable)]).tolist()
+            rows = ObservedRows.of(calls)
+            columns = self._sources.columns(rows)
+            bins = self._players.bins(self._sources.scores(rows, columns), self._players.draws(self._bets.rows, n))
+            readable, now = rows.readable, time.time() if now is None else now
             for start in range(0, n, PART):
                 part = slice(start, min(start + PART, n))
-                if values is not None:
-                    tallies = self._sources.tallies(values, slice(place[part.start], place[part.stop]))
-                    self._latest.add(tallies, self._bets.rows, part.stop - part.start)
+                self._wait(self._sources.watched_values(rows, columns, part))
                 unreadable = ~readable[part]
                 self._bet(bins[part], unreadable, None if ids is None else ids[part], now)
-                self._remember(unreadable, predicted, part, now)
-            return self.state
+                self._remember(unreadable, rows, part, now)
 
-    def _values_to_count(self, seen: WatchedValues, n: int) -> list[Any] | None:
-        """The values of n rows for the gauges; None if the rows are few, and wait to be counted with others.
+    def _wait(self, values: WatchedValues) -> None:
+        """Let rows wait to be counted; those that later rows have replaced are not."""
+        if not self._waiting:
+            self._waits_from = self._bets.rows
+        self._waiting.append(values)
+        while sum(each.rows for each in self._waiting[1:]) >= LATEST:
+            self._waits_from += self._waiting.pop(0).rows
 
-        The nearest voters of 50 rows are found about as fast as those of one.
-        """
-        if n < PART:
-            if not self._waiting:
-                self._waits_from = self._bets.rows
-            self._waiting.append(seen)
-            if self._bets.rows + n - self._waits_from >= PART:
-                self._count(self._bets.rows + n)
-            return None
-        self._count(self._bets.rows)
-        return self._sources.values([seen])
-
-    def _count(self, end: int) -> None:
-        """Count the waiting rows, which end before row `end`; not after an edit, which may change the groups."""
-        if self._waiting and not self._edited():
-            readable = sum(len(seen.votes) for seen in self._waiting)
-            tallies = self._sources.tallies(self._sources.values(self._waiting), slice(0, readable))
-            self._latest.add(tallies, self._waits_from, end - self._waits_from)
-        self._waiting = []
+    def _count(self) -> None:
+        """Count the waiting rows; not after an edit, which may change the groups."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting or self._edited():
+            return
+        values = self._sources.values(waiting)
+        first, rows, begin, end = self._waits_from, 0, 0, 0
+        for place, each in enumerate(waiting, 1):
+            rows, end = rows + each.rows, end + len(each.votes)
+            if rows >= PART or place == len(waiting):
+                self._latest.add(self._sources.tallies(values, slice(begin, end)), first, rows)
+                first, rows, begin = first + rows, 0, end
 
     def _edited(self) -> bool:
         return any(a is not b for a, b in zip(self._version, watching.version_of(self.clf), strict=True))
@@ -167,28 +175,28 @@ class Monitor:
     def _bet(
         self, bins: NDArray[np.int64], unreadable: NDArray[np.bool_], ids: Sequence[Hashable] | None, now: float
     ) -> None:
-        spend = np.log(self.share * self._players.weights)
-        for row, each in enumerate(bins):
-            wealth = self._bets.step(each) + spend
-            self._peaks = np.maximum(self._peaks, wealth)
-            best = int(wealth.argmax())
-            if self._alarm is None and wealth[best] >= -np.log(self.false_alarms):
-                number = self._bets.rows - 1
-                # A row that cannot be read is atypical to every player: no column is to blame.
-                name = READABILITY if unreadable[row] else self._players.watched[best].name
-                since = int(self._bets.since[best])
-                before = since - self._unreadable - int(unreadable[:row].sum())  # a lower bound of the readable rows
-                # Unreadable rows have no scores that date a change; and a change from the start may be older.
-                began = None if unreadable[row] or before < _BEFORE else since
-                self._alarm = Alarm(number, None if ids is None else ids[row], now, name, began)
+        wealth, since = self._bets.take(bins)
+        wealth += np.log(self.share * self._players.weights)
+        self._peaks = np.maximum(self._peaks, wealth.max(axis=0))
+        raised = np.flatnonzero(wealth.max(axis=1) >= -np.log(self.false_alarms))
+        if self._alarm is None and len(raised):
+            row = int(raised[0])
+            best, number = int(wealth[row].argmax()), self._bets.rows - len(bins) + row
+            # A row that cannot be read is atypical to every player: no column is to blame.
+            name = READABILITY if unreadable[row] else self._players.watched[best].name
+            start = int(since[row, best])
+            before = start - self._unreadable - int(unreadable[:row].sum())  # a lower bound of the readable rows
+            # Unreadable rows have no scores that date a change; and a change from the start may be older.
+            began = None if unreadable[row] or before < _BEFORE else start
+            self._alarm = Alarm(number, None if ids is None else ids[row], now, name, began)
         if self._alarm is not None and self._bets.rows <= self._alarm.row + _NAMING:
             self._alarm = self._alarm.with_changes(self.moved())
 
-    def _remember(self, unreadable: NDArray[np.bool_], predicted: Any, part: slice, now: float) -> None:
+    def _remember(self, unreadable: NDArray[np.bool_], rows: ObservedRows, part: slice, now: float) -> None:
         n, bad = len(unreadable), int(unreadable.sum())
-        trust = (predicted.typicality, getattr(getattr(predicted, "conformal", None), "credibility", None))
         typicality, credibility = (
-            None if values is None else float(np.nan_to_num(values[part].astype(np.float64)).mean()) for values in trust
+            None if values is None else float(np.nan_to_num(values[part].astype(np.float64)).mean())
+            for values in (rows.typicality, rows.credibility)
         )
         self._unreadable += bad
         evidence = float(self._evidence().max() / np.log(10))
@@ -247,7 +255,7 @@ class Monitor:
         are corrected for their number. Unlike the alarm, they are valid for one look, not for a look after every row.
         """
         with self._lock:
-            self._count(self._bets.rows)
+            self._count()
             since = 0 if self._alarm is None else self._alarm.since or 0
             return changes(self._sources.gauges, self._latest.since(since), level)
 
@@ -266,7 +274,7 @@ class Monitor:
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state as JSON: counts, no rows. `load` continues from it."""
         with self._lock:
-            self._count(self._bets.rows)
+            self._count()
             state = {
                 "format": FORMAT,
                 "model": self._fingerprint,

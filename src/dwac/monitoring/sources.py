@@ -7,7 +7,7 @@ with new rows if no model is involved. A model that keeps no training rows has n
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +19,12 @@ from torch import Tensor
 from dwac import _checks as checks
 from dwac.encoders import TabularEncoder
 from dwac.errors import CalibrationError, InputError
-from dwac.estimator.observed import Observed
 from dwac.explain import privacy
 from dwac.monitoring import gauges as measures
 from dwac.monitoring import watching
 from dwac.monitoring.gauges import CategoryGauge, CellCounts, Gauge, NumberGauge, VoterGroups
 from dwac.monitoring.martingale import COLUMN, MODEL, PRIVATE_SHARES, SHARES, Watched, hash_categories, scores_of
+from dwac.monitoring.watching import ObservedRows
 from dwac.tasks import CLASSES
 
 Floats = NDArray[np.float64]
@@ -38,6 +38,7 @@ class WatchedValues(NamedTuple):
     columns: list[Any]
     votes: Floats
     h: Tensor
+    rows: int  # with those that could not be read
 
 
 class Sources:
@@ -98,7 +99,7 @@ class Sources:
             watched += [Watched(name, MODEL, values if f is None else values[folds == f], f, shares) for f in parts]
         for column in self._columns:
             assert before is not None
-            watched.append(Watched(str(column.name), COLUMN, self._column_scores(before, column)))
+            watched.append(Watched(str(column.name), COLUMN, _column_scores(_column_values(before, column), column)))
         if not watched:
             raise CalibrationError(
                 "a monitor needs calibration rows, and the model has none; call recalibrate(X, y) with rows that it "
@@ -111,13 +112,6 @@ class Sources:
         if not self.private or name == watching.PREDICTION:
             return scores
         return privacy.novelty(scores) if name == watching.NOVELTY else np.round(scores, 2)
-
-    @staticmethod
-    def _column_scores(frame: pd.DataFrame, column: Any) -> Floats:
-        series = frame[column.name]
-        if column.kind == "categorical":
-            return hash_categories(series.tolist())
-        return scores_of(measures.column_numbers(series, column.name, column.kind))
 
     def _make_gauges(self, predicted: Floats | None, before: pd.DataFrame | None) -> list[Gauge]:
         gauges: list[Gauge] = []
@@ -153,36 +147,39 @@ class Sources:
 
     # Rows
 
-    def frame(self, observed: Observed) -> pd.DataFrame | None:
-        """The readable rows as a table, if columns are watched."""
-        if not self._columns or not observed.rows.readable.any():
-            return None
-        assert isinstance(self.clf.encoder_, TabularEncoder)
-        return self.clf.encoder_.records(observed.rows.X).reset_index(drop=True)
+    def columns(self, rows: ObservedRows) -> list[Any]:
+        """The values of each watched column in the readable rows; none if no row could be read."""
+        if not self._columns or not rows.X:
+            return []
+        encoder = self.clf.encoder_
+        assert isinstance(encoder, TabularEncoder)
+        parts = rows.X if all(isinstance(X, pd.DataFrame) for X in rows.X) else [encoder.records(X) for X in rows.X]
+        frame = encoder.records(parts[0] if len(parts) == 1 else pd.concat(parts)).reset_index(drop=True)
+        return [_column_values(frame, column) for column in self._columns]
 
-    def scores(self, observed: Observed, frame: pd.DataFrame | None) -> list[Floats]:
+    def scores(self, rows: ObservedRows, columns: list[Any]) -> list[Floats]:
         """D scores (n,), one for each player; inf for rows that could not be read."""
-        by_name, scores = watching.model_scores(self.clf, observed), []
+        by_name, scores = watching.model_scores(self.clf, rows), []
         for player in self.watched:
             if player.kind == MODEL:
                 values = self._round(player.name, by_name[player.name])
                 scores.append(values if player.fold is None else values[:, player.fold])
-        for column in self._columns:
-            values = np.full(len(observed), np.inf)
-            if frame is not None:
-                values[observed.rows.readable] = self._column_scores(frame, column)
+        for column, known in zip_longest(self._columns, columns):
+            values = np.full(len(rows.readable), np.inf)
+            if known is not None:
+                values[rows.readable] = _column_scores(known, column)
             scores.append(values)
         return scores
 
-    def seen(self, observed: Observed, frame: pd.DataFrame | None) -> WatchedValues:
-        """The values of readable rows to count; `values` computes the rest, for many rows at once."""
-        columns: list[Any] = []
-        for column in self._columns:
-            if frame is None:  # no row could be read
-                break
-            series, numeric = frame[column.name], column.kind != "categorical"
-            columns.append(measures.column_numbers(series, column.name, column.kind) if numeric else series.tolist())
-        return WatchedValues(columns, observed.votes[observed.readable], observed.h)
+    def watched_values(self, rows: ObservedRows, columns: list[Any], part: slice) -> WatchedValues:
+        """What gauges need of some of the rows."""
+        own = slice(int(rows.readable[: part.start].sum()), int(rows.readable[: part.stop].sum()))
+        return WatchedValues(
+            [each[own] for each in columns],
+            rows.votes[part][rows.readable[part]],
+            rows.h[own],
+            part.stop - part.start,
+        )
 
     def values(self, seen: Sequence[WatchedValues]) -> list[Any]:
         """The values of these rows for each gauge."""
@@ -205,6 +202,18 @@ class Sources:
         if part.start == part.stop:
             return [gauge.empty() for gauge in self.gauges]
         return [gauge.tally(each[part]) for gauge, each in zip(self.gauges, values, strict=True)]
+
+
+def _column_values(frame: pd.DataFrame, column: Any) -> Any:
+    """The values of a column of a table: categories, or numbers with NaN where missing."""
+    series = frame[column.name]
+    return (
+        series.tolist() if column.kind == "categorical" else measures.column_numbers(series, column.name, column.kind)
+    )
+
+
+def _column_scores(values: Any, column: Any) -> Floats:
+    return hash_categories(values) if column.kind == "categorical" else scores_of(values)
 
 
 def columns_of(clf: Any) -> list[Any]:

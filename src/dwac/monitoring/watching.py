@@ -1,8 +1,9 @@
 """What a monitor observes: one pass through the model gives the predictions and the scores to watch.
 
 observed = clf.observe(X)
-predict(clf, observed)           # of `dwac.estimator.evaluation`
-model_scores(clf, observed)      # {"novelty": (n,), …}, to be compared with `calibration_scores(clf)`
+predicted = predict(clf, observed)                  # of `dwac.estimator.evaluation`
+rows = ObservedRows.of([(observed, predicted)])     # of one call of the model, or of several
+model_scores(clf, rows)          # {"novelty": (n,), …}, to be compared with `calibration_scores(clf)`
 
 A cross-fitted model has scores by fold, (n, F): a new row scored by the model without fold f is comparable only with
 the rows of fold f, which that model has not seen either.
@@ -11,7 +12,8 @@ the rows of fold f, which that model has not seen either.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,12 +33,44 @@ Model = DWACClassifier | DWACRegressor
 NOVELTY, CERTAINTY, PREDICTION = "typicality", "certainty", "prediction"
 
 
-def model_scores(clf: Model, observed: Observed) -> dict[str, Floats]:
+class ObservedRows(NamedTuple):
+    """n rows that have passed through the model, in one call or in several."""
+
+    readable: NDArray[np.bool_]  # (n,)
+    votes: Floats  # (n, K)
+    fold_votes: Floats | None  # (n, F, K)
+    novelty: Floats  # (n,), or by fold (n, F)
+    h: torch.Tensor  # of the readable rows
+    X: list[Any]  # the readable rows of each call
+    typicality: Floats | None  # (n,)
+    credibility: Floats | None  # (n,)
+
+    @classmethod
+    def of(cls, calls: Sequence[tuple[Observed, Any]]) -> ObservedRows:
+        """From what each call observed and predicted."""
+        observed, trust = [each for each, _ in calls], [getattr(each, "conformal", None) for _, each in calls]
+        return cls(
+            _joined([each.readable for each in observed]),
+            _joined([each.votes for each in observed]),
+            _joined([each.fold_votes for each in observed]),
+            _joined([each.novelty for each in observed]),
+            torch.cat([each.h for each in observed]),
+            [each.rows.X for each in observed if each.rows.X is not None],
+            _joined([each.typicality for _, each in calls]),
+            _joined([getattr(each, "credibility", None) for each in trust]),
+        )
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    return None if any(part is None for part in parts) else np.concatenate(parts)
+
+
+def model_scores(clf: Model, rows: ObservedRows) -> dict[str, Floats]:
     """The scores of rows, by name: (n,), or by fold (n, F); inf for rows that could not be read."""
-    scores = votes_scores(clf, zero_nan(observed.votes if observed.fold_votes is None else observed.fold_votes))
+    scores = votes_scores(clf, zero_nan(rows.votes if rows.fold_votes is None else rows.fold_votes))
     for each in scores.values():
-        each[~observed.readable] = np.inf
-    return {NOVELTY: observed.novelty, **scores}
+        each[~rows.readable] = np.inf
+    return {NOVELTY: rows.novelty, **scores}
 
 
 def calibration_scores(clf: Model) -> dict[str, Floats]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,11 +30,17 @@ Model = DWACClassifier | DWACRegressor
 
 
 class PredictJob(NamedTuple):
-    """A request for predictions without its rows. Equal ones are answered together."""
+    """A request for predictions without its rows."""
 
     epsilon: float
     quantiles: tuple[float, ...] = ()
+    sets: bool = False  # whether it asks for everything that needs calibration rows
     watched: bool = True  # whether the monitor observes these rows
+
+    @property
+    def call(self) -> Any:
+        """Requests for which this is equal are answered in one call of the model."""
+        return PredictJob, self.watched
 
 
 class ExplainJob(NamedTuple):
@@ -44,36 +50,42 @@ class ExplainJob(NamedTuple):
     epsilon: float
     labels: tuple[Any, ...] = ()  # those to explain, if a row may have several; (): the predicted ones
 
+    @property
+    def call(self) -> Any:
+        """Requests for which this is equal are answered in one call of the model."""
+        return self
 
-@dataclass(frozen=True)
-class Predicted:
-    """The answers for some rows: arrays (n, …) by the names of the columns, None where there are none."""
 
-    job: PredictJob
-    values: Mapping[str, NDArray[Any] | None]
-    unreadable: list[str | None]  # (n,)
-    unknown: list[str | None]  # (n,)
+class Ask(NamedTuple):
+    """A request to the model."""
 
-    def part(self, rows: slice) -> Predicted:
-        """The answers for some of the rows."""
-        values = {name: None if array is None else array[rows] for name, array in self.values.items()}
-        return Predicted(self.job, values, self.unreadable[rows], self.unknown[rows])
+    job: PredictJob | ExplainJob
+    rows: list[Any]
 
-    def rows(self, columns: Sequence[AnswerColumn]) -> list[dict[str, Any]]:
-        """A JSON object per row; for a row that could not be read, everything except the reason is null."""
-        rows: list[dict[str, Any]] = [{} for _ in self.unreadable]
-        for column in columns:
-            array = self.values.get(column.name)
-            for row, value in zip(rows, _json_values(column, array, len(rows)), strict=True):
-                if not column.within:
-                    row[column.name] = value
-                    continue
-                for key, part in value.items():
-                    row.setdefault(column.within, {}).setdefault(key, {})[column.name] = part
-        return [
-            {**(row if why is None else dict.fromkeys(row)), "unreadable": why, "unknown": unknown}
-            for row, why, unknown in zip(rows, self.unreadable, self.unknown, strict=True)
-        ]
+
+def _rows_of(
+    columns: Sequence[AnswerColumn],
+    values: Mapping[str, NDArray[Any] | None],
+    unreadable: Sequence[str | None],
+    unknown: Sequence[str | None],
+) -> list[dict[str, Any]]:
+    """A JSON object per row; for a row that could not be read, everything except the reason is null.
+
+    values: arrays (n, …) by the names of the columns, None where there are none.
+    """
+    rows: list[dict[str, Any]] = [{} for _ in unreadable]
+    for column in columns:
+        array = values.get(column.name)
+        for row, value in zip(rows, _json_values(column, array, len(rows)), strict=True):
+            if not column.within:
+                row[column.name] = value
+                continue
+            for key, part in value.items():
+                row.setdefault(column.within, {}).setdefault(key, {})[column.name] = part
+    return [
+        {**(row if why is None else dict.fromkeys(row)), "unreadable": why, "unknown": note}
+        for row, why, note in zip(rows, unreadable, unknown, strict=True)
+    ]
 
 
 def _json_values(column: AnswerColumn, array: NDArray[Any] | None, n: int) -> list[Any]:
@@ -103,45 +115,57 @@ class Responder:
     private: bool
     watch: Watch | None = None  # observes every row that is predicted
 
-    def run(self, job: PredictJob | ExplainJob, requests: list[list[Any]]) -> list[Any]:
-        """The answer to each request, or the exception that it raised.
+    def run(self, requests: list[Ask]) -> list[Any]:
+        """The answer to each request, or the exception that it raised: rows as JSON objects.
 
         If the requests fail together, each half is tried separately: only the request at fault is refused.
         """
         try:
-            return self.together(job, requests)
+            return self.together(requests)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a panic in native code is not an Exception
             if len(requests) == 1:
                 return [error]
             half = len(requests) // 2
-            return [*self.run(job, requests[:half]), *self.run(job, requests[half:])]
+            return [*self.run(requests[:half]), *self.run(requests[half:])]
 
-    def together(self, job: PredictJob | ExplainJob, requests: list[list[Any]]) -> list[Any]:
+    def together(self, requests: list[Ask]) -> list[list[dict[str, Any]]]:
         """The answers to several requests, computed as one."""
-        X = self.reader.sift([row for rows in requests for row in rows])
-        parts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *map(len, requests)]).tolist())]
+        X = self.reader.sift([row for request in requests for row in request.rows])
+        ends = np.cumsum([0, *(len(request.rows) for request in requests)]).tolist()
+        parts = [slice(start, end) for start, end in pairwise(ends)]
+        jobs: list[Any] = [request.job for request in requests]
         with silent():
-            if isinstance(job, ExplainJob):
-                explanations = self._explain(X, job)
+            if isinstance(jobs[0], ExplainJob):
+                explanations = self._explain(X, jobs[0])
                 return [explanations[rows] for rows in parts]
-            predicted = self._predict(X, job)
-            return [predicted.part(rows) for rows in parts]
+            predictions = self._predict(X, watched=jobs[0].watched)
+            answers: list[Any] = [None] * len(jobs)
+            for job in dict.fromkeys(jobs):  # votes and p-values are computed once, what depends on ε for each job
+                own = [place for place, each in enumerate(jobs) if each == job]
+                every = len(own) == len(jobs)
+                some = predictions if every else predictions.part(np.concatenate([np.r_[parts[i]] for i in own]))
+                rows = iter(self._rows(some, job))
+                for place in own:
+                    answers[place] = list(islice(rows, len(requests[place].rows)))
+            return answers
 
-    def _predict(self, X: Any, job: PredictJob) -> Predicted:
+    def _predict(self, X: Any, *, watched: bool) -> Any:
         """Predictions for X, the same as `dwac.estimator.evaluation.predict`; the monitor also observes the rows."""
         observed = self.model.observe(X, private=self.private)
         predictions = predict(self.model, observed, private=self.private)
-        if job.watched and self.watch is not None:
+        if watched and self.watch is not None:
             self.watch.observe(observed, predictions)
-        n, (reasons, unknown) = len(predictions), (predictions.reasons, predictions.unknown)
-        return Predicted(
-            job,
-            predictions.answer(job.epsilon, job.quantiles),
-            [None] * n if reasons is None else reasons.tolist(),
-            [None] * n if unknown is None else unknown.tolist(),
-        )
+        return predictions
+
+    def _rows(self, predictions: Any, job: PredictJob) -> list[dict[str, Any]]:
+        """The answer for each row, as JSON objects."""
+        columns = self.model.target_.columns(job.quantiles)
+        shown = [each for each in columns if (each.calibrated if job.sets else not each.evidence)]
+        notes = (predictions.reasons, predictions.unknown)
+        unreadable, unknown = ([None] * len(predictions) if each is None else each.tolist() for each in notes)
+        return _rows_of(shown, predictions.answer(job.epsilon, job.quantiles), unreadable, unknown)
 
     def _explain(self, X: Any, job: ExplainJob) -> list[dict[str, Any]]:
         """An explanation per row of X, for JSON. Of several labels only some: each costs a separate vote."""
@@ -152,9 +176,13 @@ class Responder:
 
     # What a request needs from the model
 
-    def predict_job(self, ask: Any, *, watched: bool = True) -> PredictJob:
-        """What predictions and sets need from the model."""
-        return PredictJob(ask.epsilon, tuple(getattr(ask, "quantiles", ())), watched)
+    def predict_job(self, ask: Any, *, sets: bool = False, watched: bool = True) -> PredictJob:
+        """What predictions and sets need from the model; sets: everything that needs calibration rows."""
+        if sets and len(self.model.calibration_y_) == 0:
+            raise CalibrationError(
+                "prediction sets need calibration rows, and the model has none; add some with recalibrate"
+            )
+        return PredictJob(ask.epsilon, tuple(getattr(ask, "quantiles", ())), sets, watched)
 
     def explain_job(self, ask: Any) -> ExplainJob:
         """What explanations need from the model."""
@@ -170,24 +198,11 @@ class Responder:
 
     # The form of answers
 
-    def predictions(self, predicted: Predicted) -> dict[str, Any]:
-        """The answer to /predict."""
-        columns = self.model.target_.columns(predicted.job.quantiles)
-        return self._answer("predictions", predicted, [column for column in columns if not column.evidence])
-
-    def sets(self, predicted: Predicted) -> dict[str, Any]:
-        """The answer to /sets: everything that needs calibration rows."""
-        if len(self.model.calibration_y_) == 0:
-            raise CalibrationError(
-                "prediction sets need calibration rows, and the model has none; add some with recalibrate"
-            )
-        return self._answer("sets", predicted, [each for each in self.model.target_.columns() if each.calibrated])
-
-    def _answer(self, name: str, predicted: Predicted, columns: Sequence[AnswerColumn]) -> dict[str, Any]:
-        epsilon = predicted.job.epsilon
-        n_unreadable = sum(why is not None for why in predicted.unreadable)
-        answer = {"epsilon": epsilon, "note": self.note(epsilon), "n_unreadable": n_unreadable}
-        return {**answer, name: predicted.rows(columns)}
+    def answer(self, job: PredictJob, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """The answer to /predict or /sets."""
+        n_unreadable = sum(row["unreadable"] is not None for row in rows)
+        answer = {"epsilon": job.epsilon, "note": self.note(job.epsilon), "n_unreadable": n_unreadable}
+        return {**answer, "sets" if job.sets else "predictions": rows}
 
     @cached_property
     def note(self) -> Any:

@@ -165,14 +165,14 @@ def routes_of(service: Service) -> APIRouter:
     @api.post("/predict", summary="Predict", **describe("predict", task.ask, task.predictions))
     async def predict(request: Request) -> Response:
         ask = await rows_of(request, task.ask)
-        return json_response(service.responder.predictions(await service.predict(ask)))
+        return json_response(await service.predict(ask))
 
     if task.sets is not None:
 
         @api.post("/sets", summary="Prediction sets", **describe("sets", task.ask, task.sets))
         async def sets(request: Request) -> Response:
             ask = await rows_of(request, task.ask)
-            return json_response(service.responder.sets(await service.predict(ask)))
+            return json_response(await service.predict(ask, sets=True))
 
     @api.post("/explain", summary="Explain", **describe("explain", task.ask_why, task.explanations))
     async def explain(request: Request) -> Response:

@@ -1,6 +1,6 @@
 """Join requests that arrive at the same time into one call of the model, in a thread beside the event loop.
 
-batcher = Batcher(run, Limits())          # run(key, [payload, …]) -> [result or exception, …]
+batcher = Batcher(run, Limits())          # run([payload, …]) -> [result or exception, …]
 await batcher.submit("votes", payload, size=1)
 """
 
@@ -17,7 +17,7 @@ from dwac.server.limits import STOPPING, Limits, RefusalError
 
 _STUCK = 2  # times the longest wait for an answer: a longer call is stuck, not merely slow
 THREAD = "dwac-model"  # prefix of its thread's name
-Run = Callable[[Any, list[Any]], Sequence[Any]]
+Run = Callable[[list[Any]], Sequence[Any]]
 
 
 @dataclass(eq=False)
@@ -143,7 +143,7 @@ class Batcher:
     def _answers(self, jobs: list[_Job]) -> Sequence[Any]:
         """A result or an Exception per job: a panic in native code is not an Exception, and would end the worker."""
         try:
-            answers: list[Any] = list(self._run(jobs[0].key, [job.payload for job in jobs]))
+            answers: list[Any] = list(self._run([job.payload for job in jobs]))
             if len(answers) != len(jobs):
                 raise RuntimeError(f"{len(jobs)} requests got {len(answers)} answers")
         except BaseException as error:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from dwac.errors import DwacError, InputError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.reading.requests import Reader, reader_of
-from dwac.server.answers import ExplainJob, Model, Predicted, PredictJob, Responder
+from dwac.server.answers import Ask, Model, Responder
 from dwac.server.batching import Batcher
 from dwac.server.limits import CLOSE, Limits, RefusalError
 from dwac.server.schemas import Asked, AskWhy, Schemas, schemas_of
@@ -63,16 +63,15 @@ class Service:
         self.batcher = Batcher(self.responder.run, self.limits, self.metrics.batch_rows.add)
         worker = asyncio.create_task(self._work(self.batcher))
         await asyncio.sleep(0)  # lets the worker start
-        keeper = asyncio.create_task(self._keep()) if self.watch.kept else None
+        keeper = asyncio.create_task(self._keep())
         try:
             await self._warm_up()
             yield
         finally:
             self.batcher.stop()
             _, late = await asyncio.wait({worker}, timeout=_PATIENCE)
-            if keeper is not None:
-                keeper.cancel()
-                self._write()
+            keeper.cancel()
+            self._write()
             for task in late:  # in a call whose clients have gone
                 task.cancel()
 
@@ -86,7 +85,7 @@ class Service:
                 log.exception("the worker of the model failed and is restarted")
 
     async def _keep(self) -> None:
-        """Write the monitor's state and the counters once a second."""
+        """Let the monitor observe the latest rows, and write its state and the counters, once a second."""
         while True:
             await asyncio.sleep(_KEEP_SECONDS)
             await asyncio.to_thread(self._write)
@@ -122,25 +121,24 @@ class Service:
                     raise
                 raise RefusalError(503, "failing", "the model fails; see the log", {"retry-after": "5"}) from error
 
-    async def predict(self, ask: Asked, *, watched: bool = True) -> Predicted:
+    async def predict(self, ask: Asked, *, sets: bool = False, watched: bool = True) -> dict[str, Any]:
         """Predictions for the rows of a request; an error if it is strict and one cannot be read.
 
-        watched: whether the rows are monitored.
+        sets: everything that needs calibration rows, instead. watched: whether the rows are monitored.
         """
-        predicted: Predicted = await self._submit(self.responder.predict_job(ask, watched=watched), ask.rows)
-        if ask.strict:
-            _require_all(predicted.unreadable)
-        return predicted
+        job = self.responder.predict_job(ask, sets=sets, watched=watched)
+        return self.responder.answer(job, await self._submit(Ask(job, ask.rows), strict=ask.strict))
 
     async def explain(self, ask: AskWhy) -> list[dict[str, Any]]:
         """Explanations for the rows of a request; an error if it is strict and one cannot be read."""
-        explanations: list[dict[str, Any]] = await self._submit(self.responder.explain_job(ask), ask.rows)
-        if ask.strict:
-            _require_all([each["unreadable"] for each in explanations])
-        return explanations
+        return await self._submit(Ask(self.responder.explain_job(ask), ask.rows), strict=ask.strict)
 
-    async def _submit(self, job: PredictJob | ExplainJob, rows: list[Any]) -> Any:
-        return await self.queue().submit(job, rows, size=len(rows))
+    async def _submit(self, request: Ask, *, strict: bool) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = await self.queue().submit(request.job.call, request, size=len(request.rows))
+        for number, row in enumerate(rows if strict else ()):
+            if row["unreadable"] is not None:
+                raise RefusalError(422, "invalid_input", f"row {number}: {row['unreadable']}")
+        return rows
 
     def card(self) -> dict[str, Any]:
         """The model, the rows that it takes and the limits of the service."""
@@ -191,12 +189,6 @@ class Service:
             raise RefusalError(
                 422, "too_many_rows", f"a request may have at most {most} rows; got {len(rows)}; send several requests"
             )
-
-
-def _require_all(reasons: list[str | None]) -> None:
-    for row, why in enumerate(reasons):
-        if why is not None:
-            raise RefusalError(422, "invalid_input", f"row {row}: {why}")
 
 
 def parse_json(body: bytes | bytearray) -> Any:

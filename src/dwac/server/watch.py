@@ -31,6 +31,7 @@ log = logging.getLogger("dwac.server")
 _STATE = re.compile(r"monitor-(\d+)-of-(\d+)\.json")
 _LARGEST = 2**24  # bytes of a file with counters
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_TOGETHER = 256  # rows that the monitor observes at once, or those of a second
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -136,18 +137,15 @@ class Watch:
     ) -> None:
         self._model, self._private, self._ignore = model, private, list(ignore)
         self._folder, self._counters, self._worker, self._workers = folder, counters, worker, workers
-        self._lock, self._written = threading.Lock(), -1
+        self._lock, self._written = threading.RLock(), -1
+        self._queue = threading.Lock()
+        self._waiting: list[tuple[Any, Any]] = []  # what calls of the model observed and predicted
         self.monitored, self.failed = monitored, False
         self.monitor: Monitor | None = None
 
     @property
     def _state(self) -> Path | None:
         return None if self._folder is None else self._folder / f"monitor-{self._worker}-of-{self._workers}.json"
-
-    @property
-    def kept(self) -> bool:
-        """Whether anything is written to files."""
-        return self._folder is not None or self._counters is not None
 
     def begin(self) -> Monitor:
         """The monitor, resumed from its file if there is one; an error if there is nothing to compare with."""
@@ -175,20 +173,34 @@ class Watch:
             log.info("rows are not monitored: %s", error)
 
     def observe(self, observed: Any, predicted: Any) -> None:
-        """Observe predicted rows. A failing monitor must not prevent predictions."""
+        """Observe predicted rows, many together: those of the latest requests wait until `catch_up`."""
         if not self.monitored or self.failed:
             return
-        try:
-            before = self.begin().alarm
-            state = self.begin().observe(observed, predicted)
-            if before is None and state.alarm is not None:
-                log.warning("%s", state)
-        except Exception as error:
-            self.failed = True
-            if not isinstance(error, DwacError):
-                log.exception("the monitor failed; predictions go on without it")
-            else:
-                log.info("rows are not monitored: %s", error)
+        with self._queue:
+            self._waiting.append((observed, predicted))
+            enough = sum(len(rows) for rows, _ in self._waiting) >= _TOGETHER
+        if enough:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Observe the rows that wait. A failing monitor must not prevent predictions."""
+        with self._lock:
+            with self._queue:
+                waiting, self._waiting = self._waiting, []
+            if not waiting or self.failed:
+                return
+            try:
+                monitor = self.begin()
+                before = monitor.alarm
+                monitor.observe_all(waiting)
+                if before is None and monitor.alarm is not None:
+                    log.warning("%s", monitor.state)
+            except Exception as error:
+                self.failed = True
+                if not isinstance(error, DwacError):
+                    log.exception("the monitor failed; predictions go on without it")
+                else:
+                    log.info("rows are not monitored: %s", error)
 
     def answer(self) -> dict[str, Any]:
         """The merged state of all workers: the answer to GET /v1/monitor."""
@@ -196,6 +208,7 @@ class Watch:
             message = "this service does not monitor its rows; start it without --no-monitor"
             raise RefusalError(409, "not_available", message)
         own = self.begin()
+        self.catch_up()
         if self.failed:
             raise RefusalError(409, "not_available", "the monitor has ended; see the log of the service")
         others = self._others(self._folder, f"monitor-{{}}-of-{self._workers}.json")
@@ -213,6 +226,7 @@ class Watch:
 
     def gauges(self) -> dict[str, float]:
         """Gauges for the metrics: rows, evidence, and whether there is an alarm; none if nothing is watched."""
+        self.catch_up()
         if not self.monitored or self.failed or self.monitor is None:
             return {}
         state = self.answer()
@@ -227,6 +241,7 @@ class Watch:
 
     def write(self, metrics: Metrics) -> None:
         """Write the state to files, if it is kept and has changed."""
+        self.catch_up()
         path = self._state
         if path is not None and self.monitor is not None:
             rows = self.monitor.state.rows
