@@ -296,9 +296,8 @@ def test_groups_are_named_where_few_examples_do_not_explain() -> None:
     held = 100 * sum(neighbor.share for neighbor in e.neighbors)
     size = sum(group.size for group in e.groups[: e.deciding_groups])
     number = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six", 7: "Seven", 8: "Eight"}[e.deciding_groups or 0]
-    few, groups = e.sentences()[1:3]
-    assert named(few, 5, f"{held:.1f} %", e.deciding)
-    assert named(groups, number, size, 300)
+    assert any(named(each, 5, f"{held:.1f} %", e.deciding) for each in e.sentences())
+    assert any(named(each, number, size, 300) for each in e.sentences())
     one = explain(crowd(), [[1.0, 0.0]], k=1)[0]
     assert "nearest one" in words(one)
     assert len(e.to_text(width=200).splitlines()) == len(e.sentences()) + 2 + len(e.shown_groups)

@@ -249,6 +249,7 @@ def test_words_say_the_numbers() -> None:
         ("at least 95 %",),
         ("0.420", "42 %"),
         ("200,000 to 220,000",),
+        ("Few cases", "2.0", "200,000 to"),
         (2, "> 99.9 %", "200,000 to 220,000"),
         ("ann", "200,000", "50.0 %", "+10,000", "220,000"),
     ]
@@ -356,7 +357,7 @@ def test_every_field_of_a_private_explanation_is_chosen() -> None:
     assert set(NumberExplanation.__dataclass_fields__) == {
         "prediction", "interval", "epsilon", "guarantee", "names", "average", "neighbors", "n_references", "n_examples",
         "typicality", "private", "record", "attention", "unreadable", "unknown", "agreement", "_votes", "_source",
-        "_numerals", "_histogram", "_question",
+        "_numerals", "_histogram", "_question", "_sureness",
     }  # fmt: skip
 
 

@@ -46,6 +46,7 @@ _BESIDE = 4  # columns of a record that fit beside the votes on a page
 _ABREAST = 6  # records that fit beside each other
 EXAMPLE = "this example"  # the name of its row in a table of voters
 _RARE, _TELLING, _NAMED = 0.5, 0.1, 3  # shared conditions: share of the others, least worth in nats, how many
+FEW_CASES = 10  # effective voters below which an explanation says that cases are few
 STRANGE = 0.05  # typicality up to which an example is called unlike the training data
 
 
@@ -65,6 +66,7 @@ class VoteExplanation:
     agreement: Agreement | None = None  # how often representatives predict the same as all examples
     _votes: Votes | None = field(default=None, repr=False)
     _source: Source | None = field(default=None, repr=False)
+    _sureness: tuple[float | None, Any] = field(default=(None, None), repr=False)  # of a private vote: n, interval
     _question: Question = field(default=Question(), repr=False)
 
     # Voters
@@ -94,6 +96,23 @@ class VoteExplanation:
         Such a member represents its group: `share` and `size` are the group's.
         """
         return self.neighbors if self.few_suffice else tuple(group.face for group in self.shown_groups)
+
+    @cached_property
+    def n_effective(self) -> float | None:
+        """The effective number of voters, 1 / Σ share²: as many with equal votes would weigh as much.
+
+        A representative counts for all that it votes for. If private, as `privacy.few` rounds it; None if unreadable.
+        """
+        return self._sureness[0] if self._votes is None else self._votes.n_effective
+
+    @property
+    def vote_interval(self) -> Any:
+        """(low, high): where the probability, or the mean of the votes, would be if the voters were drawn again (95 %).
+
+        It says how sure the vote itself is: few voters make it wide, however they vote. It is no interval for the true
+        label or number. None if unreadable.
+        """
+        raise NotImplementedError
 
     @cached_property
     def shared(self) -> tuple[Condition, ...]:
@@ -218,6 +237,8 @@ class VoteExplanation:
                 "unknown": self.unknown,
                 "n_references": self.n_references,
                 "n_examples": self.n_examples,
+                "n_effective": self.n_effective,
+                "vote_interval": self.vote_interval,
                 "agreement": None if self.agreement is None else self.agreement._asdict(),
                 "private": self.private,
                 "record": self.record,
@@ -259,6 +280,15 @@ class VoteExplanation:
             return [f"Words shared with {votes}: {', '.join(parts)}."] if parts else []
         which = "the nearest" if self.few_suffice else "nearly all"
         return [f"Shared with {which} {votes}: {', '.join(parts)}."] if parts else []
+
+    def _sure_sentence(self, *, disagree: bool, redrawn: str) -> str:
+        """How sure the vote itself is, in words: whether few voted, and whether they disagree."""
+        n = self.n_effective or 0.0
+        few = n <= FEW_CASES
+        lead = ("Few" if few else "Many") + (" cases, and they disagree" if disagree else " cases, and they agree")
+        amount = about(round(n)) if self.private else f"{n:.1f}" if few else f"{n:,.0f}"
+        again = f" Drawn again, they would give {redrawn} (95 %)." if redrawn else ""
+        return f"{lead}: their votes weigh as much as {amount} equal ones.{again}"
 
     @property
     def _voter(self) -> str:

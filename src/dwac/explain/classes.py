@@ -34,13 +34,14 @@ from dwac.explain.descriptions import summary
 from dwac.explain.reasons import Inquiry, LabelCase, Question, reasons_between
 from dwac.explain.rendering import about, percent
 from dwac.explain.voters import Group, Neighbor, Source, nearest_voters, read_query
-from dwac.explain.votes import LabelVotes
+from dwac.explain.votes import LabelVotes, share_interval
 from dwac.metrics import Agreement
 from dwac.reference import ReferenceSet
 
 _WHATEVER = "it would be the same whatever labels all others had"
 _NUMBERS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six", 7: "Seven", 8: "Eight", 9: "Nine", 10: "Ten"}
 _FEW = 10
+_AGREED = 0.75  # probability from which voters are said to agree
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -106,6 +107,15 @@ class Explanation(VoteExplanation):
         """
         return None if self._votes is None else self._votes.deciding_groups()
 
+    @cached_property
+    def vote_interval(self) -> tuple[float, float] | None:
+        """(low, high): where the probability would be if the voters were drawn again (95 %); None if unreadable.
+
+        It says how sure the vote itself is: few voters make it wide, however they vote. If private, it follows from the
+        rounded probability and number of voters, and there is none for ten or fewer.
+        """
+        return self._sureness[1] if self._votes is None else self._votes.interval()
+
     @property
     def few_suffice(self) -> bool:
         """Whether a few examples explain the prediction: ten decide it, or the neighbours hold half of the vote."""
@@ -159,6 +169,7 @@ class Explanation(VoteExplanation):
             *unknown_sentences(self.unknown),
             *self._shared_sentences(f"votes for {self.label}", "others"),
             *self._trust_sentences(),
+            *self._sure_sentences(),
             *self._deciding_sentences(),
             self._flip_sentence(),
             *self._agreement_sentences("give the label that all would"),
@@ -175,6 +186,15 @@ class Explanation(VoteExplanation):
             f"Credibility{credibility} of calibration examples fit their own label no better.",
             f"Confidence {confidence}: how clearly every other label is ruled out.",
         ]
+
+    def _sure_sentences(self) -> list[str]:
+        if len(self.probabilities) < 2:
+            return []
+        redrawn = ""
+        if self.vote_interval is not None:
+            low, high = (percent(end, private=self.private) for end in self.vote_interval)
+            redrawn = f"{self.label} a probability of {low} to {high}"
+        return [self._sure_sentence(disagree=self.probability < _AGREED, redrawn=redrawn)]
 
     def _deciding_sentences(self) -> list[str]:
         if self.private:
@@ -371,7 +391,11 @@ def _make_private(exact: Explanation) -> Explanation:
     """The private form of an explanation; its p-values were rounded when they were computed."""
     rounded = privacy.shares(list(exact.probabilities.values())).tolist()
     probabilities = dict(zip(exact.probabilities, rounded, strict=True))
-    flip_size = exact.flip_size
+    flip_size, n = exact.flip_size, float(privacy.few(round(exact.n_effective or 0)))
+    interval = None
+    if n > privacy.FEWEST:
+        low, high = (end * privacy.STEPS for end in share_interval(n, probabilities[exact.label]))
+        interval = math.floor(low) / privacy.STEPS, math.ceil(high) / privacy.STEPS
     # All examples of a label together: the share of a single one would reveal how close it is.
     voters = [
         Neighbor(label, None, None, share) for label, share in probabilities.items() if share or label == exact.label
@@ -382,6 +406,7 @@ def _make_private(exact: Explanation) -> Explanation:
         probabilities=probabilities,
         neighbors=tuple(sorted(voters, key=lambda voter: -voter.share)),
         **exact._private_values(),
+        _sureness=(n, interval),
         _counts=(privacy.few(exact.deciding), None if flip_size is None else privacy.few(flip_size)),
     )
 

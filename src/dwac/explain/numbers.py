@@ -85,6 +85,16 @@ class NumberExplanation(VoteExplanation):
         return {level: self._source.unpacked(values[:, i].tolist()) for i, level in enumerate(LEVELS)}
 
     @cached_property
+    def vote_interval(self) -> Any:
+        """(low, high): where the prediction would be if the voters were drawn again (95 %), for each name.
+
+        It says how sure the vote itself is, and is no interval for the true number. None if private or unreadable.
+        """
+        if self._votes is None or self._source is None:
+            return None
+        return self._source.unpacked([self._votes.interval(t) for t in range(len(self.names))])
+
+    @cached_property
     def histogram(self) -> Any:
         """(edges, shares): B + 1 ascending numbers, and the share of the votes in each of the B bins between them.
 
@@ -232,7 +242,8 @@ class NumberExplanation(VoteExplanation):
         facts += self._shared_sentences("of the vote", "all examples")
         facts += [*self._guarantee_sentences(), *typicality_sentences(self.typicality, private=self.private)]
         if not self.private:
-            facts += [self._spread_sentence(), self._voters_sentence(), *self._group_sentences()]
+            facts += [self._spread_sentence(), self._redrawn_sentence(), self._voters_sentence()]
+            facts += self._group_sentences()
             facts += self._influence_sentences()
         return [*facts, *self._agreement_sentences(_SAME)]
 
@@ -276,6 +287,13 @@ class NumberExplanation(VoteExplanation):
         pairs = zip(self._each(self.quantiles[0.25]), self._each(self.quantiles[0.75]), strict=True)
         ends = [self._ends(t, low, high) for t, (low, high) in enumerate(pairs)]
         return f"The middle half of the vote is for {self._list(ends)}."
+
+    def _redrawn_sentence(self) -> str:
+        """How sure the vote itself is; voters disagree if their numbers differ half as much as all numbers do."""
+        assert self._votes is not None
+        disagree = any(self._votes.spread(t) > 0.5 for t in range(len(self.names)))
+        ends = (self._numerals[t].interval(each) for t, each in enumerate(self._each(self.vote_interval)))
+        return self._sure_sentence(disagree=disagree, redrawn=self._list(ends))
 
     def _voters_sentence(self) -> str:
         """The neighbours' share of the vote, and how far apart their numbers are."""
@@ -465,6 +483,7 @@ def _make_private(exact: NumberExplanation) -> NumberExplanation:
         prediction=source.unpacked([float(privacy.numbers(value, each.step)) for value, each in predictions]),
         interval=source.unpacked(rounded) if rounded else None,
         neighbors=(),
+        _sureness=(float(privacy.few(round(exact.n_effective or 0))), None),
         _histogram=source.unpacked(histograms),
         **exact._private_values(),
     )

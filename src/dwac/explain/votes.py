@@ -8,12 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import beta
+from scipy.stats import t as student
 from torch import Tensor
 
 from dwac.reference import ReferenceSet, VoteDistribution
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+_ENDS = (0.025, 0.975)  # of intervals under redrawn voters
 
 
 class Votes:
@@ -58,6 +62,12 @@ class Votes:
     def _weigh(self, log_w: Floats, labels: Ints) -> Floats:
         return np.asarray(log_w + np.log(self.class_weights)[labels])
 
+    @cached_property
+    def n_effective(self) -> float:
+        """1 / Σ share²: how many examples with equal votes weigh as much; a representative counts for all its own."""
+        shares = self.shares(self.log_w, self.labels)
+        return _n_effective(shares, self.references.sizes)
+
     def sides(self, sizes: Floats) -> tuple[Floats, Floats]:
         """(G,), (G,): the shares of groups in the vote for the prediction; and the sizes of the groups of others."""
         return self.shares(*self.group_votes), np.asarray(sizes, dtype=np.float64)
@@ -83,6 +93,27 @@ class LabelVotes(Votes):
         mine = self.group_votes[1] == self.label
         shares, others = super().sides(sizes)
         return np.where(mine, shares, 0.0), np.where(mine, 0.0, others)
+
+    def interval(self) -> tuple[float, float]:
+        """A 95 % interval for the probability of the label under redrawn voters.
+
+        Voters are draws from a population; all of it, with the same embedding, would give the label the probability
+        P*. The vote is read as n equal votes, n being their effective number without class weights, of which a share P
+        is for the label (see `share_interval`); class weights then shift the log-odds.
+        """
+        log_w, labels = self.group_votes
+        mine, weighted = labels == self.label, self._weigh(log_w, labels)
+        (own, others), (own_weighted, others_weighted) = (
+            (np.logaddexp.reduce(votes[mine]), np.logaddexp.reduce(votes[~mine], initial=-np.inf))
+            for votes in (log_w, weighted)
+        )
+        p = 1 / (1 + math.exp(min(others - own, 700.0)))
+        n = _n_effective(np.exp(self.log_w - self.log_w.max()), self.references.sizes)
+        ends = np.array(share_interval(n, p))
+        shift = 0.0 if others == -np.inf else (own_weighted - others_weighted) - (own - others)
+        odds = ends * math.exp(shift)
+        low, high = (odds / (odds + 1 - ends)).tolist()
+        return low, high
 
     @cached_property
     def ordered(self) -> tuple[Floats, Ints, Ints]:
@@ -213,6 +244,35 @@ class NumberVotes(Votes):
             for mean, y in columns
         )
 
+    def interval(self, t: int) -> tuple[float, float]:
+        """A 95 % interval for the mean, or median, of the t-th number under redrawn voters.
+
+        Of the mean: m ± t_n √V, where V = (n Σ s²(y-m)² + S²/n) / (n + 1), n is the effective number of voters and S²
+        the variance of all numbers: one voter more, with the spread of all, as few tell little about their own spread.
+        It ends at the lowest and highest number of all.
+        Of the median: the numbers between which n fair coins would put it.
+        """
+        n = self.n_effective
+        if self.average == "median":
+            levels = beta.ppf(_ENDS, n / 2 + 0.5, n / 2 + 0.5)
+            low, high = self.distribution.quantiles(levels.tolist())[0, t].tolist()
+            return float(low), float(high)
+        shares, y, sizes = self.shares(self.log_w, self.labels), self.targets[:, t], self.references.sizes
+        mean = float(shares @ y)
+        spread = float(np.square(shares) / sizes @ np.square(y - mean))
+        half = float(student.ppf(_ENDS[1], n)) * math.sqrt((n * spread + self._variance(t) / n) / (n + 1))
+        return max(mean - half, float(y.min())), min(mean + half, float(y.max()))
+
+    def spread(self, t: int) -> float:
+        """The standard deviation of the votes for the t-th number, in units of that of all numbers."""
+        shares, y = self.shares(self.log_w, self.labels), self.targets[:, t]
+        return math.sqrt(float(shares @ np.square(y - shares @ y)) / (self._variance(t) or 1.0))
+
+    def _variance(self, t: int) -> float:
+        """The variance of the t-th number of all training examples."""
+        y, sizes = self.targets[:, t], self.references.sizes
+        return float(np.average(np.square(y - np.average(y, weights=sizes)), weights=sizes))
+
     def influence(self, k: int) -> list[list[tuple[int, float, float]]]:
         """For each of T numbers, the k references whose removal moves the prediction most: row, share and move."""
         if self.average == "median":
@@ -243,6 +303,23 @@ class NumberVotes(Votes):
         moves = without - float(self.distribution.median[0, t])
         most = np.argsort(-np.abs(moves), kind="stable")[: min(k, len(p))]
         return list(zip(order[most].tolist(), p[most].tolist(), moves[most].tolist(), strict=True))
+
+
+def share_interval(n: float, p: float) -> tuple[float, float]:
+    """A 95 % interval for a share of which n equal votes show p: Beta(n p + ½, n (1 - p) + ½), Jeffreys' posterior.
+
+    It contains p itself.
+
+    >>> [round(end, 2) for end in share_interval(3, 1.0)], [round(end, 2) for end in share_interval(100, 0.5)]
+    ([0.45, 1.0], [0.4, 0.6])
+    """
+    low, high = beta.ppf(_ENDS, n * p + 0.5, n * (1 - p) + 0.5).tolist()
+    return min(low, p), max(high, p)
+
+
+def _n_effective(votes: Floats, sizes: Floats) -> float:
+    """(Σ votes)² / Σ votes²; a vote of a representative is that of `sizes` equal ones."""
+    return float(votes.sum() ** 2 / (np.square(votes) / sizes).sum())
 
 
 def _log_sums(log_w: Floats, codes: Ints, n: int) -> Floats:
