@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -30,14 +30,18 @@ from dwac.estimator.inquiry import RowInquiry
 from dwac.estimator.observed import Observed, has_columns, input_distances, observe, read
 from dwac.estimator.preparation import Examples, FitInput
 from dwac.estimator.settings import FitSettings, Training, flat, refuse_moved
-from dwac.explain import Explanations
+from dwac.explain import Explanations, Recourse
 from dwac.explain.descriptions import GroupTexts
 from dwac.explain.many import ids_of
+from dwac.explain.numbers import numerals_of
+from dwac.explain.recourse import Limits, Way, find_ways, make_private
+from dwac.explain.votes import Votes
 from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
 from dwac.reference import ReferenceSet
-from dwac.tasks.base import Evidence, Reasons
+from dwac.tasks.base import NUMBERS, Evidence, Reasons
+from dwac.tasks.goals import goal_of
 from dwac.tasks.sets import sets_of
 
 Floats = NDArray[np.float64]
@@ -339,6 +343,66 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             **options,
         )
         return explanations
+
+    def recourse(
+        self,
+        X: Any,
+        label: Any,
+        *,
+        frozen: Collection[Any] = (),
+        only: Collection[Any] | None = None,
+        bounds: Mapping[Any, Any] | None = None,
+        k: int = 3,
+        probability: float | None = None,
+        alone: bool = False,
+        epsilon: float = EPSILON,
+        private: bool | None = None,
+    ) -> Explanations[Recourse]:
+        """The smallest changes of each row that give it a label, towards real training examples with that label.
+
+        Columns take the values of a precedent, a voter that the model gives the label. Of the sets of columns that
+        are enough, the smallest are sought: in all combinations, or step by step if more than 11 columns may change.
+        Every answer is checked with the model. A way to a row unlike the training data is marked and comes last.
+
+        Args:
+            label: the wanted label; for several labels one of them, or "not …"; for a number a range (low, high), or
+                {name: range} if there are several.
+            frozen: columns that cannot change. only: columns that can; by default all.
+            bounds: columns that can only "grow" or "fall", or have to stay in a range: {"income": "grow", "debt":
+                (0, 500)}.
+            k: how many ways to give at most, with different columns if possible.
+            probability: the least probability of the label; by default it has to win. alone: the prediction set at
+                `epsilon` must hold nothing else (for a number: its interval must lie in the range).
+            private: give the names of columns only, as in `explain`.
+
+        Returns:
+            A list with one `dwac.explain.Recourse` per row; its `ways` are empty if there is none, and it then says
+            which columns stand in the way.
+        """
+        fitted, k, epsilon = self._fitted, checks.positive_int(k, "k"), checks.epsilon(epsilon)
+        private = fitted.private if private is None else private
+        observed, sets = self.observe(X, private=private), self.sets_
+        goal = goal_of(sets, label, probability, epsilon if alone else None)
+        limits = Limits(frozen, only, bounds)
+        alike = input_distances(fitted, observed.rows.X) if len(observed.h) else None
+        inquire = partial(RowInquiry, fitted, sets, self.unknown, observed.rows.X, alike, private)
+        is_number = fitted.target.kind == NUMBERS
+        step = numerals_of(fitted.references)[goal.which].step if is_number and private else 0.0
+        some = np.flatnonzero(observed.readable)
+        reached = goal.reached(observed.take(some)) if len(some) else observed.readable
+        found: list[Recourse] = []
+        for row, why in enumerate(observed.reasons):
+            if why is not None:
+                found.append(Recourse(None, goal.name, (), unreadable=why))
+                continue
+            place = int(observed.readable[:row].sum())
+            now, ways, obstacle = sets.given(observed.h[place : place + 1], goal.which), list[Way](), tuple[Any, ...]()
+            if not reached[place]:
+                votes = Votes(fitted.references, observed.h[place])
+                ways, obstacle = find_ways(inquire(place, goal.which), goal, votes, limits, k)
+            exact = Recourse(now, goal.name, tuple(ways), bool(reached[place]), obstacle, is_number=is_number)
+            found.append(make_private(exact, step) if private else exact)
+        return Explanations(found, ids_of(X, len(found)))
 
     # Edits, without training
 

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from dwac.errors import InputError
 from dwac.estimator.fitted import Fitted
-from dwac.estimator.observed import judged_inputs
+from dwac.estimator.observed import Observed, judged_inputs, observe
 from dwac.estimator.preparation import take
-from dwac.explain.hybrids import Hybrids, mix_images, mix_tables, mix_texts
+from dwac.explain.hybrids import Hybrids, Pool, mix_images, mix_tables, mix_texts
+from dwac.explain.voters import plain_ids
 from dwac.nn import batches
 
 Floats = NDArray[np.float64]
@@ -62,34 +63,44 @@ class RowInquiry:
             )
         return rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(np.asarray(rows))
 
-    def hybrids(self, voter: Any, tied: Sequence[Collection[Any]] = ()) -> Hybrids:
-        """Hybrids of the row and a voter, by id; tied: columns that move together."""
-        fitted, own = self.fitted, self._own
-        rows = fitted.examples.rows([voter])
+    def _voters(self, ids: list[Any]) -> Any:
+        """Voters, by id, in the same form."""
+        rows = self.fitted.examples.rows(ids)
         if rows is None:
             raise InputError(
-                "reasons compare the row with training examples, and this model holds none; ask the model it was "
-                "saved from, or save with include_examples=True"
+                "reasons and recourse compare the row with training examples, and this model holds none; ask the model "
+                "it was saved from, or save with include_examples=True"
             )
-        other = self._form(rows)
+        return self._form(rows)
+
+    def hybrids(self, voter: Any, tied: Sequence[Collection[Any]] = ()) -> Hybrids:
+        """Hybrids of the row and a voter, by id; tied: columns that move together."""
+        own, other = self._own, self._voters([voter])
         if isinstance(own, pd.DataFrame):
-            columns: list[Any] | None = getattr(fitted.encoder, "columns", None)
+            columns: list[Any] | None = getattr(self.fitted.encoder, "columns", None)
             used = None if columns is None else {column.name for column in columns if column.used}
             return mix_tables(own, other, tied, used)
         if tied:
-            raise InputError(
-                f"tied is for the columns of a table; got {tied!r} for {fitted.encoder.kind}s; leave it out"
-            )
+            kind = self.fitted.encoder.kind
+            raise InputError(f"tied is for columns of a table; got {tied!r} with {kind}s; leave it out")
         return mix_images(own, other) if isinstance(own, Tensor) else mix_texts(own[0], other[0])
+
+    def pool(self, voters: list[Any]) -> Pool:
+        """The row and these voters, by id, as rows of one table."""
+        return Pool(self._own, self._voters(voters))
 
     def embed(self, rows: Any) -> Tensor:
         """(n, d): the embeddings of hybrids."""
         fitted = self.fitted
         if isinstance(rows, Tensor):
             return batches.embed(fitted.model, (rows,))
-        if fitted.encoder.kind == "module" and not isinstance(self.X, pd.DataFrame):
-            rows = rows.to_numpy()
-        return batches.embed(fitted.model, judged_inputs(fitted, rows, self.unknown, private=self.private))
+        inputs = judged_inputs(fitted, self._as_given(rows), self.unknown, private=self.private)
+        return batches.embed(fitted.model, inputs)
+
+    def _as_given(self, rows: Any) -> Any:
+        """Hybrids in the form that the encoder takes: an array for your own network, if X is one."""
+        of_array = self.fitted.encoder.kind == "module" and not isinstance(self.X, pd.DataFrame)
+        return rows.to_numpy() if of_array else rows
 
     def contrast(self, h: Tensor, label: int, other: int) -> Floats:
         """(n,): log-odds of one label against the other, by code, or predicted numbers."""
@@ -110,13 +121,34 @@ class RowInquiry:
             return np.zeros(len(ids))
         return self.fitted.encoder.input_distances(take(self.X, np.array([self.row])), rows)
 
-    def typicality(self, places: Ints) -> Floats | None:
-        """(n,): the typicality of voters, by their places among the references, each without itself."""
+    def typicality(self, place: int) -> float | None:
+        """The typicality of a voter, by its place among the references, without itself."""
         fitted = self.fitted
         if not fitted.calibrated:
             return None
-        return fitted.typicality(fitted.novelty_of_voters(fitted.references, places), private=self.private)
+        novelty = fitted.novelty_of_voters(fitted.references, np.array([place]))
+        return float(fitted.typicality(novelty, private=self.private)[0])
 
-    def record(self, voter: Any) -> Any:
-        """The record of a voter."""
-        return self.fitted.examples.get(voter)
+    def voter(self, place: int) -> tuple[Any, Any, Any]:
+        """(id, label or number, record) of a voter."""
+        references = self.fitted.references
+        name = plain_ids(references.ids[place : place + 1])[0]
+        return name, self.sets.label_of(place, self.which), self.fitted.examples.get(name)
+
+    def column_names(self) -> list[Any]:
+        """The columns of the row."""
+        if not isinstance(self._own, pd.DataFrame):
+            raise InputError(f"recourse changes the columns of a table; this model reads {self.fitted.encoder.kind}s")
+        return list(self._own.columns)
+
+    def observe(self, rows: Any) -> Observed:
+        """What the model observes of hybrids."""
+        return observe(self.fitted, self._as_given(rows), unknown=self.unknown, private=self.private)
+
+    def typicality_of(self, observed: Any) -> Floats | None:
+        """(n,): the typicality of observed rows."""
+        return observed.typicality(private=self.private) if self.fitted.calibrated else None
+
+    def apart(self, rows: Any) -> Floats:
+        """(n,): how different hybrids are from the row as inputs."""
+        return self.fitted.encoder.input_distances(self._as_given(self._own), self._as_given(rows))

@@ -9,9 +9,11 @@ from dwac.explain.labels import LabelExplanations, explain_labels
 from dwac.explain.many import Explanations
 from dwac.explain.numbers import NumberExplanation, explain_numbers
 from dwac.explain.reasons import Contribution, Precedent, Reasons
+from dwac.explain.recourse import Change, Recourse, Way
 from dwac.explain.voters import Group, Neighbor
 
 __all__ = [
+    "Change",
     "Contribution",
     "Explanation",
     "Explanations",
@@ -21,6 +23,8 @@ __all__ = [
     "NumberExplanation",
     "Precedent",
     "Reasons",
+    "Recourse",
+    "Way",
     "explain",
     "explain_labels",
     "explain_numbers",

@@ -48,30 +48,50 @@ class Hybrids(NamedTuple):
     make: Callable[[Bools], Any]
 
 
+class Pool:
+    """Rows of one table, and new rows whose columns each come from one of them. Types and gaps stay as they are.
+
+    rows: a frame with the row itself first. names: of its columns.
+    """
+
+    def __init__(self, row: pd.DataFrame, others: pd.DataFrame) -> None:
+        self.names: list[Any] = list(row.columns)
+        self._columns = {name: _join(row[name], others[name]) for name in self.names}
+        self.cells = {name: pd.Series(column).tolist() for name, column in self._columns.items()}
+
+    def make(self, choices: NDArray[np.intp]) -> pd.DataFrame:
+        """The rows (n, p) that take each column from the row with this number."""
+        return pd.DataFrame(
+            {name: self._columns[name].take(choices[:, place]) for place, name in enumerate(self.names)}
+        )
+
+    def differs(self, name: Any, number: int) -> bool:
+        """Whether a column of a row, by its number, differs from that of the first."""
+        return not is_same(self.cells[name][0], self.cells[name][number])
+
+
 def mix_tables(
     row: pd.DataFrame, other: pd.DataFrame, tied: Sequence[Collection[Any]] = (), used: Collection[Any] | None = None
 ) -> Hybrids:
-    """Hybrids of two rows of a table, each a frame of one row with the same columns. They keep types and gaps.
+    """Hybrids of two rows of a table, each a frame of one row with the same columns.
 
     tied: groups of columns that move together. used: the columns that the model reads; by default all.
     """
-    groups = _units(list(row.columns), read_tied(tied, list(row.columns)))
-    mine, theirs = ({name: frame[name].tolist()[0] for name in frame.columns} for frame in (row, other))
-    reads = [name for name in row.columns if used is None or name in used]
-    differing = {name for name in reads if not is_same(mine[name], theirs[name])}
+    pool = Pool(row, other)
+    groups = _units(pool.names, read_tied(tied, pool.names))
+    differing = {name for name in pool.names if (used is None or name in used) and pool.differs(name, 1)}
     moving = [group for group in groups if differing & set(group)]
-    place_of = {name: place for place, group in enumerate(moving) for name in group}
-    pairs = {name: _pair(row[name], other[name]) for name in row.columns}
+    places = [[pool.names.index(name) for name in group] for group in moving]
 
     def make(masks: Bools) -> pd.DataFrame:
-        whole, kept = masks.astype(np.intp), np.zeros(len(masks), dtype=np.intp)
-        places = {name: whole[:, place_of[name]] if name in place_of else kept for name in pairs}
-        return pd.DataFrame({name: pair.take(places[name]) for name, pair in pairs.items()})
+        choices = np.zeros((len(masks), len(pool.names)), dtype=np.intp)
+        for part, columns in enumerate(places):
+            choices[:, columns] = masks[:, part, None]
+        return pool.make(choices)
 
     def part(group: list[Any]) -> Part:
-        if len(group) == 1:
-            return Part(group[0], mine[group[0]], theirs[group[0]])
-        return Part(", ".join(map(str, group)), tuple(map(mine.get, group)), tuple(map(theirs.get, group)))
+        mine, theirs = (tuple(pool.cells[name][number] for name in group) for number in (0, 1))
+        return Part(group[0], mine[0], theirs[0]) if len(group) == 1 else Part(", ".join(map(str, group)), mine, theirs)
 
     still = [group for group in groups if group not in moving]
     return Hybrids(list(map(part, moving)), list(map(part, still)), make)
@@ -116,13 +136,12 @@ def is_same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _pair(one: pd.Series[Any], other: pd.Series[Any]) -> Any:
-    """The two values of a column as an array of its type, or of objects if the types differ."""
-    if one.dtype == other.dtype:
-        return pd.concat([one, other], ignore_index=True).array
-    values = [one.iloc[0], other.iloc[0]]
-    numbers = all(isinstance(each.dtype, np.dtype) and each.dtype.kind in "iuf" for each in (one, other))
-    return pd.Series(values, dtype=np.float64 if numbers else object).array
+def _join(one: pd.Series[Any], others: pd.Series[Any]) -> Any:
+    """The values of a column as an array of its type, or of objects if the types differ."""
+    if one.dtype == others.dtype:
+        return pd.concat([one, others], ignore_index=True).array
+    numbers = all(isinstance(each.dtype, np.dtype) and each.dtype.kind in "iuf" for each in (one, others))
+    return pd.Series([*one, *others], dtype=np.float64 if numbers else object).array
 
 
 # Texts and images

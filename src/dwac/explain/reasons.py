@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import comb
 from typing import Any, NamedTuple, Protocol
 
@@ -25,7 +26,7 @@ from dwac.drawing.pages import render
 from dwac.drawing.records import plain, shorten, title_of
 from dwac.errors import IdError, InputError, PrivacyError
 from dwac.explain import privacy
-from dwac.explain.hybrids import Bools, Hybrids, Part
+from dwac.explain.hybrids import Bools, Hybrids, Part, Pool
 from dwac.explain.rendering import Numerals, line_width, table_lines, wrap
 from dwac.explain.voters import plain_ids
 from dwac.explain.votes import Ints, LabelVotes, NumberVotes, Votes
@@ -60,11 +61,26 @@ class Inquiry(Protocol):
     def alike(self, ids: list[Any]) -> Floats:
         """(n,): how different voters are from the row as inputs."""
 
-    def typicality(self, places: Ints) -> Floats | None:
-        """(n,): the typicality of voters, by their places among the references; None without calibration."""
+    def typicality(self, place: int) -> float | None:
+        """The typicality of a voter, by its place among the references; None without calibration."""
 
-    def record(self, voter: Any) -> Any:
-        """The record of a voter."""
+    def voter(self, place: int) -> tuple[Any, Any, Any]:
+        """(id, label or number, record) of a voter."""
+
+    def column_names(self) -> list[Any]:
+        """The columns of the row; an error if it has none."""
+
+    def pool(self, voters: list[Any]) -> Pool:
+        """The row and these voters, by id, as rows of one table."""
+
+    def observe(self, rows: Any) -> Any:
+        """What the model observes of hybrids: `.h`, `.votes`, and the rest."""
+
+    def typicality_of(self, observed: Any) -> Floats | None:
+        """(n,): the typicality of observed rows; None without calibration."""
+
+    def apart(self, rows: Any) -> Floats:
+        """(n,): how different hybrids are from the row as inputs."""
 
 
 # Shapley values
@@ -118,13 +134,27 @@ def sampled(values: Values, n: int, orders: int = _ORDERS) -> tuple[Floats, floa
 # Reasons
 
 
-class Precedent(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Precedent:
     """A training example that the model gives another outcome."""
 
     id: Any
     label: Any  # its own label or number
-    record: Any = None
-    typicality: float | None = None
+    record: Any = field(default=None, repr=False)
+    _judge: Callable[[], float | None] = field(default=lambda: None, repr=False)
+
+    @cached_property
+    def typicality(self) -> float | None:
+        """Its typicality, measured without itself; None without calibration."""
+        return self._judge()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"id": self.id, "label": self.label, "typicality": self.typicality, "record": self.record}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy that leaves the process does not hold the model."""
+        return {**self.to_dict(), "_judge": None}
 
 
 class Contribution(NamedTuple):
@@ -184,7 +214,7 @@ class Reasons:
             {
                 "label": self.label,
                 "other": self.other,
-                "precedents": [each._asdict() for each in self.precedents],
+                "precedents": [each.to_dict() for each in self.precedents],
                 "contributions": self.to_frame().to_dict("records"),
                 "total": self.total,
                 "error": self.error,
@@ -406,7 +436,7 @@ def reasons_between(
     known = Reasons(
         label=names[label],
         other=names[other],
-        precedents=_precedents(inquiry, places, ids, [names[case.votes.labels[place]] for place in places]),
+        precedents=tuple(make_precedent(inquiry, place) for place in places),
         contributions=tuple(parts),
         total=total,
         error=error,
@@ -462,7 +492,7 @@ def number_reasons(
     known = Reasons(
         label=own,
         other=own - total,
-        precedents=_precedents(inquiry, places, ids, numbers[places].tolist()),
+        precedents=tuple(make_precedent(inquiry, place) for place in places),
         contributions=tuple(parts),
         total=total,
         error=error,
@@ -500,13 +530,9 @@ def _named_voter(votes: Votes, name: Any, *, private: bool) -> int:
         ) from None
 
 
-def _precedents(inquiry: Inquiry, places: list[int], ids: list[Any], labels: list[Any]) -> tuple[Precedent, ...]:
-    typicality = inquiry.typicality(np.array(places))
-    known = [None] * len(places) if typicality is None else typicality.tolist()
-    return tuple(
-        Precedent(name, label, inquiry.record(name), value)
-        for name, label, value in zip(ids, labels, known, strict=True)
-    )
+def make_precedent(inquiry: Inquiry, place: int) -> Precedent:
+    """The voter at this place."""
+    return Precedent(*inquiry.voter(place), lambda: inquiry.typicality(place))
 
 
 def _make_private(exact: Reasons, step: float) -> Reasons:

@@ -121,6 +121,15 @@ class Intervals:
         del label, other
         return self.average_of(self.fitted.references.distribution(h))[:, which]
 
+    def given(self, h: Tensor, which: int = 0) -> float:
+        """The number that the model gives the only row of h (1, d)."""
+        return float(self.contrast(h, which=which)[0])
+
+    def label_of(self, place: int, which: int = 0) -> float:
+        """The number of a voter, by its place."""
+        targets = self.fitted.references.targets
+        return float(targets[place, which])
+
     def gives(self, h: Tensor, outcome: Sequence[tuple[float, float]], which: int = 0) -> Bools:
         """(n,): whether the predicted number is within one of these ranges."""
         values = self.contrast(h, which=which)

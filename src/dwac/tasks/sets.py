@@ -27,7 +27,7 @@ from dwac.conformal import (
 )
 from dwac.explain import Explanation, LabelExplanations, explain, explain_labels, privacy
 from dwac.explain.classes import unreadable
-from dwac.explain.labels import unreadable_labels
+from dwac.explain.labels import has_it, has_it_not, unreadable_labels
 from dwac.reference import ReferenceSet
 from dwac.tasks.base import LABELS, NUMBERS, Bools, Evidence, Fitted, Floats, readable, zero_nan
 from dwac.tasks.intervals import Intervals
@@ -172,6 +172,16 @@ class ClassSets(VotedSets):
         votes = self.fitted.votes(h)
         return np.asarray(votes[:, label] - votes[:, other])
 
+    def given(self, h: Tensor, which: int = 0) -> Any:
+        """The label that the model gives the only row of h (1, d)."""
+        del which
+        return self.fitted.target.plain_names[int(self.fitted.votes(h).argmax())]
+
+    def label_of(self, place: int, which: int = 0) -> Any:
+        """The label of a voter, by its place."""
+        del which
+        return self.fitted.target.plain_names[int(self.fitted.references.labels[place])]
+
     def gives(self, h: Tensor, outcome: int, which: int = 0) -> Bools:
         """(n,): whether the label with this code has the most votes."""
         del which
@@ -280,6 +290,17 @@ class LabelSets(VotedSets):
         votes, has = self.fitted.votes(h), self.fitted.target.table[:, which] > 0
         yes, no = (np.logaddexp.reduce(votes[:, codes], axis=1) for codes in (has, ~has))
         return np.asarray(yes - no if label == 0 else no - yes)
+
+    def given(self, h: Tensor, which: int = 0) -> str:
+        """Whether the model gives the only row of h (1, d) a label, in words as in explanations."""
+        name = self.fitted.target.plain_names[which]
+        return has_it(name) if self.gives(h, 0, which)[0] else has_it_not(name)
+
+    def label_of(self, place: int, which: int = 0) -> str:
+        """Whether a voter, by its place, has a label, in words as in explanations."""
+        target, code = self.fitted.target, int(self.fitted.references.labels[place])
+        name = target.plain_names[which]
+        return has_it(name) if target.table[code, which] else has_it_not(name)
 
     def gives(self, h: Tensor, outcome: int, which: int = 0) -> Bools:
         """(n,): whether rows get this label (outcome 0), or do not (1)."""
