@@ -12,7 +12,7 @@ from dwac import DWACClassifier, Training, storage, training
 from dwac.errors import StorageError
 from dwac.nn import SoftmaxTwin, WeightedAverage
 from dwac.nn.ensemble import SharedBackbone
-from dwac.training.validation import HeldOut, fit_balance
+from dwac.training.validation import Candidates, HeldOut, fit_balance, race
 
 SETTINGS: dict[str, Any] = {"epochs": 3, "device": "cpu", "random_state": 0, "verbose": False}
 
@@ -71,6 +71,44 @@ def test_candidates_are_judged_by_the_votes_that_they_would_have(near: DWACClass
         heard = dwac.ReferenceSet(factor * voters.embeddings, voters.labels, class_weights=[1.0, 3.0])
         own = heard.probabilities(factor * h)[torch.arange(60), labels]
         torch.testing.assert_close(losses, -own.double().clamp_min(1e-30).log(), rtol=1e-4, atol=1e-4)
+
+
+def test_columns_are_scaled_and_weights_squared_as_if_computed_anew(near: DWACClassifier) -> None:
+    model = near.model_
+    assert isinstance(model, WeightedAverage)
+    X, y = chess_board(60, seed=2)
+    h, labels, voters = torch.as_tensor(near.embed(X), dtype=torch.float32), torch.as_tensor(y), model.references
+    columns = torch.linspace(0.5, 2, h.shape[1])
+    factors = [2 ** (step / 2) for step in (-3, -2, 0, 1)] + [1.1]
+    held_out = HeldOut(model, h, labels, (voters.embeddings, voters.labels), torch.ones(2))
+    judged = held_out.judge(factors, step=2, columns=columns)
+    for losses, factor in zip(judged.losses, factors, strict=True):
+        scaled = dwac.ReferenceSet(factor * columns * voters.embeddings, voters.labels)
+        own = scaled.probabilities(factor * columns * h)[torch.arange(60), labels][::2]
+        torch.testing.assert_close(losses, -own.double().clamp_min(1e-30).log(), rtol=1e-4, atol=1e-4)
+    sums = held_out.sums(factors)
+    for place, factor in enumerate(factors):
+        scaled = dwac.ReferenceSet(factor * voters.embeddings, voters.labels)
+        log_sums = sums[:, place, :-1].log() + sums[:, place, -1:]
+        torch.testing.assert_close(
+            log_sums.logsumexp(1), scaled.log_class_weights(factor * h).logsumexp(1), rtol=1e-4, atol=1e-4
+        )
+
+
+def test_few_examples_narrow_candidates_down_and_all_of_them_choose() -> None:
+    quality = torch.arange(40.0).flip(0)  # the last is the best, the first the default
+    noise = torch.rand(40, 800, generator=torch.Generator().manual_seed(0))
+    calls: list[tuple[int, int]] = []
+
+    def judge(step: int, numbers: list[int]) -> Candidates:
+        losses = (quality[:, None] + noise)[numbers][:, ::step].double()
+        calls.append((step, len(numbers)))
+        return Candidates(losses, torch.zeros_like(losses), torch.zeros_like(losses))
+
+    assert race(judge, 800, 0, [0.0] * 40) == 39
+    assert calls == [(4, 40), (1, 7)]
+    assert race(judge, 800, 39, [0.0] * 40) == 39
+    assert calls[2:] == [(4, 40), (1, 6)]
 
 
 def test_a_row_far_from_all_others_is_not_typical(near: DWACClassifier) -> None:

@@ -24,7 +24,7 @@ from dwac.reference import Known, ReferenceSet, VoterSets, novelty, novelty_by_s
 Floats = NDArray[np.float64]
 
 _HIGH = 0.9  # quantile
-_ENOUGH, _SAMPLE = 30, 1000  # rows to learn the usual values from
+_ENOUGH, _SAMPLE = 30, 300  # rows to learn the usual values from: at least, and at most
 EMBEDDED = 0.5  # weight of the embedding, where raw rows are compared too: docs/notes/novelty.md
 ROUNDING = 1e-5  # scores closer than this may be equal: rounding differs between devices
 
@@ -85,7 +85,8 @@ class Novelty:
         if self.known is None:
             return self
         if len(rows.y) >= _ENOUGH:
-            h, z, own = rows.h, rows.z, False
+            step = -(-len(rows.y) // _SAMPLE)
+            h, z, own = rows.h[::step], rows.z[::step], False
         else:
             some = torch.randperm(len(references), generator=torch.Generator().manual_seed(0))[:_SAMPLE]
             names = references.voters.ids[some.numpy()]

@@ -173,7 +173,7 @@ class TrainingRun:
         else:
             h = self._embed(x)
         held_out = HeldOut(self.model, h, y.to(self.y.device), voters, self.class_weights)
-        factor = held_out.some(_FEW).best_scale(SCALES) if self.rescale else 1.0
+        factor = held_out.best_scale(SCALES, step=-(-len(y) // _FEW)) if self.rescale else 1.0
         result = held_out.judge([factor])
         return float(result.losses.mean()), float(result.right.mean())
 

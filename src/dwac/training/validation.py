@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from dwac.engine.backends import exp_
 from dwac.kernels import Kernel, full_precision, get_kernel, squared_distances
@@ -22,16 +24,19 @@ from dwac.training.rows import even_size
 
 SCALES = (0.5, 0.7, 1.0, 1.4, 2.0)
 FINE_SCALES = tuple(1.1**step for step in range(-15, 16))  # 0.24 … 4.2
-_VoteFunction = Callable[[Tensor, Sequence[float]], Iterator[Tensor]]
-_CELLS = {"cpu": 2**18, "cuda": 2**26}  # votes in memory at once; on a CPU, in its cache
+_VoteFunction = Callable[[Tensor, Sequence[float], Tensor | None], "Iterator[_Sums]"]
+_CELLS = {"cpu": 2**22, "cuda": 2**26}  # distances in memory at once
+_TILE, _FEWEST_ROWS = 2**18, 32  # on a CPU: votes in its cache, and rows whose distances to all voters are not
+_BLOCK = 16  # voters of a label that are added up before they meet their values
 _RAW_WEIGHTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
-_RAW_FACTORS = (0.15, 0.22, 0.33, 0.5, 0.7, 1.0, 1.4)
+_RAW_FACTORS = tuple(2 ** (step / 2) for step in range(-5, 2))  # powers of √2, so that weights are squares
 _BALANCE_SHARES = (0.5, 0.1, 0.2, 0.35, 0.65, 0.8, 0.9)  # shares of networks beside a pretrained one
 _BALANCE_SCALES = tuple(1.2**step for step in range(-5, 9))
-_KERNEL_FACTORS = (2.0, 3.0, 4.0, 6.0)
+_KERNEL_FACTORS = tuple(2 ** (step / 2) for step in range(2, 6))
 _VOTE_FACTORS = (0.1, 1.0, 10.0, 100.0, 1000.0)
+_SHARE, _FIRST, _FINALISTS = 4, 100, 6  # one example in 4, but at least 100, narrows many candidates down to 6
 _ROWS = 64  # rows embedded at once on a CPU
-_PAIRS = 10**8  # pairs of an example and a voter
+_PAIRS = 3 * 10**7  # pairs of an example and a voter
 _FEW, _MANY, _GPU_PAIRS = 1000, 5000, 5 * 10**9  # examples used to choose the scale
 _VOTERS = 8192  # voters, on a CPU or for shares
 
@@ -54,7 +59,7 @@ class Candidates(NamedTuple):
         that the other examples would choose: this gives the out-of-sample gain, which must exceed its standard error.
         """
         n, mistakes = self.losses.shape[1], self.rivals.mean(dim=1)
-        totals = self.losses.sum(dim=1) + mistakes + torch.tensor(prior).to(self.losses)
+        totals = self.totals(prior)
         best = int(agree([int(totals.argmin())])[0])
         if best == default or n < 2:
             return default
@@ -63,17 +68,37 @@ class Candidates(NamedTuple):
         extra_cost = (mistakes[best] - mistakes[default]).clamp_min(0) / (n + 2)
         return int(agree([best if gain.mean() - extra_cost > gain.std() / math.sqrt(n) else default])[0])
 
+    def totals(self, prior: Sequence[float]) -> Tensor:
+        """(C,): the loss of each candidate on all examples and one expected mistake, plus its prior."""
+        return self.losses.sum(dim=1) + self.rivals.mean(dim=1) + torch.tensor(prior).to(self.losses)
 
-def judge_votes(votes: Tensor, y: Tensor, averaged: Tensor | None = None) -> Tensor:
-    """`Candidates`, (3, n), of votes (n, K) with labels (n,); averaged: (K, B) values of each label, if averaged."""
+
+def race(judge: Callable[[int, list[int]], Candidates], n: int, default: int, prior: Sequence[float]) -> int:
+    """The number of the candidate that n examples choose: some of them first choose the few that all of them judge.
+
+    judge(step, numbers): the candidates with these numbers, judged by every step-th example.
+    """
+    numbers, step = list(range(len(prior))), n // max(_FIRST, n // _SHARE)
+    if step > 1 and len(numbers) > _FINALISTS:
+        first = judge(step, numbers).totals([cost / step for cost in prior]).argsort()[:_FINALISTS]
+        numbers = sorted({default, *map(int, agree(first.tolist()))})
+    results = judge(1, numbers)
+    return numbers[results.choose(numbers.index(default), [prior[number] for number in numbers])]
+
+
+def _judge_votes(votes: Tensor, y: Tensor) -> Tensor:
+    """`Candidates`, (3, n), of votes (n, K) with labels (n,)."""
     p = (votes / votes.sum(dim=1, keepdim=True)).double()
-    if averaged is not None:
-        losses = average_losses(p, y, averaged)
-        return torch.stack([losses, torch.zeros_like(losses), (votes.argmax(dim=1) == y).double()])
     own = p.gather(1, y[:, None])
     rival = p.scatter(1, y[:, None], -1.0).amax(dim=1).clamp_min(1e-30)
     right = (votes.argmax(dim=1) == y).double()
     return torch.stack([-own[:, 0].clamp_min(1e-30).log(), -rival.log(), right])
+
+
+def _judge_averages(sums: Tensor, y: Tensor, averaged: Tensor) -> Tensor:
+    """`Candidates`, (3, n), of sums of values and of votes, (n, B + 1)."""
+    losses = (sums[:, :-1] / sums[:, -1:] - averaged[y]).square().sum(dim=1).double()
+    return torch.stack([losses, torch.zeros_like(losses), torch.zeros_like(losses)])
 
 
 def average_losses(p: Tensor, y: Tensor, averaged: Tensor) -> Tensor:
@@ -81,7 +106,8 @@ def average_losses(p: Tensor, y: Tensor, averaged: Tensor) -> Tensor:
     return (p @ averaged.to(p) - averaged.to(p)[y]).square().sum(dim=-1)
 
 
-class HeldOut(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class HeldOut:
     """Embeddings of held-out examples, and the model's predictions for them if all embeddings were scaled."""
 
     model: Model
@@ -90,44 +116,56 @@ class HeldOut(NamedTuple):
     voters: tuple[Tensor, Tensor] | None  # embeddings and labels; None for a softmax
     class_weights: Tensor  # (K,) factors on the votes
 
-    def some(self, most: int) -> HeldOut:
-        """At most `most` of the examples, evenly spaced."""
-        step = -(-len(self.y) // most)
-        return self._replace(h=self.h[::step], y=self.y[::step])
-
-    def judge(self, factors: Sequence[float]) -> Candidates:
-        """How well each factor predicts every example."""
+    def judge(self, factors: Sequence[float], *, step: int = 1, columns: Tensor | None = None) -> Candidates:
+        """How well each factor predicts every step-th example. columns: (d,) more factors, on single columns."""
+        h, y = self.h[::step], self.y[::step]
         if isinstance(self.model, SoftmaxTwin) and self.model.targets is not None:  # targets are not scaled
-            losses = self.model.target_losses(self.model.logits(self.h).float(), self.y).double()
+            losses = self.model.target_losses(self.model.logits(h).float(), y).double()
             same = losses.expand(len(factors), -1)
             return Candidates(same, torch.zeros_like(same), torch.zeros_like(same))
-        size = _CELLS.get(self.h.device.type, 2**18) // (1 if self.voters is None else len(self.voters[1]))
-        return Candidates(
-            *over_ranks(lambda h, y: self._judge(h, y, factors, max(1, size)), self.h, self.y).permute(1, 2, 0)
-        )
 
-    def _judge(self, h: Tensor, y: Tensor, factors: Sequence[float], size: int) -> Tensor:
-        """`Candidates` of some rows, (n, 3, C), `size` rows at a time."""
+        def judge_rows(h: Tensor, y: Tensor) -> Tensor:
+            parts = [
+                torch.stack([self.judge_sums(sums.votes, labels) for sums in self._votes(part, factors, columns)])
+                for part, labels in zip(h.split(self._size), y.split(self._size), strict=True)
+            ]
+            return torch.cat(parts, dim=2).permute(2, 1, 0)
+
+        return Candidates(*over_ranks(judge_rows, h, y).permute(1, 2, 0))
+
+    def judge_sums(self, sums: Tensor, y: Tensor) -> Tensor:
+        """`Candidates`, (3, n), of summed votes, as `_votes` gives them, on examples with labels (n,)."""
         averaged: Tensor | None = getattr(self.model, "averaged", None)
-        votes = self._votes(averaged)
-        judge = judge_votes if averaged is None else partial(_judge_averages, averaged=averaged)
-        parts = [
-            torch.stack([judge(sums, labels) for sums in votes(part, factors)], dim=1)
-            for part, labels in zip(h.split(size), y.split(size), strict=True)
-        ]
-        return torch.cat(parts, dim=2).permute(2, 0, 1)
+        return _judge_votes(sums, y) if averaged is None else _judge_averages(sums, y, averaged.to(sums))
 
-    def best_scale(self, factors: Sequence[float]) -> float:
+    def sums(self, factors: Sequence[float], *, step: int = 1) -> Tensor:
+        """(n, C, B + 1) float64: the votes for every step-th example by factor, and last the log of their unit."""
+
+        def sum_rows(h: Tensor) -> Tensor:
+            parts = (self._votes(part, factors, None) for part in h.split(self._size))
+            return torch.cat([torch.stack([sums.joined for sums in part], dim=1) for part in parts])
+
+        return over_ranks(sum_rows, self.h[::step])
+
+    @property
+    def _size(self) -> int:
+        """How many examples are judged at once."""
+        n_voters = 1 if self.voters is None else len(self.voters[1])
+        most = _CELLS.get(self.h.device.type, 2**22) // n_voters
+        return max(1, most if self.h.is_cuda else min(most, max(_FEWEST_ROWS, _TILE // n_voters)))
+
+    def best_scale(self, factors: Sequence[float], *, step: int = 1) -> float:
         """The factor with the lowest loss, if it is also better out of sample; else 1.
 
         A log-normal prior around 1 with standard deviation ½ keeps a few correct answers from favouring ever larger
         factors.
         """
         prior = [math.log(factor) ** 2 / (2 * 0.5**2) for factor in factors]
-        return factors[self.judge(factors).choose(factors.index(1.0), prior)]
+        return factors[self.judge(factors, step=step).choose(factors.index(1.0), prior)]
 
-    def _votes(self, averaged: Tensor | None) -> _VoteFunction:
-        """A function from rows (n, d) to class votes (n, K), in units of the largest vote, for each factor.
+    @cached_property
+    def _votes(self) -> _VoteFunction:
+        """A function from rows (n, d) to their class votes (n, K) for each factor.
 
         If values are averaged, it gives their sums, (n, B), and that of the votes, because there may be many labels.
         """
@@ -135,58 +173,108 @@ class HeldOut(NamedTuple):
             return partial(_softmax_votes, self.model)
         assert self.voters is not None
         ref_h, labels = self.voters
+        averaged: Tensor | None = getattr(self.model, "averaged", None)
         if averaged is None:
-            values = F.one_hot(labels, self.model.n_classes) * self.class_weights
+            table = torch.diag(self.class_weights)
         else:
-            values = torch.cat([averaged, torch.ones_like(averaged[:, :1])], dim=1)[labels]
-            values *= self.class_weights[labels, None]
+            table = torch.cat([averaged, torch.ones_like(averaged[:, :1])], dim=1) * self.class_weights[:, None]
         if self.model.kernel == "gaussian":
-            return _GaussianSums(ref_h, values, torch.promote_types(self.h.dtype, ref_h.dtype))
-        return partial(_sums, get_kernel(self.model.kernel), ref_h, values)
+            return _GaussianSums(ref_h, labels, table, torch.promote_types(self.h.dtype, ref_h.dtype))
+        return partial(_sums, get_kernel(self.model.kernel), ref_h, table[labels])
 
 
-def _judge_averages(sums: Tensor, y: Tensor, *, averaged: Tensor) -> Tensor:
-    """`Candidates`, (3, n), of sums of values and of votes, (n, B + 1)."""
-    losses = (sums[:, :-1] / sums[:, -1:] - averaged[y]).square().sum(dim=1).double()
-    return torch.stack([losses, torch.zeros_like(losses), torch.zeros_like(losses)])
+class _Sums(NamedTuple):
+    """Σ_i w_i values_i of voters' values (m, B), in units of the largest vote."""
+
+    votes: Tensor  # (n, B)
+    log_unit: Tensor  # (n, 1)
+
+    @property
+    def joined(self) -> Tensor:
+        """(n, B + 1) float64."""
+        return torch.cat([self.votes.double(), self.log_unit.double()], dim=1)
 
 
-def _softmax_votes(model: SoftmaxTwin, h: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
+def _softmax_votes(model: SoftmaxTwin, h: Tensor, factors: Sequence[float], _: Tensor | None) -> Iterator[_Sums]:
     logits = model.logits(h).float()
-    return (torch.softmax(factor * logits, dim=1) for factor in factors)
+    return (_Sums(torch.softmax(factor * logits, dim=1), torch.zeros_like(logits[:, :1])) for factor in factors)
 
 
-def _sums(kernel: Kernel, ref_h: Tensor, values: Tensor, h: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
-    """Σ_i w_i values_i of voters' values (m, B): (n, B), in units of the largest vote, for each factor."""
-    squared = squared_distances(h, ref_h)
+def _sums(
+    kernel: Kernel, ref_h: Tensor, values: Tensor, h: Tensor, factors: Sequence[float], columns: Tensor | None
+) -> Iterator[_Sums]:
+    """The sums with any kernel."""
+    squared = squared_distances(*((h, ref_h) if columns is None else (h * columns, ref_h * columns)))
     for factor in factors:
         log_w = kernel.log_weights(factor**2 * squared)
+        most = log_w.amax(dim=1, keepdim=True)
         with full_precision(h.device):
-            yield exp_(log_w.sub_(log_w.amax(dim=1, keepdim=True))) @ values.to(log_w)
+            yield _Sums(exp_(log_w.sub_(most)) @ values.to(log_w), most)
 
 
 class _GaussianSums:
-    """`_sums` of gaussian weights, in fewer passes: the nearest voter is the same at every scale."""
+    """The sums of gaussian weights of voters with labels (m,), whose values are in a table (K, B).
 
-    def __init__(self, ref_h: Tensor, values: Tensor, dtype: torch.dtype) -> None:
+    In fewer passes: the nearest voter is the same at every scale, and at √2 times the scale every weight is the square
+    of the one before. Voters are sorted by label into blocks of `_BLOCK`, padded with voters infinitely far away; the
+    members of a block are added up before they meet their values.
+    """
+
+    def __init__(self, ref_h: Tensor, labels: Tensor, table: Tensor, dtype: torch.dtype) -> None:
         dtype = torch.promote_types(dtype, torch.float32)
         ref_h = ref_h.to(dtype)
         with full_precision(ref_h.device):
             self.centre = ref_h.mean(dim=0)
-        self.ref_h, self.values = ref_h - self.centre, values.to(dtype)
-        self.norms = self.ref_h.square().sum(dim=1)
+        counts = torch.bincount(labels, minlength=len(table))
+        blocks = (counts + _BLOCK - 1) // _BLOCK
+        self.values = table.to(dtype).repeat_interleave(blocks, dim=0)
+        # The member `number` of its label is in place number % _BLOCK of a block of the label.
+        order = torch.argsort(labels, stable=True)
+        numbers = torch.arange(len(labels), device=labels.device) - (counts.cumsum(0) - counts)[labels[order]]
+        first = (blocks.cumsum(0) - blocks)[labels[order]]
+        places = numbers % _BLOCK * len(self.values) + first + numbers // _BLOCK
+        self.padding = ref_h.new_full((_BLOCK * len(self.values),), torch.inf)
+        self.padding[places] = 0
+        self.ref_h = ref_h.new_zeros(ref_h.shape[1], len(self.padding))  # by column: twice as fast as by row
+        self.ref_h[:, places] = ref_h[order].sub_(self.centre).mT
+        self.columns = self.gains = self.weights = ref_h.new_empty(0)  # of the latest call
+        self.norms = self.padding
 
-    def __call__(self, h: Tensor, factors: Sequence[float]) -> Iterator[Tensor]:
+    def __call__(self, h: Tensor, factors: Sequence[float], columns: Tensor | None) -> Iterator[_Sums]:
+        queries = h.to(self.centre) - self.centre
+        columns = torch.ones_like(self.centre) if columns is None else columns.to(self.centre)
+        if not torch.equal(columns, self.columns):
+            self.columns, self.norms = columns, (self.ref_h * columns[:, None]).square_().sum(dim=0).add_(self.padding)
+        if len(self.gains) != len(h):
+            self.gains = self.norms.new_empty(len(h), len(self.norms))
         with full_precision(h.device):
             # ‖h‖² - ‖h - h_i‖²; ‖h‖² is the same for all voters, and the largest is subtracted anyway.
-            gains = torch.addmm(self.norms, h.to(self.ref_h) - self.centre, self.ref_h.mT, beta=-1, alpha=2)
-        gains.sub_(gains.amax(dim=1, keepdim=True))
-        log_w = gains if len(factors) == 1 else torch.empty_like(gains)
-        for factor in factors:
-            exp_(torch.mul(gains, factor**2, out=log_w))
-            with full_precision(h.device):
-                sums = log_w @ self.values
-            yield sums
+            torch.addmm(self.norms, queries * columns.square(), self.ref_h, beta=-1, alpha=2, out=self.gains)
+        most = self.gains.amax(dim=1, keepdim=True)
+        gains = self.gains.sub_(most).view(len(h), _BLOCK, -1)
+        nearest = ((queries * columns).square_().sum(dim=1, keepdim=True) - most).clamp_min_(0)
+        sums = gains.new_zeros(len(factors), len(h), self.values.shape[1])
+        step = max(1, len(self.values) if h.is_cuda else _TILE // max(1, _BLOCK * len(h)))
+        least = math.sqrt(torch.finfo(gains.dtype).tiny)  # a smaller square would underflow, which is slow
+        for part, values in zip(gains.split(step, dim=2), self.values.split(step), strict=True):
+            if self.weights.shape != part.shape:
+                self.weights = torch.empty_like(part)
+            for total, factor, squares in zip(sums, factors, _squares(factors), strict=True):
+                if squares == 0:
+                    exp_(torch.mul(part, factor**2, out=self.weights))
+                for _ in range(squares):
+                    self.weights.clamp_min_(least).square_()
+                with full_precision(h.device):
+                    total.addmm_(self.weights.sum(dim=1), values)
+        return (_Sums(total, -(factor**2) * nearest) for total, factor in zip(sums, factors, strict=True))
+
+
+def _squares(factors: Sequence[float]) -> list[int]:
+    """How often the weights at the factor before are squared to get those at each factor; 0 to compute them anew."""
+    doubled = [2 * math.log2(factor / before) for before, factor in pairwise(factors)]
+    whole = [round(number) for number in doubled]
+    fits = [1 <= n <= 3 and abs(n - number) < 1e-9 for n, number in zip(whole, doubled, strict=True)]
+    return [0, *(n if fit else 0 for n, fit in zip(whole, fits, strict=True))][: len(factors)]
 
 
 class Sampler:
@@ -306,36 +394,35 @@ def fit_raw_features(
 
     A network discards information that does not separate its classes, so it cannot see that a row is unlike any other.
     With λ, voters are near in z too. λ and a factor for both are chosen together, out of sample (`choose`), on at most
-    about 1,000 examples. All references vote, because the nearest are nearer the more there are. x: the training data,
-    in the order of the references.
+    about 1,000 examples, of which one in 4 narrows the candidates down (`race`). All references vote, because the
+    nearest are nearer the more there are. x: the training data, in the order of the references.
     """
     if not isinstance(model, WeightedAverage) or model.n_raw_features == 0:
         return 0.0
     references = model.references
     most = max(200, min(1000, _PAIRS // len(references)))
     held_inputs, y, held_h = _sample_rows(model, held_x, held_y, most, torch.Generator().manual_seed(0))
-    h = references.embeddings, held_h
-    z = tuple(
+    z, held_z = (
         torch.cat([model.raw_features(move_to(rows, model.device)) for (rows,) in batches_of(part, size=2**16)])
         for part in (inputs_of(x), held_inputs)
     )
+    h = references.embeddings
+    voters = torch.cat([h, z], dim=1), references.labels
+    held_out = HeldOut(model, torch.cat([held_h, held_z], dim=1), y, voters, vote_factors(model, class_weights))
+    candidates = [(0.0, 1.0), *((weight, factor) for weight in _RAW_WEIGHTS for factor in _RAW_FACTORS)]
 
-    def with_raw_features(weight: float) -> list[Tensor]:
-        return [torch.cat([a, weight * b], dim=1) for a, b in zip(h, z, strict=True)]
+    def judge(step: int, numbers: list[int]) -> Candidates:
+        chosen, parts = [candidates[number] for number in numbers], []
+        for weight, group in groupby(chosen, key=itemgetter(0)):
+            columns = torch.cat([torch.ones_like(held_h[0]), torch.full_like(held_z[0], weight)])
+            parts.append(held_out.judge([factor for _, factor in group], step=step, columns=columns))
+        return Candidates(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
-    def judge(weight: float, factors: Sequence[float]) -> Candidates:
-        voters, queries = with_raw_features(weight)
-        held_out = HeldOut(model, queries, y, (voters, references.labels), vote_factors(model, class_weights))
-        return held_out.judge(factors)
-
-    candidates = [(1.0, 0.0), *((factor, weight) for weight in _RAW_WEIGHTS for factor in _RAW_FACTORS)]
-    parts = [judge(0.0, (1.0,)), *(judge(weight, _RAW_FACTORS) for weight in _RAW_WEIGHTS)]
-    results = Candidates(*(torch.cat(part) for part in zip(*parts, strict=True)))
-    factor, weight = candidates[results.choose(0, [0.0] * len(candidates))]
+    weight, factor = candidates[race(judge, len(y), 0, [0.0] * len(candidates))]
     if weight:
         model.scale_embeddings(factor)
         model.raw_feature_weight = factor * weight
-        model.references = model.references.replaced(embeddings=factor * with_raw_features(weight)[0])
+        model.references = model.references.replaced(embeddings=factor * torch.cat([h, weight * z], dim=1))
     return model.raw_feature_weight
 
 
@@ -346,26 +433,35 @@ def fit_look_alikes(
     """Let near voters count more, w = k(d) + b k(s d), if that lowers -log P(y) of held-out data; returns (s, b).
 
     If a network gathers each class in a small cloud, all its members vote alike; near neighbours may still know more. s
-    and b are chosen together, out of sample (`choose`), on at most about 2,000 examples; b in units of the weight at
-    which both kernels have the same votes on an average example.
+    and b are chosen together, out of sample (`choose`), on at most about 1,000 examples, of which one in 4 narrows the
+    candidates down (`race`); b in units of the weight at which both kernels have the same votes on an average example.
     """
     if not isinstance(model, WeightedAverage):
         return None
     references = model.references
-    most = max(200, min(2000, 10 * _PAIRS // len(references)))
+    most = max(200, min(1000, 10 * _PAIRS // len(references)))
     _, y, h = _sample_rows(model, held_x, held_y, most, torch.Generator().manual_seed(0))
-    wide, factors = over_ranks(references.log_class_weights, h), vote_factors(model, class_weights).double().log()
-    candidates: list[tuple[float, float] | None] = [None]
-    results = [judge_votes(torch.softmax(wide + factors, dim=1), y, model.averaged)]
-    for factor in _KERNEL_FACTORS:
-        scaled = references.replaced(embeddings=factor * references.embeddings)
-        narrow = over_ranks(scaled.log_class_weights, factor * h)
-        equal = float((wide.logsumexp(dim=1) - narrow.logsumexp(dim=1)).median().clamp(-500, 500))
-        for part in _VOTE_FACTORS:
-            votes = torch.logaddexp(wide, narrow + equal + math.log(part)) + factors
-            candidates.append((factor, part * math.exp(equal)))
-            results.append(judge_votes(torch.softmax(votes, dim=1), y, model.averaged))
-    chosen = candidates[Candidates(*torch.stack(results, dim=1)).choose(0, [0.0] * len(candidates))]
+    voters = references.embeddings, references.labels
+    held_out = HeldOut(model, h, y, voters, vote_factors(model, class_weights))
+    candidates = [(1.0, 0.0), *((factor, part) for factor in _KERNEL_FACTORS for part in _VOTE_FACTORS)]
+    counted = slice(None) if model.averaged is None else slice(-1, None)  # beside averaged values, all votes are last
+    equal: dict[float, float] = {}  # by factor: the log of the weight at which both kernels have the same votes
+
+    def judge(step: int, numbers: list[int]) -> Candidates:
+        chosen, labels = [candidates[number] for number in numbers], y[::step]
+        factors = sorted({1.0, *(factor for factor, _ in chosen)})
+        sums = dict(zip(factors, held_out.sums(factors, step=step).unbind(dim=1), strict=True))
+        wide, unit = sums[1.0][:, :-1], sums[1.0][:, -1:]
+        results = []
+        for factor, part in chosen:
+            narrow, below = sums[factor][:, :-1], sums[factor][:, -1:] - unit
+            ratio = wide[:, counted].sum(dim=1) / narrow[:, counted].sum(dim=1)
+            equal[factor] = float((ratio.log() - below[:, 0]).median().clamp(-500, 500))
+            results.append(held_out.judge_sums(wide + part * (equal[factor] + below).exp() * narrow, labels))
+        return Candidates(*torch.stack(results, dim=1))
+
+    factor, part = candidates[race(judge, len(y), 0, [0.0] * len(candidates))]
+    chosen = (factor, part * math.exp(equal[factor])) if part else None
     if chosen is not None:
         model.references = references.replaced(look_alikes=chosen)
     return chosen
