@@ -345,6 +345,9 @@ def test_a_triton_answer_does_not_depend_on_the_place_in_the_batch(d):
     got = ask(queries, references, labels, 3, backend="triton", device=device).log_class_weights
     turned = ask(np.roll(queries, 9, axis=0), references, labels, 3, backend="triton", device=device).log_class_weights
     assert torch.equal(turned.roll(-9, 0), got)
+    for some in (slice(5, 6), slice(3, 20)):  # nor on the size of the batch
+        part = ask(queries[some], references, labels, 3, backend="triton", device=device).log_class_weights
+        assert torch.equal(part, got[some])
     assert_close(got, oracle.log_class_weights(queries, references, labels, 3, "gaussian"))
 
 

@@ -14,7 +14,7 @@ expects checked tensors; use it directly to write another backend.
 from typing import Any
 
 from dwac.engine.backends import Backend, Sweep, sum_by_label
-from dwac.engine.choice import backends
+from dwac.engine.choice import answers_alone, backends
 from dwac.engine.distributions import (
     SortedTargets,
     log_shares,
@@ -46,6 +46,7 @@ __all__ = [
     "Sweep",
     "WeightedMeans",
     "WeightedReferences",
+    "answers_alone",
     "build_index",
     "check_queries",
     "every_vote",

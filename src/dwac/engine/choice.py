@@ -8,6 +8,7 @@ from functools import cache
 from torch import Tensor
 
 from dwac.engine.backends import Backend, TorchBackend
+from dwac.engine.index import Index
 from dwac.errors import BackendError
 
 _TORCH = TorchBackend()
@@ -45,3 +46,9 @@ def choose_backend(name: str, queries: Tensor) -> Backend:
         return backends()[name]
     except (KeyError, TypeError):
         raise BackendError(f"unknown backend {name!r}; choose auto, {', '.join(backends())}") from None
+
+
+def answers_alone(index: Index, name: str) -> bool:
+    """Whether the votes on each of up to 1,024 queries are the same whatever the other queries are."""
+    alone = getattr(choose_backend(name, index.embeddings), "answers_alone", None)
+    return alone is not None and alone(index)

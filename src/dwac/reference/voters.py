@@ -169,10 +169,19 @@ class Voters:
             result = self._direct(h, k)
         else:
             size = self._batch_size(h.device)
-            parts = [self._query(pad_rows(part, size), k, backend) for part in h.split(size)]
+            least = 0 if k == 0 and h.is_cuda and self._answers_alone(backend) else size
+            parts = [self._query(pad_rows(part, least), k, backend) for part in h.split(size)]
             result = engine.QueryResult(*(torch.cat(column)[: len(h)] for column in zip(*parts, strict=True)))
+        if self.class_weights is None:
+            return result
         factors = torch.as_tensor(self.log_class_factors, device=h.device)
-        return result if self.class_weights is None else result._replace(log_class_weights=result[0] + factors)
+        return result._replace(log_class_weights=result.log_class_weights + factors)
+
+    def _answers_alone(self, backend: str) -> bool:
+        """Whether the engine's votes on a query on a GPU are the same whatever the other queries are."""
+        direct = self.weights is not None and self._lift is None
+        near = self._narrow is None or self._narrow._answers_alone(backend)
+        return near and not direct and engine.answers_alone(self.index, backend)
 
     @cached_property
     def are_few(self) -> bool:

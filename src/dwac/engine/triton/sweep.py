@@ -28,7 +28,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dwac.engine.backends import Sweep, TorchBackend, in_parts, nearest_blocks, squared_norms, without_neighbours
+from dwac.engine.backends import Sweep, TorchBackend, in_parts, nearest_blocks, without_neighbours
 from dwac.engine.index import Index, build_index, padded_width, power_of_two
 from dwac.engine.triton.gradient import fused_gradient
 from dwac.engine.triton.policy import FusedPolicy
@@ -51,9 +51,11 @@ from dwac.kernels import get_kernel
 logger = logging.getLogger(__name__)
 
 _PROGRAMS = 4224  # thirty-two for each multiprocessor of a large GPU
-_FEW_PROGRAMS = 528  # four, for few queries
+# Up to this many queries, the work is divided in the same way however many there are, so that no answer depends on the
+# others: the references into two parts for each multiprocessor, or up to eight if a part still has 32 pieces.
+ALONE = 1024
+_FEWEST_PARTS, _MOST_PARTS, _PIECES = 264, 1056, 32
 _TAILED = 32  # the largest padded width at which exponentials, not products, are the limit
-_UNTAILED = 64  # queries that read references only once: fewer bytes count more than fewer operations
 _RESULTS = 2**24  # most float32 numbers that one launch stores, 64 MB; for sums twice that
 
 
@@ -73,7 +75,6 @@ LEAN = {
     128: Shape(128, 32, 8, 2),
     256: Shape(64, 64, 8, 1),
 }
-FEW_QUERIES = {16: Shape(16, 128, 4, 4)}  # for at most 16 queries, where it differs
 PRECISE = Shape(16, 64, 4, 1)  # for the float64 kernel
 
 
@@ -94,6 +95,10 @@ class TritonBackend:
             return self.rest.sweep(index, queries, n_blocks)
         results = max(3 * index.n_classes, len(index.block_labels)) if n_blocks else 2 * index.n_classes
         return in_parts(_chunk, index, queries, n_blocks, _RESULTS // results)
+
+    def answers_alone(self, index: Index) -> bool:
+        """Whether the votes on each of up to `ALONE` queries are the same whatever the others are."""
+        return index.embeddings.shape[1] <= WIDEST and (index.halves or index.folded.dtype == torch.float64)
 
     def few(self, index: Index, queries: Tensor) -> Tensor | None:
         """Log class weights of a few queries, not centred; None if there are too many, or any is in doubt."""
@@ -150,12 +155,6 @@ def _packs(cells: int, warps: int) -> bool:
     return PACK > 0 and cells % (32 * PACK * warps) == 0
 
 
-def _shape_of(n: int, width: int, device: torch.device) -> Shape:
-    """The shape of programs for n queries in float32, by padded width."""
-    shape = (SHAPES if has_room(device) else LEAN)[width]
-    return FEW_QUERIES.get(width, shape) if n <= 16 else shape
-
-
 def class_sums(index: Index, queries: Tensor, best: Tensor | None, shape: Shape | None = None) -> tuple[Tensor, Tensor]:
     """log Σ w per class, (n, K) float64, of centred queries (n, d), and their ‖q‖², (n,) float64.
 
@@ -164,13 +163,13 @@ def class_sums(index: Index, queries: Tensor, best: Tensor | None, shape: Shape 
     (n, d), n_classes = queries.shape, index.n_classes
     single = queries.dtype == torch.float32
     if shape is None:
-        shape = _shape_of(n, padded_width(d), queries.device) if single else PRECISE
-    rows = min(shape.rows, padded_width(n))
+        shape = (SHAPES if has_room(queries.device) else LEAN)[padded_width(d)] if single else PRECISE
+    rows = shape.rows
     columns = min(shape.columns, index.block_size)
     tiles, n_pieces = ceil_div(n, rows), len(index.rows) // columns
     # Few queries leave the GPU idle unless several programs share the references of each.
-    programs = _FEW_PROGRAMS if n <= 16 else _PROGRAMS
-    parts = max(1, min(n_pieces, programs // tiles, 2 * _RESULTS // (3 * n) - n_classes))
+    usual = _PROGRAMS // tiles if n > ALONE else max(_FEWEST_PARTS, min(_MOST_PARTS, n_pieces // _PIECES))
+    parts = max(1, min(n_pieces, usual, 2 * _RESULTS // (3 * max(n, ALONE)) - n_classes))
     per_block = index.block_size // columns
     step = ceil_div(ceil_div(n_pieces, parts), per_block) * per_block
     parts = ceil_div(n_pieces, step)
@@ -183,28 +182,41 @@ def class_sums(index: Index, queries: Tensor, best: Tensor | None, shape: Shape 
         if single:
             leading, rest, ref_norms = index.split
             width = leading.shape[1]
-            tail = index.tail if best is None and n > _UNTAILED and width <= _TAILED else None
+            tail = index.tail if best is None and width <= _TAILED else None
             mixed = width <= (_TAILED if ref_norms is None else 16) and _packs(rows * columns, shape.warps)
             _by_products[(tiles, parts)](
                 queries.contiguous(), leading, rest, ref_norms, tail, *common,
                 d=d, D=width, CHUNK=min(width, 64), STAGES=shape.stages - (tail is not None), MIXED=mixed,
                 **cut, **shape.options,
             )  # fmt: skip
-            norms = squared_norms(queries)  # after the launch: one query would wait for it
+            norms = _norms_of(queries)  # after the launch: one query would wait for it
         else:
-            norms = squared_norms(queries)
+            norms = _norms_of(queries)
             _by_differences[(tiles, parts)](
                 (queries + index.centre).contiguous(), norms, index.embeddings, index.rows, *common,
                 D=d, **cut, **shape.options,
             )  # fmt: skip
         log_sums = norms.new_empty(n, n_classes)
-        some = min(64, power_of_two(n))
+        some = 16 if n <= ALONE else 64
         _join[(ceil_div(n, some), n_classes)](
             largest, total, norms if single and index.kernel.name == "gaussian" else None, index.class_starts,
             index.log_counts, log_sums, n, step,
             ROWS=some, PARTS=min(1024 // some, power_of_two(parts)), PER_BLOCK=per_block,
         )  # fmt: skip
     return log_sums, norms
+
+
+def _norms_of(queries: Tensor) -> Tensor:
+    """‖q‖² of queries (n, d): (n,) float64. (PyTorch adds up in an order that depends on n.)"""
+    norms = queries.new_empty(len(queries), dtype=torch.float64)
+    _norms[(ceil_div(len(queries), 64),)](queries.contiguous(), norms, len(queries), d=queries.shape[1], ROWS=64)
+    return norms
+
+
+@triton.jit(do_not_specialize=["n"])
+def _norms(queries, norms, n, d: tl.constexpr, ROWS: tl.constexpr):
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    tl.store(norms + rows, squared_norm(queries, rows, n, d), mask=rows < n)
 
 
 @triton.jit(do_not_specialize=["n", "step"])
