@@ -30,6 +30,8 @@ from dwac.server import run as running
 from dwac.server.answers import Ask, PredictJob, Responder
 from dwac.server.batching import Batcher
 from dwac.server.gate import HEADERS
+from dwac.server.limits import RefusalError
+from dwac.server.service import json_response, parse_json
 from tests.named import named, refuses
 from tests.server.client import HANG, TOKEN, Answer, Client, served, until
 from tests.server.data import DIGITS, fitted, people, pixels, png
@@ -976,6 +978,64 @@ def test_further_routers_stand_behind_the_same_gate(digits: DWACClassifier) -> N
     with served(create_app(digits, token=TOKEN, routers=[router])) as client:
         assert client.get("/").json == {"page": "mine"}
         assert client.get("/v1/model").status == 401
+
+
+def test_requests_to_the_model_pass_through_middleware_that_was_added(digits: DWACClassifier) -> None:
+    class Mark:
+        def __init__(self, app: Any) -> None:
+            self.app = app
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            async def mark(message: Any) -> None:
+                if message["type"] == "http.response.start":
+                    message["headers"] = [*message["headers"], (b"x-mark", b"here")]
+                await send(message)
+
+            await self.app(scope, receive, mark if scope["type"] == "http" else send)
+
+    plain, marked = create_app(digits), create_app(digits)
+    marked.add_middleware(Mark)
+    answers = []
+    for app in (plain, marked):
+        with served(app) as client:
+            answers.append(client.post("/v1/predict", {"rows": rows_of(2)}))
+            assert client.post("/v1/predict", {"rows": []}).code == "invalid_request"
+    assert "x-mark" not in answers[0].headers
+    assert answers[1].headers.pop("x-mark") == "here"
+    for name in ("date", "server"):
+        assert answers[0].headers.pop(name, None) is None or answers[1].headers.pop(name)
+    assert answers[0].headers == answers[1].headers
+    assert answers[0].body == answers[1].body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"rows": [{"a": 1, "b": "x:y"}, {"a": None, "b": "é"}]},
+        {"rows": [[1.5, -0.0, 1e-300, 2**70]], "epsilon": 0.1, "strict": True},
+        {"rows": [{"a": {"b": 1}}]},
+        {"labels": ["NaN", "Infinity"]},
+        [1, 2],
+    ],
+)
+def test_json_is_read_and_written_as_by_python(body: Any) -> None:
+    data = json.dumps(body).encode()
+    assert repr(parse_json(data)) == repr(json.loads(data))
+    assert json.loads(bytes(json_response({"answer": body}).body)) == {"answer": body}
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"rows": [{"a": 1, "a": 2}]}', b'{"rows": [], "rows": []}', b'{"rows": [{"a": "\\ud800"}]}']
+)
+def test_repeated_keys_and_half_characters_are_refused(body: bytes) -> None:
+    with pytest.raises(RefusalError) as caught:
+        parse_json(body)
+    assert (caught.value.status, caught.value.code) == (400, "not_json")
+
+
+def test_an_answer_never_has_a_number_that_json_has_not() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        json_response({"answer": float("nan")})
 
 
 @pytest.mark.parametrize("limits", [{"rows": 0}, {"waiting": 1.5}, {"seconds": float("inf")}, {"body_bytes": True}])

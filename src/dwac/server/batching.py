@@ -65,18 +65,22 @@ class Batcher:
     async def submit(self, key: Hashable, payload: Any, *, size: int) -> Any:
         """The answer to one request of `size` rows; an error if it takes too long."""
         self.admit()
-        job = _Job(key, payload, size, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        job = _Job(key, payload, size, loop.create_future())
         self._jobs.append(job)
         self._wake.set()
+        late = loop.call_later(self._limits.seconds, self._refuse_late, job)
         try:
-            async with asyncio.timeout(self._limits.seconds):
-                return await job.answer
-        except TimeoutError:
-            message = f"no answer within {self._limits.seconds:g} s; send fewer rows, or try again"
-            raise RefusalError(504, "timeout", message, {"retry-after": "1"}) from None
+            return await job.answer
         finally:
+            late.cancel()
             if job in self._jobs:  # its client has gone
                 self._jobs.remove(job)
+
+    def _refuse_late(self, job: _Job) -> None:
+        message = f"no answer within {self._limits.seconds:g} s; send fewer rows, or try again"
+        if not job.answer.done():
+            job.answer.set_exception(RefusalError(504, "timeout", message, {"retry-after": "1"}))
 
     async def serve(self) -> None:
         """Answer requests until `stop` is called and the queue is empty."""

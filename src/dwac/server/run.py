@@ -92,6 +92,7 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = None
         _cancel(self._head_timer)
         super().on_headers_complete()
+        self.cycle.transport = _JoinedWrites(self.transport)  # type: ignore[assignment]
 
     def on_message_complete(self) -> None:
         """The last byte of a body."""
@@ -130,6 +131,31 @@ class Connection(HttpToolsProtocol):
         """Close after the client has read the last bytes, or after a time limit."""
         self.transport.close()
         self.loop.call_later(STALL_SECONDS, self.transport.abort)
+
+
+class _JoinedWrites:
+    """A transport that sends the head of an answer together with the first part of its body: in one system call."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._head: bytes | None = None
+
+    def write(self, data: bytes) -> None:
+        """Keep the head, and send it with what follows."""
+        if self._head is None:
+            self._head = data
+        else:
+            self._transport.write(self._head + data if self._head else data)
+            self._head = b""
+
+    def close(self) -> None:
+        """Send the head if nothing followed, and close."""
+        if self._head:
+            self._transport.write(self._head)
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -193,6 +194,10 @@ class Service:
 
 def parse_json(body: bytes | bytearray) -> Any:
     """Strict JSON: no NaN, no infinity, no repeated keys, no lone surrogates, no nesting beyond Python's limit."""
+    with suppress(ValueError):
+        value = from_json(body, allow_inf_nan=False)  # five times as fast; it accepts repeated keys
+        if isinstance(value, dict) and body.count(b":") == _count_keys(value):
+            return value
     try:
         text = body.decode()
         value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_require_distinct_keys)
@@ -202,6 +207,12 @@ def parse_json(body: bytes | bytearray) -> Any:
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:120]
         raise RefusalError(400, "not_json", f"the body must be JSON in UTF-8: {reason}") from None
+
+
+def _count_keys(request: dict[str, Any]) -> int:
+    """The keys of a request and of its rows; fewer than its colons if a key is repeated or anything else has keys."""
+    rows = request.get("rows")
+    return len(request) + sum(len(row) for row in rows if isinstance(row, dict)) if isinstance(rows, list) else -1
 
 
 def _refuse_constant(name: str) -> Any:
@@ -216,5 +227,8 @@ def _require_distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def json_response(answer: dict[str, Any]) -> Response:
-    """An answer as JSON; numbers keep every digit, so they equal those in Python."""
-    return Response(json.dumps(answer, allow_nan=False, separators=(",", ":")), media_type="application/json")
+    """An answer as JSON; numbers keep every digit, so they equal those in Python. NaN and infinity are errors."""
+    content = to_json(answer)
+    if b"NaN" in content or b"Infinity" in content:  # perhaps in a text
+        content = json.dumps(answer, allow_nan=False, separators=(",", ":")).encode()
+    return Response(content, media_type="application/json")
