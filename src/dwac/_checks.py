@@ -92,7 +92,7 @@ def float_tensor(value: Any, name: str, *, ndim: int = 2) -> Tensor:
         hint = "; reshape one query to (1, d)" if (ndim, tensor.ndim) == (2, 1) else ""
         raise ShapeError(f"{name} must be a {ndim}-D array; got shape {tuple(tensor.shape)}{hint}")
     tensor = tensor if tensor.is_floating_point() else tensor.float()
-    usable = torch.isfinite(tensor) & (tensor.abs() <= LARGEST)
+    usable = tensor.abs() <= LARGEST if tensor.dtype == torch.float64 else torch.isfinite(tensor)
     if not bool(usable.all()):
         raise NonFiniteError(
             f"{name} must be finite and at most {LARGEST:g} in size; got {tensor[~usable][0].item()} at "

@@ -95,6 +95,8 @@ class Calibration:
 
     def n_calibration(self, n_classes: int) -> NDArray[np.int64]:
         """(K,): the number of calibration scores that each label is compared with."""
+        if not self.class_conditional:
+            return np.full(n_classes, len(self._sorted[0]))
         return np.array([len(self._for(k)) for k in range(n_classes)], dtype=np.int64)
 
     def p_values(
@@ -177,6 +179,13 @@ class Calibration:
         p = self.p_values(scores if fold_scores is None else fold_scores, **options)
         return ConformalPrediction(p, scores, n_calibration, classes, self, ordered=ordered)
 
+    def _count(self, scores: Floats) -> NDArray[np.int64]:
+        """How many calibration scores are at least as large as each score, in the same shape."""
+        if not self.class_conditional:
+            return len(self._sorted[0]) - np.searchsorted(self._sorted[0], scores - self.tolerance, side="left")
+        columns = ((self._for(k), scores[:, k]) for k in range(scores.shape[1]))
+        return np.stack([len(own) - np.searchsorted(own, column - self.tolerance) for own, column in columns], axis=1)
+
     def _for(self, k: int) -> Floats:
         if not self.class_conditional:
             return self._sorted[0]
@@ -241,15 +250,16 @@ class CrossCalibration(Calibration):
                 f"cross-conformal p-values need scores by fold, (n, {len(self._parts)}) or (n, {len(self._parts)}, K); "
                 f"got {scores.shape}"
             )
-        shape = (len(scores), *scores.shape[2:])
-        at_least, n = np.zeros(shape), np.zeros(shape[1:])
-        for fold, part in enumerate(self._parts):
-            if part is not None:
-                own = part.n_calibration(shape[1]).astype(np.float64) if len(shape) > 1 else float(len(part._sorted[0]))
-                at_least += np.where(own > 0, part.p_values(scores[:, fold], finite_sample=False), 0.0) * own
-                n += own
+        if self.class_conditional and (scores.ndim == 2 or scores.shape[2] < len(self._sorted)):
+            raise ShapeError(
+                f"class-conditional p-values need scores (n, {len(self._parts)}, K), one column per calibration class: "
+                f"at least {len(self._sorted)}; got {scores.shape}"
+            )
+        parts = [(fold, part) for fold, part in enumerate(self._parts) if part is not None]
+        at_least = sum(part._count(scores[:, fold]) for fold, part in parts)
+        n = self.n_calibration(scores.shape[2]) if scores.ndim == 3 else len(self._sorted[0])
         itself = int(finite_sample)
-        return np.asarray(np.where(n + itself > 0, (np.round(at_least) + itself) / np.maximum(n + itself, 1), 1.0))
+        return np.asarray(np.where(n + itself > 0, (at_least + itself) / np.maximum(n + itself, 1), 1.0))
 
     def expected_sets(self, epsilon: float, *, ordered: bool = False) -> ExpectedSets:
         """The prediction sets to expect at error rate ε, estimated from the examples, each out of fold."""

@@ -24,8 +24,9 @@ from dwac.engine.distributions import (
     weighted_ends,
     weighted_quantiles,
 )
-from dwac.engine.exact import QueryResult, check_queries, query, smallest
+from dwac.engine.exact import QueryResult, answer_again, check_queries, query, smallest
 from dwac.engine.index import Index, build_index
+from dwac.engine.stack import MOST_STACKED, Stack, StackResult
 from dwac.engine.votes import (
     RowInfluence,
     WeightedMeans,
@@ -38,14 +39,18 @@ from dwac.engine.votes import (
 
 __all__ = [
     "BACKENDS",
+    "MOST_STACKED",
     "Backend",
     "Index",
     "QueryResult",
     "RowInfluence",
     "SortedTargets",
+    "Stack",
+    "StackResult",
     "Sweep",
     "WeightedMeans",
     "WeightedReferences",
+    "answer_again",
     "answers_alone",
     "build_index",
     "check_queries",

@@ -22,6 +22,9 @@ from dwac.kernels import Kernel, full_precision
 # a core's cache. `_LARGEST_TILE` limits the total.
 _TILE = {"cpu": 2**18, "cuda": 2**26}
 _LARGEST_TILE = {"cpu": 2**22, "cuda": 2**26}
+# Queries per product on a CPU. Rounding depends on the shape of a product, so its number of rows is always the same;
+# everything else is computed row by row. So the answer to a query does not depend on the other queries.
+ROWS = 16
 _QUERIES = {"cpu": 256, "cuda": 4096}
 _BLOCK_RESULTS = 2**22
 _MANY_BLOCKS = 32  # blocks per class from which summing class by class is faster
@@ -220,11 +223,13 @@ class _Tiles:
 
     def __init__(self, index: Index, queries: Tensor) -> None:
         self.index = index.doubled if queries.dtype == torch.float64 else index
+        self.n, self.rows = len(queries), ROWS if queries.device.type == "cpu" else len(queries)
         # [q, 1]: the folded references carry their own norms.
-        self.ones = torch.cat([queries, torch.ones_like(queries[:, :1])], dim=1)
+        ones = torch.cat([queries, torch.ones_like(queries[:, :1])], dim=1)
+        self.ones = torch.nn.functional.pad(ones, (0, 0, 0, -self.n % max(self.rows, 1)))
         # For few queries, the references of a tile, folded again in float64, would take more memory than its products.
         self.width = max(1, _tile(queries.device) // (max(self.ones.shape) * index.block_size))
-        self.memory = queries.new_empty(len(queries) * self.width * index.block_size)
+        self.memory = queries.new_empty(len(self.ones) * min(self.width, len(index.block_labels)) * index.block_size)
 
     def between(self, begin: int, end: int) -> Iterator[slice]:
         """Blocks begin … end, one tile at a time."""
@@ -232,12 +237,19 @@ class _Tiles:
 
     def products(self, blocks: slice) -> Tensor:
         """‖q‖² - ‖q - g‖², (n, blocks, block_size); the next call overwrites them."""
-        n, size = len(self.ones), self.index.block_size
-        rows = self.index.fold(blocks.start * size, blocks.stop * size, self.ones.dtype)
-        product = self.memory[: n * len(rows)].view(n, len(rows))
-        with full_precision(rows.device):
-            torch.mm(self.ones, rows.mT, out=product)
-        return product.view(n, -1, size)
+        size = self.index.block_size
+        columns = self.index.fold(blocks.start * size, blocks.stop * size, self.ones.dtype).mT
+        product = self.memory[: len(self.ones) * columns.shape[1]].view(len(self.ones), -1)
+        with full_precision(columns.device):
+            multiply(self.ones, columns, product, self.rows)
+        return product[: self.n].view(self.n, -1, size)
+
+
+def multiply(ones: Tensor, columns: Tensor, product: Tensor, rows: int) -> None:
+    """Store ones @ columns in `product`, so many rows at a time."""
+    for start in range(0, len(ones), max(rows, 1)):
+        part = slice(start, start + rows)
+        torch.mm(ones[part], columns, out=product[part])
 
 
 def in_parts(

@@ -20,10 +20,10 @@ from torch.autograd.function import once_differentiable
 from dwac.engine.backends import Backend, Sweep, merge, squared_norms
 from dwac.engine.choice import choose_backend
 from dwac.engine.index import Index
-from dwac.engine.precision import PLAIN, TOLERANCE, Policy, rounding_unit
+from dwac.engine.precision import PLAIN, Policy, lost_queries, rounding_unit
 from dwac.errors import InputError, ShapeError
 
-_SPARE = 8  # candidates kept beyond k, so that rounding rarely hides a neighbour
+SPARE = 8  # candidates kept beyond k, so that rounding rarely hides a neighbour
 _CANDIDATES = {"cpu": 2**20, "cuda": 2**24}  # ranked at once, and also the limit in bytes of those kept
 COTANGENTS = 2**22  # log class weights differentiated at once
 MATRIX = 2**22  # distances by direct difference held at once
@@ -89,10 +89,7 @@ def _query(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: 
         return _empty(index, k)
     if centred.dtype == torch.float64 or centred.device.type != "cpu":  # a GPU would wait longer than a sweep takes
         return _sweep(index, queries, centred, backend, k)
-    lost = (
-        squared_norms(centred).mul_(4).add_(16).mul_(rounding_unit(centred.shape[1], centred.dtype, backend))
-        > TOLERANCE
-    )
+    lost = lost_queries(squared_norms(centred), rounding_unit(centred.shape[1], centred.dtype, backend))
     if not lost.any():
         return _sweep(index, queries, centred, backend, k)
     # Their norms alone show that float32 is not enough, wherever the references are.
@@ -122,6 +119,13 @@ def _sweep(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: 
     return result
 
 
+@torch.no_grad()
+def answer_again(result: QueryResult, index: Index, queries: Tensor, unsure: Tensor) -> None:
+    """Replace the answers to queries of which votes or neighbours are in doubt, (n, 2)."""
+    left = unsure.any(dim=1).nonzero()[:, 0]
+    _replace(result, left, query(index, queries[left], k=result.rows.shape[1]), unsure[left])
+
+
 def _replace(result: QueryResult, where: Tensor, better: QueryResult, unsure: Tensor) -> None:
     """Replace doubtful results. If only neighbours were in doubt, votes stay, so that they do not depend on k."""
     votes, neighbours = unsure[:, 0], unsure[:, -1]
@@ -135,7 +139,7 @@ def _pass(index: Index, queries: Tensor, centred: Tensor, backend: Backend, k: i
 
     Without neighbours, the doubt is (n, 1).
     """
-    n_blocks = k + _SPARE if k else 0
+    n_blocks = k + SPARE if k else 0
     sweep = backend.sweep(index, centred, n_blocks)
     unit = rounding_unit(centred.shape[1], centred.dtype, backend)
     single = centred.dtype != torch.float64
@@ -168,7 +172,7 @@ def _rank(
     squared = sweep.norms.new_empty(len(queries), k)
     reach = sweep.next_block.clone()
     candidates = sweep.blocks.shape[1] * index.block_size
-    kept = min(k + _SPARE, candidates)
+    kept = min(k + SPARE, candidates)
     most = _CANDIDATES.get(queries.device.type, 2**20)
     step = max(1, most // max(candidates, 8 * kept * queries.shape[1]))
     for start in range(0, len(queries), step):
@@ -178,7 +182,7 @@ def _rank(
         block = blocks.gather(1, near.indices // index.block_size)
         nearest = index.rows[block * index.block_size + near.indices % index.block_size]
         nearest = torch.where(nearest < 0, len(index.labels), nearest).sort(dim=1).values  # padding last
-        distances = _exact(index, queries[part], nearest)
+        distances = exact_distances(index, queries[part], nearest)
         order = distances.argsort(dim=1, stable=True)[:, :k]
         rows[part], squared[part] = nearest.gather(1, order), distances.gather(1, order)
         if kept < candidates:
@@ -186,7 +190,7 @@ def _rank(
     return rows, squared, reach
 
 
-def _exact(index: Index, queries: Tensor, rows: Tensor) -> Tensor:
+def exact_distances(index: Index, queries: Tensor, rows: Tensor) -> Tensor:
     """Squared distances (n, c) in float64, by direct difference; inf where the row is padding."""
     padding = rows >= len(index.labels)
     points = index.embeddings[rows.masked_fill(padding, 0)].double()

@@ -69,6 +69,11 @@ def rounding_unit(d: int, dtype: torch.dtype, backend: Backend) -> float:
     return max(backend.rounding, 2 + math.sqrt(d) / 2) * torch.finfo(dtype).eps / 2
 
 
+def lost_queries(norms: Tensor, unit: float) -> Tensor:
+    """Which queries are so long, ‖q‖² = norms, that float32 is not enough, wherever the references are."""
+    return norms.mul(4).add_(16).mul_(unit) > TOLERANCE
+
+
 def nearest_bound(index: Index, log_class_weights: Tensor) -> Tensor:
     """An upper bound on the squared distance of the nearest reference, (n,), from the votes (n, K)."""
     # The nearest member of a class has at least the average weight of the class.

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dwac.conformal import typicality
+from dwac.conformal import Calibration, CrossCalibration
 from dwac.encoders import Encoder, TabularEncoder
 from dwac.errors import NonFiniteError
 from dwac.estimator.certificate import Certificate
@@ -34,7 +34,7 @@ from dwac.explain.descriptions import profile as describe_profile
 from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
-from dwac.reference import ReferenceSet
+from dwac.reference import NEAREST, ReferenceSet
 from dwac.tasks import Target
 from dwac.training.cross_fit import FOLDS, part_of, parts_of
 
@@ -161,7 +161,10 @@ class Fitted:
 
     def votes(self, h: Tensor) -> Floats:
         """(n, K): log class weights of rows with embeddings h (n, d)."""
-        votes: Floats = batches.votes(self.model, h).cpu().numpy()
+        return self._finite(batches.votes(self.model, h))
+
+    def _finite(self, log_class_weights: Tensor) -> Floats:
+        votes: Floats = log_class_weights.cpu().numpy()
         if not np.isfinite(votes.max(axis=1)).all():  # a class without voters has -inf
             raise NonFiniteError("the network gives no finite votes for some rows")
         return votes
@@ -199,18 +202,36 @@ class Fitted:
 
     # Novelty
 
+    def votes_and_novelty(self, h: Tensor, inputs: Inputs) -> tuple[Floats, Floats, Floats | None]:
+        """`votes`, `novelty_of` and `fold_votes` of rows, with one pass over the voters for votes and distances."""
+        references, folds, k = self.references, self.folds, NEAREST
+        voters = [references.voters] if folds is None else folds.together(references).sets
+        apart = self.novelty.voters is not None or any(each.weighted or len(each.labels) < k for each in voters)
+        if apart or len(h) == 0:
+            return self.votes(h), self.novelty_of(h, inputs), self.fold_votes(h)
+        if folds is None:
+            result = references.voters.query(h, k, "auto")
+            novelty = self._novelty_scores(h, self._compared(h, inputs), self.novelty, result.squared_distances)
+            return self._finite(result.log_class_weights), novelty, None
+        by_fold, squared = folds.together(references).query(parts_of(h, folds.members), k)
+        novelty = self._novelty_scores(h, self._compared(h, inputs), self.novelty, squared)
+        return self.votes(h), novelty, by_fold.numpy()
+
     def novelty_of(self, h: Tensor, inputs: Inputs) -> Floats:
         """The novelty of rows with embeddings h (n, d): (n,), or by fold (n, F)."""
-        z = h[:, :0] if self.novelty.known is None else batches.compared_features(self.model, inputs)
-        return self._novelty_scores(h, z, self.novelty)
+        return self._novelty_scores(h, self._compared(h, inputs), self.novelty)
 
-    def _novelty_scores(self, h: Tensor, z: Tensor, measure: Novelty) -> Floats:
-        """The same from features z (n, q), with this measure."""
+    def _compared(self, h: Tensor, inputs: Inputs) -> Tensor:
+        """(n, q): the features by which rows of a table are compared; (n, 0) if they are not."""
+        return h[:, :0] if self.novelty.known is None else batches.compared_features(self.model, inputs)
+
+    def _novelty_scores(self, h: Tensor, z: Tensor, measure: Novelty, squared: Tensor | None = None) -> Floats:
+        """The same from features z (n, q), with this measure; squared: of the nearest voters, if known."""
         if self.folds is None:
-            return measure.scores(self.references, h, z)
+            return measure.scores(self.references, h, z, squared=squared)
         measure = replace(measure, voters=None)
         sets = self.folds.together(self.novelty.voters or self.references)
-        return measure.scores_by_set(sets, parts_of(h, self.folds.members), z)
+        return measure.scores_by_set(sets, parts_of(h, self.folds.members), z, squared=squared)
 
     def calibration_novelty(self) -> Floats:
         """(n,): the novelty of the calibration rows against the references as they are now."""
@@ -252,9 +273,15 @@ class Fitted:
         """(n,): the typicality of rows, from their novelty (n,), or by fold (n, F)."""
         if private:
             novelty = privacy.novelty(novelty)
-        folds = None if self.folds is None else self.folds.numbers(self.calibration.ids)
-        p_values = typicality(self.calibration_novelty(), novelty, tolerance=ROUNDING, folds=folds)
+        p_values = self.derive("typicality", self._calibrate_typicality).p_values(novelty)
         return privacy.p_values(p_values) if private else p_values
+
+    def _calibrate_typicality(self) -> Calibration:
+        """The novelty of the calibration rows, sorted; see `dwac.conformal.typicality`."""
+        novelty = self.calibration_novelty()
+        if self.folds is None:
+            return Calibration(novelty, tolerance=ROUNDING)
+        return CrossCalibration(novelty, self.folds.numbers(self.calibration.ids), tolerance=ROUNDING)
 
     # Few voters, and groups
 

@@ -104,20 +104,22 @@ class Novelty:
         """The same, but always compared with these references, whichever examples vote."""
         return self if self.voters is not None else replace(self, voters=references)
 
-    def scores(self, references: ReferenceSet, h: Tensor, z: Tensor, *, own: bool = False) -> Floats:
+    def scores(
+        self, references: ReferenceSet, h: Tensor, z: Tensor, *, own: bool = False, squared: Tensor | None = None
+    ) -> Floats:
         """(n,): the novelty of rows, from their embeddings (n, d) and, for a table, their features (n, q).
 
-        own: the rows are voters themselves, and each is compared with the others.
+        own: the rows are voters themselves, and each is compared with the others. squared: as for `novelty`.
         """
         references = references if self.voters is None else self.voters
-        embedded, apart = novelty(references, h, own=own, directions=self.directions), None
+        embedded, apart = novelty(references, h, own=own, directions=self.directions, squared=squared), None
         if self.known is not None and self.usual is not None:
             apart = self.known.to(z.device).distance(z, references.voters.ids, own=own)
         return self._larger(embedded, apart)
 
-    def scores_by_set(self, sets: VoterSets, h: Tensor, z: Tensor) -> Floats:
+    def scores_by_set(self, sets: VoterSets, h: Tensor, z: Tensor, *, squared: Tensor | None = None) -> Floats:
         """(n, F): `scores` of rows against each of F sets of voters, in one call; h (F, n, d), z (n, q)."""
-        embedded, apart = novelty_by_set(sets, h, directions=self.directions), None
+        embedded, apart = novelty_by_set(sets, h, directions=self.directions, squared=squared), None
         if self.known is not None and self.usual is not None:
             apart = self.known.to(z.device).distances(z, [voters.ids for voters in sets.sets])
         return self._larger(embedded, apart)

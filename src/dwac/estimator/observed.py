@@ -87,6 +87,12 @@ class Observed:
 
     def evidence(self) -> Evidence:
         """Votes, reasons, novelty and votes by fold."""
+        known = vars(self)  # of the cached properties
+        if len(self.h) and "votes" not in known and "novelty" not in known:
+            votes, novelty, by_fold = self.fitted.votes_and_novelty(self.h, self.rows.inputs)
+            known["votes"] = self.spread(votes, votes.shape[1:])
+            known["novelty"] = self.spread(novelty, novelty.shape[1:], missing=np.inf)
+            known["fold_votes"] = None if by_fold is None else self.spread(by_fold, by_fold.shape[1:])
         return Evidence(self.votes, self.reasons, self.novelty, self.fold_votes)
 
     def spread(self, values: Floats | None, shape: tuple[int, ...], missing: float = np.nan) -> Floats:

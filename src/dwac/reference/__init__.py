@@ -4,7 +4,7 @@ from dwac.reference.blocks import Block, VotePart, merge
 from dwac.reference.distribution import InfluentialVoters, VoteDistribution
 from dwac.reference.files import ReferenceWriter, in_memory, mapped_set, open_references
 from dwac.reference.groups import Groups, GroupTargets
-from dwac.reference.novelty import Known, novelty, novelty_by_set
+from dwac.reference.novelty import NEAREST, Known, novelty, novelty_by_set
 from dwac.reference.references import (
     Neighbors,
     ReferenceSet,
@@ -18,6 +18,7 @@ from dwac.reference.sets import VoterSets
 from dwac.reference.voters import Voters, pad_rows
 
 __all__ = [
+    "NEAREST",
     "Block",
     "GroupTargets",
     "Groups",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -18,11 +20,14 @@ from dwac.reference.voters import unit
 NEAREST = 5  # voters: a single one may be a coincidence, and would reveal who votes
 # The smallest distance that counts. Without it, a query in the direction of a voter would be known at any distance.
 _LEAST = 0.01
+_CANDIDATES = 6  # voters among which the nearest of each of several sets is sought first
 _LATEST = 8  # sets of voters to cache: each fold of a cross-fitted model has its own
 
 
 @torch.no_grad()
-def novelty(references: ReferenceSet, h: Any, *, own: bool = False, directions: bool = False) -> Tensor:
+def novelty(
+    references: ReferenceSet, h: Any, *, own: bool = False, directions: bool = False, squared: Tensor | None = None
+) -> Tensor:
     """ν(h) = log (d² + ε²), d² the mean squared distance to the 5 nearest voters, ε = 0.01: (n,) float64, exact.
 
     With directions, ν also has the same term for u = h / ‖h‖: far from every voter, and in a direction that none has.
@@ -34,6 +39,7 @@ def novelty(references: ReferenceSet, h: Any, *, own: bool = False, directions: 
         h: (n, d) embeddings; far ones are novel, never NaN.
         own: h are the voters' own embeddings: the nearest voter, which is the row itself or a copy, is left out.
         directions: compare directions too.
+        squared: (n, 5) squared distances to the nearest voters, if they are known already.
 
     >>> references = ReferenceSet([[0.0], [1.0], [2.0]], [0, 0, 1])
     >>> novelty(references, torch.tensor([[1.0], [9.0]])).exp()
@@ -42,19 +48,22 @@ def novelty(references: ReferenceSet, h: Any, *, own: bool = False, directions: 
     voters = references.voters
     queries = as_queries(checks.float_tensor(h, "h").to(voters.embeddings.device), voters.embeddings)
     k = min(NEAREST + own, len(voters.labels))
-    nu = _log_mean(voters.each_once.query(queries, k, "auto").squared_distances, own)
+    nu = _log_mean(voters.nearest(queries, k)[1] if squared is None else squared, own)
     if not directions:
         return nu
-    return nu + _log_mean(voters.directions.query(unit(queries), k, "auto").squared_distances, own)
+    return nu + _log_mean(voters.directions.nearest(unit(queries), k)[1], own)
 
 
 @torch.no_grad()
-def novelty_by_set(sets: VoterSets, h: Tensor, *, directions: bool = False) -> Tensor:
-    """(n, F) float64: `novelty` of embeddings h (F, n, d) with respect to each set of voters, in one computation."""
+def novelty_by_set(sets: VoterSets, h: Tensor, *, directions: bool = False, squared: Tensor | None = None) -> Tensor:
+    """(n, F) float64: `novelty` of embeddings h (F, n, d) with respect to each set of voters, in one computation.
+
+    squared: (n, F, 5) squared distances to the nearest voters of each set, if they are known already.
+    """
     if min(len(voters.labels) for voters in sets.sets) < NEAREST:
         pairs = zip(sets.sets, h, strict=True)
         return torch.stack([novelty(set_of(voters), part, directions=directions) for voters, part in pairs], dim=1)
-    nu = _log_mean(sets.squared_distances(h, NEAREST))
+    nu = _log_mean(sets.squared_distances(h, NEAREST) if squared is None else squared)
     if not directions:
         return nu
     return nu + _log_mean(sets.directions.squared_distances(unit(h.flatten(0, 1)).view_as(h), NEAREST))
@@ -81,7 +90,7 @@ class Known:
     def __init__(self, z: Tensor, ids: Iterable[Hashable]) -> None:
         self.z, self.ids = z.detach(), pd.Index(list(ids), tupleize_cols=False)
         self._counting: list[tuple[pd.Index[Any], ReferenceSet | None]] = []  # cache for the latest voters
-        self._sets: VoterSets | None = None  # the latest sets
+        self._inside: tuple[list[pd.Index[Any]], pd.Index[Any], Tensor] | None = None  # for the latest sets of voters
 
     def __len__(self) -> int:
         """The number of examples, whether they vote or not."""
@@ -116,19 +125,36 @@ class Known:
         known = self._voting(voters)
         if known is None or len(known) <= own:
             return z.new_zeros(len(z), dtype=torch.float64)
-        return known.voters.query(as_queries(z, known.embeddings), 1 + own, "auto").squared_distances[:, -1].sqrt()
+        return known.voters.nearest(as_queries(z, known.embeddings), 1 + own)[1][:, -1].sqrt()
 
     @torch.no_grad()
     def distances(self, z: Tensor, voters: Sequence[pd.Index[Any]]) -> Tensor:
-        """(n, F) float64: the distance of each z to the nearest voter of each of F sets, in one computation."""
-        known = [self._voting(ids) for ids in voters]
-        sets = [references.voters for references in known if references is not None]
-        if len(sets) < len(known):
+        """(n, F) float64: the distance of each z to the nearest voter of each of F sets, in one computation.
+
+        The nearest voters of all sets together are in most sets; only a row whose nearest are all outside a set is
+        compared with that set again.
+        """
+        everyone, inside = self._memberships(list(voters))
+        known = self._voting(everyone)
+        if known is None or len(known) < _CANDIDATES:
             return torch.stack([self.distance(z, ids) for ids in voters], dim=1)
-        together = self._sets  # a local name: other threads may query other voters meanwhile
-        if together is None or together.sets != tuple(sets):
-            together = self._sets = VoterSets(tuple(sets))
-        return together.squared_distances(z.expand(len(sets), *z.shape), 1)[:, :, 0].sqrt()
+        rows, squared = known.voters.nearest(as_queries(z, known.embeddings), _CANDIDATES)
+        member = inside[rows]  # (n, k, F)
+        nearest = squared.gather(1, member.int().argmax(dim=1)).sqrt()
+        missing = ~member.any(dim=1)
+        for place in missing.any(dim=0).nonzero()[:, 0].tolist():
+            rows = missing[:, place]
+            nearest[rows, place] = self.distance(z[rows], voters[place])
+        return nearest
+
+    def _memberships(self, voters: list[pd.Index[Any]]) -> tuple[pd.Index[Any], Tensor]:
+        """The known examples that vote in any of F sets, and whether each votes in each set, (m, F)."""
+        latest = self._inside  # a local name: other threads may query other voters meanwhile
+        if latest is None or len(latest[0]) != len(voters) or any(map(operator.is_not, latest[0], voters)):
+            inside = np.stack([self.ids.isin(ids) for ids in voters], axis=1)
+            some = np.flatnonzero(inside.any(axis=1))
+            latest = self._inside = voters, self.ids[some], torch.as_tensor(inside[some], device=self.z.device)
+        return latest[1:]
 
     def _voting(self, voters: pd.Index[Any]) -> ReferenceSet | None:
         """The known examples that vote; None if there are none."""

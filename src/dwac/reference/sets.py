@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,17 +11,7 @@ from torch import Tensor
 from dwac import _checks as checks
 from dwac import engine
 from dwac.errors import ShapeError
-from dwac.reference.voters import MATRIX, Voters
-
-
-class _Stack(NamedTuple):
-    """F sets side by side, each padded to the M voters of the largest."""
-
-    embeddings: Tensor  # (F, M, d) float64
-    padding: Tensor  # (F, M) bool
-    codes: Tensor  # (F · M,) int64: set · K + label; F · K for padding
-    log_factors: Tensor  # (F · M,) float64
-    most: Tensor  # (F · K,) float64: the largest possible log-weight of each class
+from dwac.reference.voters import Voters, nearest_of, stack_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,32 +31,47 @@ class VoterSets:
 
     def log_class_weights(self, queries: Tensor) -> Tensor:
         """(n, F, K) float64: log votes of each set for each class, for queries (F, n, d)."""
-        queries, first = self._check(queries), self.sets[0]
-        if not self._together:
-            pairs = zip(self.sets, queries, strict=True)
-            return torch.stack([voters.query(h, 0, "auto").log_class_weights for voters, h in pairs], dim=1)
-        stack, answers = self._stack, []
-        for _, squared in self._parts(queries):
-            log_w = first.log_weights_at(squared.transpose(0, 1).flatten(1)) + stack.log_factors
-            sums = engine.sum_by_label(log_w, stack.codes, len(stack.most) + 1)[:, :-1]
-            answers.append(torch.minimum(sums, stack.most))
-        sums = torch.cat(answers).view(-1, len(self.sets), first.n_classes)
-        return sums if first.class_weights is None else sums + torch.as_tensor(first.log_class_factors)
+        return self.query(queries, 0)[0]
 
     @torch.no_grad()
     def squared_distances(self, queries: Tensor, k: int) -> Tensor:
         """(n, F, k) float64: squared distances to the k nearest voters of each set, nearest first, ignoring weights."""
-        queries = self._check(queries)
-        if not self._together or k > min(len(voters.labels) for voters in self.sets):
-            pairs = zip(self.sets, queries, strict=True)
-            return torch.stack([voters.each_once.query(h, k, "auto").squared_distances for voters, h in pairs], dim=1)
-        stack, answers = self._stack, []
-        each = torch.arange(len(self.sets))[:, None, None]
-        for part, squared in self._parts(queries):
-            keys = squared.masked_fill(stack.padding[:, None], torch.inf)
-            rows = engine.smallest(keys.flatten(0, 1), k).view(*keys.shape[:2], k)
-            answers.append((part[:, :, None] - stack.embeddings[each, rows]).square().sum(dim=3).transpose(0, 1))
-        return torch.cat(answers)
+        queries, once = self._check(queries), [voters.each_once for voters in self.sets]
+        stack = self._stack_of_each_once
+        if stack is None or queries.shape[1] == 0 or k > self._fewest:
+            pairs = zip(once, queries, strict=True)
+            return torch.stack([voters.nearest(h, k)[1] for voters, h in pairs], dim=1)
+        return nearest_of(stack.query(queries, k, votes=False), once, queries)
+
+    @torch.no_grad()
+    def query(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Log votes (n, F, K), and squared distances (n, F, k) to the k nearest, for queries (F, n, d).
+
+        Voters with weights have no distances here, k = 0.
+        """
+        queries, first = self._check(queries), self.sets[0]
+        if self._stack is None or queries.shape[1] == 0 or k > self._fewest:
+            parts = [voters.query(h, k, "auto") for voters, h in zip(self.sets, queries, strict=True)]
+            return torch.stack([part[0] for part in parts], dim=1), torch.stack([part[2] for part in parts], dim=1)
+        result = self._stack.query(first.lifted(queries), k)
+        votes, unsure = result.log_class_weights, result.unsure[..., 0]
+        if first.weights is not None:
+            votes += torch.stack([voters.log_factors.max() for voters in self.sets])[:, None]
+        if first.look_alikes is not None:
+            near = self._base_votes
+            if self._narrow is not None:
+                near = self._narrow.log_class_weights(first.look_alikes.factor * queries)
+            votes = first.add_votes(votes, near)
+        if first.class_weights is not None:
+            votes += torch.as_tensor(first.log_class_factors)
+        if unsure.any():
+            for place, (voters, rows) in enumerate(zip(self.sets, unsure.unbind(1), strict=True)):
+                votes[rows, place] = voters.query(queries[place][rows], 0, "auto").log_class_weights
+        return votes, nearest_of(result, self.sets, queries)
+
+    @cached_property
+    def _fewest(self) -> int:
+        return min(len(voters.labels) for voters in self.sets)
 
     @cached_property
     def directions(self) -> VoterSets:
@@ -76,29 +79,24 @@ class VoterSets:
         return VoterSets(tuple(voters.directions for voters in self.sets))
 
     @cached_property
-    def _together(self) -> bool:
-        return all(voters.are_few for voters in self.sets)
+    def _narrow(self) -> VoterSets | None:
+        """The sets as the second kernel sees them; None for a base vote."""
+        narrow = [voters.narrow for voters in self.sets if voters.narrow is not None]
+        return VoterSets(tuple(narrow)) if len(narrow) == len(self.sets) else None
 
     @cached_property
-    def _stack(self) -> _Stack:
-        n_sets, n_classes = len(self.sets), self.sets[0].n_classes
-        size, width = max(len(voters.labels) for voters in self.sets), self.sets[0].embeddings.shape[1]
-        embeddings = torch.zeros(n_sets, size, width, dtype=torch.float64)
-        codes = torch.full((n_sets, size), n_sets * n_classes)
-        log_factors = torch.zeros(n_sets, size, dtype=torch.float64)
-        for place, voters in enumerate(self.sets):
-            rows = slice(len(voters.labels))
-            embeddings[place, rows] = voters.embeddings.double()
-            codes[place, rows] = voters.labels + place * n_classes
-            log_factors[place, rows] = voters.log_factors
-        most = torch.cat([voters.log_most for voters in self.sets])
-        return _Stack(embeddings, codes == n_sets * n_classes, codes.flatten(), log_factors.flatten(), most)
+    def _base_votes(self) -> Tensor:
+        return torch.stack([voters.base_votes for voters in self.sets])
 
-    def _parts(self, queries: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Chunks of queries (F, c, d) in float64, and their squared distances (F, c, M), computed by differences."""
-        ref_h = self._stack.embeddings
-        for part in queries.double().split(max(1, MATRIX // ref_h.shape[1]), dim=1):
-            yield part, torch.cdist(part, ref_h, compute_mode="donot_use_mm_for_euclid_dist").square()
+    @cached_property
+    def _stack(self) -> engine.Stack | None:
+        """The layout for one pass; None if sets are queried one by one, as large ones are."""
+        return stack_of(self.sets)
+
+    @cached_property
+    def _stack_of_each_once(self) -> engine.Stack | None:
+        """The same without weights."""
+        return stack_of([voters.each_once for voters in self.sets]) if self.sets[0].weighted else self._stack
 
     def _check(self, queries: Tensor) -> Tensor:
         h, shape = checks.float_tensor(queries, "queries", ndim=3), (len(self.sets), self.sets[0].embeddings.shape[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,14 +21,12 @@ from dwac.kernels import Kernel, squared_distances
 from dwac.reference.groups import Division, Floats, Groups, Ints, find_groups
 from dwac.reference.inputs import LookAlikes, as_ids, as_queries, compact, concatenate
 
-# The fixed number of queries per call of the engine. Rounding depends on the shape of a computation, so otherwise an
-# answer would depend on the other queries in its batch. Smaller batches are padded.
-_TOGETHER = {"cpu": 64, "cuda": 1024}
-_SMALL, _MOST_TOGETHER = 2**17, 1024  # with few references, many queries take hardly longer than one
-# Up to this many numbers in the embeddings, distances are computed one by one in float64: no query depends on the
-# others, so none is padded, and one query takes a tenth of the time. Above, matrix products are faster for many
-# queries.
-_FEW = 2**14
+# The fixed number of queries per call of the engine on a GPU. Rounding depends on the shape of a computation, so
+# otherwise an answer would depend on the other queries in its batch. Smaller batches are padded. On a CPU, the engine
+# itself sees to it.
+_TOGETHER = 1024
+_CLOSE = 1e-9  # squared distances that differ by less are taken for each other
+_FEW = 2**14  # up to this many numbers in the embeddings, votes are computed in float64: it takes hardly longer
 MATRIX = 2**17  # differences held at once
 COLUMNS = ("embeddings", "labels", "weights", "sizes", "targets")  # of `Voters`: one row for each reference
 
@@ -88,7 +86,7 @@ class Voters:
     @cached_property
     def index(self) -> engine.Index:
         """The engine's layout by class."""
-        h = self.embeddings
+        h = self.embeddings.double() if self.are_few else self.embeddings
         lifted = h if self._lift is None else torch.cat([h.to(self._lift.dtype), self._lift[:, None]], dim=1)
         return engine.build_index(lifted, self.labels, self.n_classes, self.kernel)
 
@@ -159,18 +157,16 @@ class Voters:
         if self.weights is None or self.kernel.name != "gaussian":
             return None
         exact = (self.log_factors.max() - self.log_factors).sqrt()
-        return exact.to(torch.promote_types(self.embeddings.dtype, torch.float32))
+        return exact if self.are_few else exact.to(torch.promote_types(self.embeddings.dtype, torch.float32))
 
     def query(self, h: Tensor, k: int, backend: str) -> engine.QueryResult:
         """Class sums and the k heaviest votes, with weights; a query's answer does not depend on the other queries."""
-        if h.requires_grad and torch.is_grad_enabled():
+        alone = h.device.type == "cpu" and backend in ("auto", "torch")  # no query depends on the others
+        if alone or (h.requires_grad and torch.is_grad_enabled()):
             result = self._query(h, k, backend)
-        elif backend == "auto" and self.are_few:
-            result = self._direct(h, k)
         else:
-            size = self._batch_size(h.device)
-            least = 0 if k == 0 and h.is_cuda and self._answers_alone(backend) else size
-            parts = [self._query(pad_rows(part, least), k, backend) for part in h.split(size)]
+            least = 0 if k == 0 and h.is_cuda and self._answers_alone(backend) else _TOGETHER
+            parts = [self._query(pad_rows(part, least), k, backend) for part in h.split(_TOGETHER)]
             result = engine.QueryResult(*(torch.cat(column)[: len(h)] for column in zip(*parts, strict=True)))
         if self.class_weights is None:
             return result
@@ -180,26 +176,23 @@ class Voters:
     def _answers_alone(self, backend: str) -> bool:
         """Whether the engine's votes on a query on a GPU are the same whatever the other queries are."""
         direct = self.weights is not None and self._lift is None
-        near = self._narrow is None or self._narrow._answers_alone(backend)
+        near = self.narrow is None or self.narrow._answers_alone(backend)
         return near and not direct and engine.answers_alone(self.index, backend)
 
     @cached_property
     def are_few(self) -> bool:
-        """Whether queries are answered by differences, unless a backend is named."""
+        """Whether votes are computed in float64."""
         return self.labels.device.type == "cpu" and self.embeddings.numel() <= _FEW
-
-    def _batch_size(self, device: torch.device) -> int:
-        """How many queries are answered at once: a fixed number, so that no answer depends on the other queries."""
-        usual = _TOGETHER.get(device.type, 64)
-        return max(usual, min(_MOST_TOGETHER, _SMALL // len(self.labels) // usual * usual))
 
     def _query(self, h: Tensor, k: int, backend: str) -> engine.QueryResult:
         """`query` for one batch, without class weights."""
         result = self._sum_votes(h, k, backend)
-        if self._narrow is None or self.look_alikes is None:
+        if self.look_alikes is None:
             return result
-        near = self._narrow._query(self.look_alikes.factor * h, 0, backend).log_class_weights
-        return result._replace(log_class_weights=self._add_votes(result.log_class_weights, near))
+        near = self.base_votes
+        if self.narrow is not None:
+            near = self.narrow._query(self.look_alikes.factor * h, 0, backend).log_class_weights
+        return result._replace(log_class_weights=self.add_votes(result.log_class_weights, near))
 
     @property
     def base_vote(self) -> LookAlikes | None:
@@ -207,14 +200,14 @@ class Voters:
         return self.look_alikes if self.look_alikes is not None and self.look_alikes.factor == 0 else None
 
     @cached_property
-    def _narrow(self) -> Voters | None:
-        """The same references as the second kernel sees them, without class weights."""
-        if self.look_alikes is None:
+    def narrow(self) -> Voters | None:
+        """The same references as the second kernel sees them, without class weights; None for a base vote."""
+        if self.look_alikes is None or self.look_alikes.factor == 0:
             return None
         embeddings = self.look_alikes.factor * self.embeddings
         return replace(self, embeddings=embeddings, look_alikes=None, class_weights=None, members=None)
 
-    def _add_votes(self, wide: Tensor, narrow: Tensor) -> Tensor:
+    def add_votes(self, wide: Tensor, narrow: Tensor) -> Tensor:
         """log (wide + weight · narrow), from logs."""
         assert self.look_alikes is not None
         narrow = narrow + math.log(self.look_alikes.weight)
@@ -227,7 +220,7 @@ class Voters:
         wide = self.kernel.log_weights(squared)
         if self.look_alikes is None:
             return wide
-        return self._add_votes(wide, self.kernel.log_weights(self.look_alikes.factor**2 * squared))
+        return self.add_votes(wide, self.kernel.log_weights(self.look_alikes.factor**2 * squared))
 
     def group_sums(self, h: Tensor, backend: str) -> Tensor:
         """Log-weights of the groups, (n, G)."""
@@ -242,33 +235,61 @@ class Voters:
         return replace(self, labels=labels, n_classes=n_groups, **bare)
 
     def _sum_votes(self, h: Tensor, k: int, backend: str) -> engine.QueryResult:
+        if self.weights is not None and self._lift is None:
+            return self._direct(h, k)
+        above = self.lifted(h)
+        recorded = h.requires_grad and torch.is_grad_enabled()
+        if backend == "auto" and self.stack is not None and not recorded and len(h):
+            result = self._query_stack(above, k)
+        else:
+            result = engine.query(self.index, above, k=k, backend=backend)
         if self._lift is None:
-            if self.weights is not None:
-                return self._direct(h, k)
-            return engine.query(self.index, h, k=k, backend=backend)
-        above = torch.cat([h, torch.zeros_like(h[:, :1])], dim=1)
-        result = engine.query(self.index, above, k=k, backend=backend)
+            return result
         squared = (result.squared_distances - self._lift[result.rows].double().square()).clamp_min_(0)
         return engine.QueryResult(result.log_class_weights + self.log_factors.max(), result.rows, squared)
 
-    @property
-    def log_most(self) -> Tensor:
-        """(K,) float64: the log of all votes for each class, if a query coincided with every voter."""
-        most = torch.bincount(self.labels, self.weights, minlength=self.n_classes).double().log()
-        return most if self.look_alikes is None else most + math.log1p(self.look_alikes.weight)
+    def lifted(self, h: Tensor) -> Tensor:
+        """Queries h (n, d) as the index takes them: with a coordinate for weights, if there are any."""
+        return h if self._lift is None else torch.cat([h, torch.zeros_like(h[..., :1])], dim=-1)
+
+    @cached_property
+    def stack(self) -> engine.Stack | None:
+        """The faster way for few voters on a CPU; None if there are too many, or they are in files."""
+        return stack_of([self])
+
+    def _query_stack(self, h: Tensor, k: int) -> engine.QueryResult:
+        assert self.stack is not None
+        engine.check_queries(self.index.embeddings, h, k)
+        stacked = self.stack.query(h[None], k)
+        result = engine.QueryResult(*(field[:, 0] for field in stacked[:3]))
+        if stacked.unsure.any():
+            engine.answer_again(result, self.index, h, stacked.unsure[:, 0])
+        return result
+
+    def nearest(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Rows and squared distances (n, k) of the k nearest, whatever their weights; ties in any order."""
+        once = self.each_once
+        if once.stack is None or len(h) == 0:
+            return once.query(h, k, "auto")[1:]
+        engine.check_queries(self.embeddings, h, k)
+        result = once.stack.query(h[None], k, votes=False)
+        return result.rows[:, 0], nearest_of(result, [once], h[None])[:, 0]
+
+    @cached_property
+    def base_votes(self) -> Tensor:
+        """(K,) float64: the log of all votes for each class at distance 0, without look-alikes."""
+        return torch.bincount(self.labels, self.weights, minlength=self.n_classes).double().log()
 
     def _direct(self, h: Tensor, k: int) -> engine.QueryResult:
-        """Class sums and the k heaviest votes, by differences in float64."""
+        """Class sums and the k heaviest votes, by differences in float64, without look-alikes."""
         engine.check_queries(self.embeddings, h, k)
-        answers, ref_h, most = [], self.embeddings.double(), self.log_most
+        answers, ref_h, most = [], self.embeddings.double(), self.base_votes
         for part in h.double().split(max(1, MATRIX // len(ref_h))):
             squared = torch.cdist(part, ref_h, compute_mode="donot_use_mm_for_euclid_dist").square()
-            log_w = self.log_weights_at(squared)
-            log_w = log_w if self.weights is None else log_w + self.log_factors
+            log_w = self.kernel.log_weights(squared) + self.log_factors
             sums = torch.minimum(engine.sum_by_label(log_w, self.labels, self.n_classes), most)
             with torch.no_grad():
-                keys = squared if self.weights is None else -self.log_factors - self.kernel.log_weights(squared)
-                rows = engine.smallest(keys, k)
+                rows = engine.smallest(-log_w, k)
                 answers.append((sums, rows, (part[:, None] - ref_h[rows]).square().sum(dim=2)))
         return engine.QueryResult(*(torch.cat(column) for column in zip(*answers, strict=True)))
 
@@ -423,6 +444,28 @@ class Voters:
             nearest = squared_distances(new.double(), centres.double()).argmin(dim=1).cpu().numpy()
             leaves[places[rows]] = own[nearest]
         return Division(leaves, parents, factors).without_gaps()
+
+
+def stack_of(sets: Sequence[Voters]) -> engine.Stack | None:
+    """The layout of small sets for one pass; None for large ones, and for voters in files."""
+    few = sum(len(voters.labels) for voters in sets) <= engine.MOST_STACKED
+    if not few or any(voters.blocks for voters in sets):
+        return None
+    return engine.Stack.of([voters.index for voters in sets])
+
+
+def nearest_of(result: engine.StackResult, sets: Sequence[Voters], queries: Tensor) -> Tensor:
+    """(n, F, k): the squared distances of a stack's result; computed again where rounding may have hidden a neighbour.
+
+    Equal distances hide no neighbour here, unlike where the neighbours themselves are wanted. Replaces rows, too.
+    """
+    squared, unsure = result.squared_distances, result.unsure[..., 1] & (result.rounding > _CLOSE)
+    if unsure.any():
+        for place, (voters, rows) in enumerate(zip(sets, unsure.unbind(1), strict=True)):
+            _, result.rows[rows, place], squared[rows, place] = voters.query(
+                queries[place][rows], squared.shape[2], "auto"
+            )
+    return squared
 
 
 def unit(h: Tensor) -> Tensor:

@@ -1,0 +1,89 @@
+"""Small indexes queried in one pass answer as `query` does, and no answer depends on the other queries."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from dwac.engine import Stack, build_index, query
+from dwac.engine.stack import _largest
+from dwac.kernels import get_kernel
+
+SIZES, D, K = (300, 290, 310), 6, 4
+
+
+def draw(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def stack(dtype: torch.dtype, kernel: str = "gaussian") -> Stack | None:
+    """Sets of different sizes; the last class is empty, and one class is in a single set."""
+    indexes = []
+    for place, m in enumerate(SIZES):
+        labels = torch.arange(m) % (K - 1 - (place == 0))
+        indexes.append(build_index(draw(m, D, dtype=dtype, seed=place), labels, K, get_kernel(kernel)))
+    return Stack.of(indexes)
+
+
+def queries(n: int, dtype: torch.dtype) -> Tensor:
+    """The first is far away; the second is a reference of the first set."""
+    h = draw(len(SIZES), n, D, dtype=dtype, seed=9)
+    h[:, 0] *= 40
+    h[0, 1] = draw(SIZES[0], D, dtype=dtype)[7]
+    return h
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_stack_answers_as_each_of_its_indexes(dtype: torch.dtype) -> None:
+    sets, h = stack(dtype), queries(60, dtype)
+    assert sets is not None
+    result, start = sets.query(h, 5), 0
+    assert not result.unsure[..., 1].any()
+    for place, index in enumerate(sets.indexes):
+        want = query(index, h[place], k=5)
+        torch.testing.assert_close(result.log_class_weights[:, place], want.log_class_weights, rtol=1e-5, atol=1e-5)
+        assert torch.equal(result.rows[:, place] - start, want.rows)
+        assert torch.equal(result.squared_distances[:, place], want.squared_distances)
+        start += len(index.labels)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_no_answer_depends_on_the_other_queries(dtype: torch.dtype) -> None:
+    sets, h = stack(dtype), queries(70, dtype)
+    assert sets is not None
+    whole = sets.query(h, 5)
+    for rows in ([3], [69], [0, 1], list(range(17)), [*range(60, 70), *range(20)]):
+        for field, want in zip(sets.query(h[:, rows], 5), whole, strict=True):
+            assert torch.equal(field, want[rows])
+    assert torch.equal(sets.query(h, 0).log_class_weights, whole.log_class_weights)
+    nearest = sets.query(h, 5, votes=False)
+    assert torch.equal(nearest.squared_distances, whole.squared_distances)
+    assert nearest.log_class_weights.shape == (70, len(SIZES), 0)
+
+
+def test_what_rounding_leaves_in_doubt_is_said() -> None:
+    labels = torch.arange(200) % 2
+    tied = build_index(torch.zeros(200, 2), labels, 2, get_kernel("gaussian"))
+    sets = Stack.of([tied])
+    assert sets is not None
+    unsure = sets.query(torch.zeros(1, 1, 2), 5).unsure[0, 0]
+    assert unsure.tolist() == [False, True]  # which five of 200 copies are nearest
+    far = sets.query(torch.full((1, 1, 2), 1e9), 0)
+    assert far.log_class_weights.isfinite().all()
+
+
+def test_other_kernels_and_large_sets_are_not_stacked() -> None:
+    assert stack(torch.float32, "laplace") is None
+    large = build_index(draw(70_000, 2), torch.zeros(70_000, dtype=torch.int64), 1, get_kernel("gaussian"))
+    assert Stack.of([large]) is None
+
+
+@pytest.mark.parametrize("c", [7, 64, 640, 2688, 4096, 999])
+@pytest.mark.parametrize("k", [1, 5])
+def test_the_largest_are_found_among_groups(c: int, k: int) -> None:
+    values = draw(3, 4, c).round(decimals=2)  # with ties
+    top, places = _largest(values, k)
+    assert torch.equal(top.sort(dim=-1, descending=True).values, values.topk(k).values)
+    assert torch.equal(values.gather(-1, places), top)
+    assert all(len(set(row)) == k for row in places.flatten(0, 1).tolist())
