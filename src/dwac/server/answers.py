@@ -71,7 +71,7 @@ def _rows_of(
 ) -> list[dict[str, Any]]:
     """A JSON object per row; for a row that could not be read, everything except the reason is null.
 
-    values: arrays (n, …) by the names of the columns, None where there are none.
+    columns: with names that are JSON values. values: arrays (n, …) by the names of the columns, or None.
     """
     rows: list[dict[str, Any]] = [{} for _ in unreadable]
     for column in columns:
@@ -90,12 +90,12 @@ def _rows_of(
 
 def _json_values(column: AnswerColumn, array: NDArray[Any] | None, n: int) -> list[Any]:
     """(n,): the values of a column as JSON values."""
-    keys = list(plain(dict.fromkeys(column.names))) if column.per_name else []
+    keys = list(map(str, column.names)) if column.per_name else []
     if array is None:
         return [dict.fromkeys(keys) if column.within else None for _ in range(n)]
     if column.kind is ValueKind.NUMBER:
         array = np.where(np.isfinite(array), array.astype(object), np.array(None))  # an unbounded end
-    cells = cells_of(column, array, plain(column.names))
+    cells = cells_of(column, array)
     if column.parts is not None:
         cells = [_with_keys(cell, column.parts, column.per_name) for cell in cells]
     return [dict(zip(keys, cell, strict=True)) for cell in cells] if column.per_name else cells
@@ -161,11 +161,20 @@ class Responder:
 
     def _rows(self, predictions: Any, job: PredictJob) -> list[dict[str, Any]]:
         """The answer for each row, as JSON objects."""
-        columns = self.model.target_.columns(job.quantiles)
-        shown = [each for each in columns if (each.calibrated if job.sets else not each.evidence)]
         notes = (predictions.reasons, predictions.unknown)
         unreadable, unknown = ([None] * len(predictions) if each is None else each.tolist() for each in notes)
-        return _rows_of(shown, predictions.answer(job.epsilon, job.quantiles), unreadable, unknown)
+        columns, values = self.columns(job.quantiles, job.sets), predictions.answer(job.epsilon, job.quantiles)
+        return _rows_of(columns, values, unreadable, unknown)
+
+    @cached_property
+    def columns(self) -> Any:
+        """The columns of answers with these quantiles, or of sets; cached, because all requests need the same few."""
+        return lru_cache(maxsize=64)(self._columns)
+
+    def _columns(self, quantiles: tuple[float, ...], sets: bool) -> list[AnswerColumn]:
+        columns = self.model.target_.columns(quantiles)
+        shown = [each for each in columns if (each.calibrated if sets else not each.evidence)]
+        return [replace(each, names=tuple(plain(each.names))) for each in shown]
 
     def _explain(self, X: Any, job: ExplainJob) -> list[dict[str, Any]]:
         """An explanation per row of X, for JSON. Of several labels only some: each costs a separate vote."""

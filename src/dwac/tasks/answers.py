@@ -132,9 +132,9 @@ def _series(column: AnswerColumn, values: NDArray[Any], readable: NDArray[np.boo
     return cells
 
 
-def cells_of(column: AnswerColumn, values: NDArray[Any], names: Sequence[Any] | None = None) -> list[Any]:
-    """Values as Python objects; names: those of the labels in another form."""
-    names = column.names if names is None else names
+def cells_of(column: AnswerColumn, values: NDArray[Any]) -> list[Any]:
+    """Values as Python objects."""
+    names = column.names
     match column.kind:
         case ValueKind.LABEL:
             return [names[code] for code in values.tolist()]
