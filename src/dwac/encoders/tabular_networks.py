@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dwac.nn import Ensemble
+from dwac.nn.tiles import TILE, Frozen, join_tiles, multiply_tiles, split_tiles
 
 UNKNOWN = 0  # the index of rare and unseen categories
 MOST_PLACES = 128  # places for all categories together, in comparisons of rows
+_ROWS = 1024  # embedded at once by frozen networks
+_REPEATED = 2**19  # numbers: the weights of periodic embeddings are repeated for as many tiles as these allow
 
 
 def unlike_training(code: int) -> int:
@@ -133,6 +137,28 @@ class TabularNetwork(_Table):
             x = F.dropout(F.relu(layer(x)), self.dropout, self.training)
         return x
 
+    def freeze(self, weight: Tensor, bias: Tensor) -> Frozen:
+        """h = W f(x) + b of rows in tiles."""
+        layers: Iterable[Any] = self.layers
+        steps = [(self.weight, self.bias), *((layer.weight, layer.bias) for layer in layers), (weight, bias)]
+        (first, start), *others = [(w.t().contiguous(), b.clone()) for w, b in steps]
+        periodic = None if self.periodic is None else self.periodic.freeze()
+
+        def embed(numeric: Tensor, categorical: Tensor) -> Tensor:
+            seen = split_tiles(numeric[:, : self.n_continuous + self.n_plain])
+            x = seen if self.linear else seen[:, :, self.n_continuous :]
+            if periodic is not None:
+                x = torch.cat([periodic(seen[:, :, : self.n_continuous]), x], dim=2)
+            x = multiply_tiles(x, first, start)
+            if self.table is not None:
+                codes = F.embedding_bag(_indices_read(categorical) + self.starts, self.table, mode="sum")
+                join_tiles(x, numeric.shape[0]).add_(codes)
+            for w, b in others:
+                x = multiply_tiles(x.relu_(), w, b)
+            return join_tiles(x, numeric.shape[0])
+
+        return Frozen(embed, _ROWS if self.periodic is None else TILE * self.periodic.tiles_at_once)
+
 
 class WideNetwork(_Table):
     """numeric (n, p), categorical (n, q) → [x, ReLU(W x + b)], (n, |x| + hidden): a linear path beside a hidden layer.
@@ -178,13 +204,17 @@ class WideNetwork(_Table):
 
     def numbers(self, numeric: Tensor, categorical: Tensor) -> Tensor:
         """x (n, fan_in)."""
-        categorical = _indices_read(categorical)
-        codes = numeric.new_zeros(len(numeric), self.n_codes + 1)  # rare and unseen categories share the last column
-        columns = torch.where(categorical == UNKNOWN, self.n_codes, categorical - UNKNOWN - 1 + self.starts)
-        codes.scatter_(1, columns, 1.0)
         continuous, plain = numeric[:, : self.n_continuous], numeric[:, self.n_continuous :][:, : self.n_plain]
+        parts = [continuous, 2 * plain - 1] if self.n_plain else [continuous]
+        if self.n_codes:
+            categorical = _indices_read(categorical)
+            codes = numeric.new_zeros(
+                len(numeric), self.n_codes + 1
+            )  # rare and unseen categories share the last column
+            columns = torch.where(categorical == UNKNOWN, self.n_codes, categorical - UNKNOWN - 1 + self.starts)
+            parts.append(codes.scatter_(1, columns, 1.0)[:, :-1])
         bins = ((continuous[:, self.columns] - self.lower) / self.widths).clamp(0, 1)
-        return torch.cat([continuous, 2 * plain - 1, codes[:, :-1], bins], dim=1)
+        return torch.cat([*parts, bins], dim=1)
 
     def forward(self, numeric: Tensor, categorical: Tensor) -> Tensor:
         """(n, n_features)."""
@@ -234,6 +264,27 @@ class WideEnsemble(Ensemble):
         x = self.shape.numbers(numeric, categorical)
         return self.apart(x.expand(len(self), -1, -1)).transpose(0, 1)
 
+    def freeze(self, weight: Tensor, bias: Tensor) -> Frozen:
+        """h of rows in tiles: the members of a view, without or with bins, are one product per layer."""
+        size, fan_in, hidden = self.weight.shape
+        last = (weight / math.sqrt(size)).view(size, -1, fan_in + hidden).transpose(1, 2)
+        starts = torch.cat([self.bias.flatten(1), bias.view(size, -1) / math.sqrt(size)], dim=1)
+        views = []
+        for members, width in ((slice(size // 2), self.shape.n_numbers), (slice(size // 2, None), fan_in)):
+            linear, out = last[members, :width], last[members, fan_in:]
+            parts = [part.transpose(0, 1).flatten(1) for part in (self.weight[members, :width], linear)]
+            start = torch.cat([part.flatten() for part in starts[members].split([hidden, last.shape[2]], dim=1)])
+            views.append((torch.cat(parts, dim=1), start, torch.block_diag(*out)))
+
+        def embed(numeric: Tensor, categorical: Tensor) -> Tensor:
+            x, h = split_tiles(self.shape.numbers(numeric, categorical)), []
+            for first, start, second in views:
+                y = multiply_tiles(x[:, :, : len(first)], first, start)
+                h.append(multiply_tiles(y[:, :, : len(second)].relu_(), second, y[:, :, len(second) :]))
+            return join_tiles(torch.cat(h, dim=2), numeric.shape[0])
+
+        return Frozen(embed, _ROWS)
+
 
 class PeriodicEmbedding(nn.Module):
     """x (n, p) → ReLU(W_j [cos 2πc_j x_j, sin 2πc_j x_j] + b_j), (n, p, size); all of c_j ~ N(0, σ²), W_j, b_j learned.
@@ -253,6 +304,25 @@ class PeriodicEmbedding(nn.Module):
         angles = 2 * math.pi * x[:, :, None] * self.frequencies
         waves = torch.cat([angles.cos(), angles.sin()], dim=2)
         return F.relu(torch.einsum("npk,pkd->npd", waves, self.weight) + self.bias)
+
+    @property
+    def tiles_at_once(self) -> int:
+        """How many tiles of rows a frozen embedding takes."""
+        return max(2, min(_ROWS // TILE, _REPEATED // self.weight.numel()))
+
+    def freeze(self) -> Callable[[Tensor], Tensor]:
+        """The same for tiles, (t, 8, p) → (t, 8, p·size): every column of a tile is a product of its own."""
+        tiles, (columns, _, size) = self.tiles_at_once, self.weight.shape
+        frequencies = 2 * math.pi * self.frequencies[:, None]
+        weight, start = self.weight.repeat(tiles, 1, 1), self.bias[:, None].repeat(tiles, 1, 1)
+
+        def embed(x: Tensor) -> Tensor:
+            angles = x.transpose(1, 2)[:, :, :, None] * frequencies
+            waves = torch.cat([angles.cos(), angles.sin()], dim=3).flatten(0, 1)
+            y = torch.baddbmm(start[: len(waves)], waves, weight[: len(waves)]).relu_()
+            return y.view(len(x), columns, TILE, size).transpose(1, 2).flatten(2)
+
+        return embed
 
 
 def _share_places(sizes: Sequence[int]) -> list[int]:

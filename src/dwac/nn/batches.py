@@ -1,7 +1,8 @@
 """Evaluate a model on many examples: in batches, on its device, in evaluation mode.
 
 All batches have the same size; the last one is padded. Rounding depends on the shape of a computation: otherwise a row
-would get different numbers alone and in a batch, and would not tie with itself in a calibration set.
+would get different numbers alone and in a batch, and would not tie with itself in a calibration set. On a CPU, networks
+for tables compute rows in tiles (`dwac.nn.tiles`), and need no padding.
 
 Processes that share a training (`dwac.nn.ranks`) divide the rows.
 """
@@ -47,7 +48,11 @@ def log_class_weights(model: Model, x: Tensor | Inputs, *, batch_size: int | Non
 @torch.no_grad()
 def embed(model: Model, x: Tensor | Inputs, *, batch_size: int | None = None) -> Tensor:
     """Embeddings h of many examples, (n, model.vector_size), in batches and evaluation mode."""
-    return apply(model, model.embed, inputs_of(x), batch_size=batch_size)
+    inputs = inputs_of(x)
+    if model.frozen() is None:
+        return apply(model, model.embed, inputs, batch_size=batch_size)
+    with evaluating(model):
+        return over_ranks(lambda *parts: model.embed(move_to(parts, model.device)), *inputs)
 
 
 def apply(

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from dwac.errors import InputError, ShapeError
 from dwac.nn.loss import weighted_mean
+from dwac.nn.tiles import Frozen
 
 
 class Ensemble(nn.Module):
@@ -57,6 +58,15 @@ class Ensemble(nn.Module):
     def first(self) -> Any:
         """The first network, for properties that all members share."""
         return self.members[0]
+
+    def freeze(self, weight: Tensor, bias: Tensor) -> Frozen | None:
+        """h of rows in tiles, with the head's weight (M·d, f) and bias (M·d,); None if a member has no `freeze`."""
+        n, members = len(self), cast(Iterable[Any], self.members)
+        if not all(hasattr(member, "freeze") for member in members):
+            return None
+        last = zip((weight / math.sqrt(n)).chunk(n), (bias / math.sqrt(n)).chunk(n), strict=True)
+        parts = [member.freeze(*own) for member, own in zip(members, last, strict=True)]
+        return Frozen(lambda *inputs: torch.cat([part.embed(*inputs) for part in parts], dim=1), parts[0].rows)
 
     def attention(self, *inputs: Tensor) -> Tensor:
         """The members' mean attention to each word, (n, length), for networks with attention."""

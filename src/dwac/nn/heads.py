@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -43,7 +43,10 @@ from dwac.nn.loss import (
     weighted_mean,
 )
 from dwac.nn.ranks import Share, Whole
+from dwac.nn.tiles import Frozen
 from dwac.reference import ReferenceSet, put_voters
+
+_LAZY = torch.nn.parameter.UninitializedParameter
 
 
 class _Head(nn.Module):
@@ -62,6 +65,37 @@ class _Head(nn.Module):
             with warnings.catch_warnings():  # torch still calls lazy layers new
                 warnings.filterwarnings("ignore", "Lazy modules are a new feature")
                 self.embedding = nn.LazyLinear(size)
+        self._frozen: Frozen | None = None
+
+    def frozen(self) -> Frozen | None:
+        """h in tiles of rows, for predictions on a CPU; None if the backbone cannot be frozen.
+
+        It is made again when weights have changed.
+        """
+        weight, held, backbone = self.embedding.weight, self._frozen, cast(Any, self.backbone)
+        if torch.is_autocast_enabled("cpu"):
+            return None
+        if held is not None and held.current and held.stamps[0][0] is weight:
+            return held
+        self._frozen = None
+        if weight.device.type == "cpu" and hasattr(backbone, "freeze") and not isinstance(weight, _LAZY):
+            with torch.no_grad():
+                made: Frozen | None = backbone.freeze(weight, self.embedding.bias)
+            self._frozen = None if made is None else made.stamped([weight, *self.parameters()])
+        return self._frozen
+
+    def train(self, mode: bool = True) -> Self:
+        """Training mode, in which weights change."""
+        if mode:
+            self._frozen = None
+        return super().train(mode)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_frozen": None}
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        self._frozen = None
+        super()._load_from_state_dict(*args)
 
     @property
     def device(self) -> torch.device:
@@ -80,6 +114,9 @@ class _Head(nn.Module):
 
     def embed(self, x: Any) -> Tensor:
         """h of a batch, (n, embedding_size). x: a tensor, a tuple of arguments or a mapping of named ones."""
+        predicts = not (self.training or torch.is_grad_enabled() or isinstance(x, Mapping))
+        if predicts and (frozen := self.frozen()) is not None:
+            return frozen(_arguments_of(x))
         features = features_of(self.backbone(**x) if isinstance(x, Mapping) else self.backbone(*_arguments_of(x)))
         ensemble = isinstance(self.backbone, Ensemble)
         if features.ndim != 2 + ensemble:
@@ -611,10 +648,11 @@ def _ids_of(references: ReferenceSet) -> Tensor:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode inside the context; afterwards every layer is back in its own mode."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
+    training = [module for module in model.modules() if module.training]
+    if training:
+        model.eval()
     try:
         yield
     finally:
-        for module, mode in modes.items():
-            module.training = mode
+        for module in training:
+            module.training = True

@@ -384,4 +384,4 @@ def _distances_to_all(h: Tensor, folds: Tensor, queries: Tensor) -> Tensor:
 def _scale_view(model: WeightedAverage, view: int, factor: float) -> None:
     """Multiply the embeddings of the members of a view by a factor."""
     for parameter in model.embedding.parameters():
-        parameter.data.view(VIEWS, -1)[view] *= factor
+        parameter.view(VIEWS, -1)[view].mul_(factor)
