@@ -296,6 +296,29 @@ def test_explain_writes_a_page_that_escapes_everything(folder: Path, tmp_path: P
     assert "http" not in page
 
 
+def test_explain_gives_reasons_and_recourse_if_asked(folder: Path, tmp_path: Path) -> None:
+    model = load(folder / "model")
+    X = read(folder / "new.csv", like=model).X.iloc[[3]]
+    label = model.clf.predict(X)[0]
+    other = next(name for name in model.clf.classes_ if name != label)
+    words = ("explain", folder / "model", folder / "new.csv", "--row", "3", "--against", other, "--recourse", other)
+    (line,) = run(*words, "--frozen", "work", "--json").stdout.splitlines()
+    found = json.loads(line)
+    assert found["reasons"] == model.clf.explain(X)[0].reasons(other).to_dict()
+    assert found["recourse"] == model.clf.recourse(X, other, frozen=["work"])[0].to_dict()
+    assert not any(c["column"] == "work" for way in found["recourse"]["ways"] for c in way["changes"])
+    shown = " ".join(run(*words).output.split())
+    assert found["reasons"]["precedents"][0]["id"] in shown
+    assert found["recourse"]["wanted"] in shown
+    run(*words, "--html", tmp_path / "why.html")
+    assert (tmp_path / "why.html").read_text().count('class="dwac-explanation"') == 3
+    private = run(*words, "--private").output
+    assert not any(f"p{i:03}" in private for i in range(200))
+    assert named(error_line(*words, "--frozen", "wrok"), "frozen", "wrok")
+    assert named(error_line("explain", folder / "model", folder / "new.csv", "--frozen", "work"), "--recourse")
+    assert named(error_line(*words[:-1], "millionaire"), "millionaire")
+
+
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model in which so many vote alike that no few of them explain a prediction; and rows to ask about."""

@@ -382,3 +382,83 @@ def test_a_network_of_your_own_has_reasons_if_it_takes_columns() -> None:
     other = DWACClassifier(nn.Sequential(nn.Flatten(), nn.Linear(3, 8)), **settings()).fit(cubes, y)
     with refuses(InputError, "columns"):
         other.explain(cubes[:1])[0].reasons()
+
+
+@cache
+def reader() -> DWACClassifier:
+    texts = [f"a {word} film number {i}, with {word} music" for i in range(60) for word in ("good", "bad")]
+    return DWACClassifier(**settings()).fit(texts, ["up", "down"] * 60)
+
+
+def test_reasons_for_a_text_are_its_phrases() -> None:
+    clf = reader()
+    text = "a good film number 3, with good music"
+    r = clf.explain([text])[0].reasons("down")
+    assert r.precedent is not None
+    odds = clf.decision_function([text, r.precedent.record["text"]])
+    assert r.total == pytest.approx(odds[0] - odds[1], abs=1e-9)
+    assert total_of(r) == pytest.approx(r.total, abs=1e-9)
+    assert "good" in r.contributions[0].value
+    assert "good" in str(r)
+    assert "bad" in r.to_html()
+    with refuses(InputError, "tied"):
+        clf.explain([text])[0].reasons(tied=[["good", "film"]])
+    with refuses(InputError, "columns"):
+        clf.importance([text])
+
+
+def test_reasons_for_an_image_are_patches_drawn_over_it() -> None:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 60, size=(80, 12, 12)).astype(np.uint8)
+    images[::2, :4, :4] += 180
+    clf = DWACClassifier(**settings()).fit(images, ["lit", "dark"] * 40)
+    r = clf.explain(images[:1])[0].reasons()
+    assert r.precedent is not None
+    assert r.contributions[0].column == "patch 1.1"
+    assert tuple(r.contributions[0].value) == (0, 0, 4, 4)
+    assert total_of(r) == pytest.approx(r.total, abs=1e-9)
+    page = r.to_html()
+    assert page.count("<image") == 2
+    assert page.count("<rect") == len(r.deciding)
+    assert len(r.plot().axes) == 2
+
+
+# Columns over many rows
+
+
+def test_importance_is_the_mean_size_of_contributions() -> None:
+    clf = classifier()
+    found = clf.importance(NEW)
+    rows = [{part.column: part.contribution for part in e.reasons().contributions} for e in clf.explain(NEW)]
+    sizes = pd.DataFrame(rows).abs().mean()
+    frame = found.to_frame().set_index("column")["importance"]
+    assert frame.to_dict() == pytest.approx(sizes.to_dict())
+    assert frame.is_monotonic_decreasing
+    assert frame["country"] == 0
+    assert found.contributions.index.tolist() == NEW.index.tolist()
+    assert json.loads(json.dumps(found.to_dict()))["rows"] == len(NEW)
+    assert "records" in repr(found)
+    assert "records" in found.to_html()
+
+
+def test_importance_for_a_label_has_its_sign() -> None:
+    found = classifier().importance(NEW, label="bad")
+    assert found.label == "bad"
+    means = found.contributions.groupby(found.inputs["records"].astype(str))["records"].mean()
+    assert means["yes"] >= 0 >= means["no"]
+    with refuses(InputError, "label", "bda"):
+        classifier().importance(NEW, label="bda")
+    labels = classifier("labels").importance(NEW, label="owner")
+    assert labels.to_frame()["column"].tolist()[0] == "owner"
+    assert (labels.contributions["owner"][labels.inputs["owner"]] >= 0).all()
+    assert regressor().importance(NEW[:4]).unit == "number"
+
+
+def test_importance_is_drawn_as_bars_and_by_value() -> None:
+    found = classifier().importance(NEW)
+    assert len(found.plot().axes[0].patches) == len(NEW.columns)
+    for column in ("income", "records", "since", "owner"):
+        assert found.plot(column).axes[0].get_xlabel() == column
+    with refuses(InputError, "column", "incom"):
+        found.plot("incom")
+    assert classifier().explain(NEW[:1])[0].reasons().plot().axes

@@ -49,6 +49,26 @@ def explain(
     private: options.Private = False,
     page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page instead.")] = None,
     epsilon: options.Epsilon = EPSILON,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="LABEL",
+            help="Also say what decides against this label, a range of numbers LOW:HIGH, or a training example, by id.",
+        ),
+    ] = None,
+    recourse: Annotated[
+        str | None,
+        typer.Option(
+            "--recourse",
+            metavar="LABEL",
+            help="Also say which smallest changes would give this label, or a number in the range LOW:HIGH.",
+        ),
+    ] = None,
+    frozen: Annotated[
+        list[str] | None,
+        typer.Option("--frozen", metavar="COLUMN", help="A column that --recourse must not change; may be repeated."),
+    ] = None,
     ids: Annotated[
         str | None, typer.Option("--id-column", metavar="COLUMN", help="The column with the row ids.")
     ] = None,
@@ -71,6 +91,8 @@ def explain(
 
     dwac explain model/ new.csv --id ann -k 10 --html why.html
 
+    dwac explain model/ new.csv --row 3 --against good --recourse good --frozen age
+
     echo "a fine film" | dwac explain model/ - --json
     """
     options.check_rows(model, tables.form, data)
@@ -82,20 +104,23 @@ def explain(
     rows = _choose(rows, row, name)
     with progress_printed():
         explanations = _explain_rows(loaded.clf, rows, k, private=True if private else None, epsilon=epsilon)
+        more = _answer_why(loaded.clf, rows, explanations, against, recourse, frozen or [])
     bad = reasons_by_row([getattr(explanation, "unreadable", None) for explanation in explanations])
     report_unreadable(bad, rows, strict=reading.strict, fate="have no explanation")
     if page is not None:
         from dwac.drawing.pages import render
 
-        named = list(zip(rows.ids, explanations, strict=True))
+        named = [(name, [e, *extra.values()]) for name, e, extra in zip(rows.ids, explanations, more, strict=True)]
         write(page, render("explain/templates/file.html", title=f"Why? {data}", explanations=named).encode())
         print_written(f"{page}")
     elif json:
-        for explanation in explanations:
-            print_json(explanation.to_dict())
+        for explanation, extra in zip(explanations, more, strict=True):
+            print_json(explanation.to_dict() | {name: each.to_dict() for name, each in extra.items()})
     else:
-        for explanation, id_, place in zip(explanations, rows.ids, range(len(rows)), strict=True):
+        for explanation, extra, id_, place in zip(explanations, more, rows.ids, range(len(rows)), strict=True):
             show(explanation, f"{id_}  ({rows.where(place)})", Console())
+            for each in extra.values():
+                Console().print(f"{each}\n", highlight=False, markup=False)
     exit_if_unreadable(bad)
 
 
@@ -115,6 +140,43 @@ def _explain_rows(clf: Estimator, rows: Rows, k: int, **settings: Any) -> list[A
                 explanations += clf.explain(Partial(part.X, {}), k, **settings)
             done(start + len(part))
     return explanations
+
+
+def _answer_why(
+    clf: Estimator, rows: Rows, explanations: list[Any], against: str | None, recourse: str | None, frozen: list[str]
+) -> list[dict[str, Any]]:
+    """For each row, the reasons and the recourse that the options ask for."""
+    from dwac.estimator.readable import Partial
+
+    if frozen and recourse is None:
+        raise InputError("--frozen needs --recourse LABEL, which it limits")
+    more: list[dict[str, Any]] = [{} for _ in explanations]
+    for explanation, extra in zip(explanations if against is not None else [], more, strict=False):
+        if isinstance(explanation, Mapping):
+            raise InputError("--against is for one label per row; with several labels, leave it out")
+        if not explanation.unreadable and str(getattr(explanation, "label", None)) != against:
+            extra["reasons"] = explanation.reasons(_outcome(clf, against))
+    if recourse is not None:
+        private = explanations[0].private if explanations else None
+        found = clf.recourse(Partial(rows.X, {}), _outcome(clf, recourse), frozen=frozen, private=private)
+        for extra, each in zip(more, found, strict=True):
+            extra["recourse"] = each
+    return more
+
+
+def _outcome(clf: Estimator, text: str | None) -> Any:
+    """A label of the model, a range of numbers or an id, from its text."""
+    from dwac.tasks.base import NUMBERS
+
+    target, text = clf.target_, str(text)
+    low, colon, high = text.partition(":")
+    if target.kind == NUMBERS and colon:
+        try:
+            return float(low or "-inf"), float(high or "inf")
+        except ValueError:
+            pass
+    known = [*target.plain_names, *clf.references_.ids] if target.kind != NUMBERS else [*clf.references_.ids]
+    return next((name for name in known if str(name) == text), text)
 
 
 def _choose(rows: Rows, numbers: list[int] | None, names: list[str] | None) -> Rows:

@@ -135,6 +135,11 @@ class RowInquiry:
         name = plain_ids(references.ids[place : place + 1])[0]
         return name, self.sets.label_of(place, self.which), self.fitted.examples.get(name)
 
+    def record(self) -> Any:
+        """The row as a person sees it."""
+        records = self.fitted.encoder.records(take(self.X, np.array([self.row]))).to_dict("records")
+        return records[0] if records else None
+
     def column_names(self) -> list[Any]:
         """The columns of the row."""
         if not isinstance(self._own, pd.DataFrame):

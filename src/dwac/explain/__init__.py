@@ -5,6 +5,7 @@ print(explanation)
 """
 
 from dwac.explain.classes import Explanation, explain
+from dwac.explain.importance import Importance
 from dwac.explain.labels import LabelExplanations, explain_labels
 from dwac.explain.many import Explanations
 from dwac.explain.numbers import NumberExplanation, explain_numbers
@@ -18,6 +19,7 @@ __all__ = [
     "Explanation",
     "Explanations",
     "Group",
+    "Importance",
     "LabelExplanations",
     "Neighbor",
     "NumberExplanation",

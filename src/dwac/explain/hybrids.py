@@ -37,6 +37,15 @@ class Part(NamedTuple):
     other_value: Any
 
 
+class Box(NamedTuple):
+    """A patch of an image, in pixels."""
+
+    top: int
+    left: int
+    bottom: int
+    right: int
+
+
 class Hybrids(NamedTuple):
     """The d parts in which a row and a precedent differ, the parts that make no difference, and rows between the two.
 
@@ -173,9 +182,9 @@ def mix_texts(text: str, other: str) -> Hybrids:
 
 
 def mix_images(image: Tensor, other: Tensor) -> Hybrids:
-    """Hybrids of two images (1, C, H, W): patches of a grid are exchanged. A patch is named by row and column."""
+    """Hybrids of two images (1, C, H, W): patches of a grid are exchanged, each named by its row and column."""
     height, width = image.shape[-2:]
-    tops, lefts = (np.linspace(0, size, min(_GRID, size) + 1).round().astype(int) for size in (height, width))
+    tops, lefts = (np.linspace(0, size, min(_GRID, size) + 1).round().astype(int).tolist() for size in (height, width))
     boxes = {
         (r, c): (slice(tops[r], tops[r + 1]), slice(lefts[c], lefts[c + 1]))
         for r in range(len(tops) - 1)
@@ -189,4 +198,6 @@ def mix_images(image: Tensor, other: Tensor) -> Hybrids:
             images[torch.from_numpy(masks[:, place]), :, down, across] = other[0, :, down, across]
         return images
 
-    return Hybrids([Part(f"patch {r + 1}.{c + 1}", None, None) for r, c in boxes], [], make)
+    places = [Box(down.start, across.start, down.stop, across.stop) for down, across in boxes.values()]
+    names = [f"patch {r + 1}.{c + 1}" for r, c in boxes]
+    return Hybrids([Part(name, box, box) for name, box in zip(names, places, strict=True)], [], make)

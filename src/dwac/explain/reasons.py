@@ -10,6 +10,7 @@ print(reasons)
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,10 +24,11 @@ from torch import Tensor
 
 from dwac import _checks as checks
 from dwac.drawing.pages import render
-from dwac.drawing.records import plain, shorten, title_of
+from dwac.drawing.reasons import draw_reasons
+from dwac.drawing.records import data_url, image_of, kind_of, plain, shorten, title_of
 from dwac.errors import IdError, InputError, PrivacyError
 from dwac.explain import privacy
-from dwac.explain.hybrids import Bools, Hybrids, Part, Pool
+from dwac.explain.hybrids import Bools, Box, Hybrids, Part, Pool
 from dwac.explain.rendering import Numerals, line_width, table_lines, wrap
 from dwac.explain.voters import plain_ids
 from dwac.explain.votes import Ints, LabelVotes, NumberVotes, Votes
@@ -39,7 +41,7 @@ _ORDERS = 64  # orders of the parts that are sampled beyond, and as many reverse
 _SURE = 3.0  # standard errors of the bound on the error of sampled contributions
 _CANDIDATES = 2_000  # voters that are compared with the row as inputs: those with the heaviest votes
 _AT_ONCE = 64  # voters that the model is asked about at once
-_NAMED = 5  # parts in the sentence
+_NAMED, _SMALL = 5, 0.02  # parts in the sentence, and the least share of the largest one that they have
 _LOG_ODDS = "log-odds"
 
 
@@ -66,6 +68,9 @@ class Inquiry(Protocol):
 
     def voter(self, place: int) -> tuple[Any, Any, Any]:
         """(id, label or number, record) of a voter."""
+
+    def record(self) -> Any:
+        """The row as a person sees it."""
 
     def column_names(self) -> list[Any]:
         """The columns of the row; an error if it has none."""
@@ -186,6 +191,7 @@ class Reasons:
     error: float  # 0 if all combinations were asked; otherwise a bound on the error of each contribution
     unit: str = _LOG_ODDS  # or "number"
     private: bool = False
+    record: Any = None  # of the row itself
     _number: Callable[[float], str] = field(default=lambda value: f"{value:.2f}", repr=False)
 
     @property
@@ -201,7 +207,8 @@ class Reasons:
     def to_frame(self) -> pd.DataFrame:
         """One row per column or part, the largest contribution first: column, value, other_value, contribution.
 
-        Of several precedents also the spread of the contribution over them. If private, there is no other value.
+        The values of a phrase are its words, those of a patch its place in pixels: top, left, bottom, right. Of several
+        precedents also the spread of the contribution over them. If private, there is no other value.
         """
         names = ["column", "value", *([] if self.private else ["other_value"]), "contribution"]
         names += ["spread"] * (len(self.precedents) > 1)
@@ -228,33 +235,48 @@ class Reasons:
 
     def sentences(self) -> list[str]:
         """The reasons in plain words: one sentence, and one on what the numbers are."""
-        parts = [self._part(part) for part in self.deciding[:_NAMED]]
-        rest = len(self.deciding) - len(parts)
-        more = [f"{rest} other{'s' * (rest > 1)} {self._sum(self.deciding[_NAMED:])}"] if rest else []
-        listed = "; ".join([*parts, *more]) or "the model sees no difference between the two"
+        most = max((abs(part.contribution) for part in self.deciding), default=0.0)
+        large = [part for part in self.deciding[:_NAMED] if abs(part.contribution) >= _SMALL * most]
+        rest = self.deciding[len(large) :]
+        more = [f"{len(rest)} other{'s' * (len(rest) > 1)} {self._sum(rest)}"] if rest else []
+        listed = "; ".join([*map(self._part, large), *more]) or "the model sees no difference between the two"
         return [f"{self._case()}: {listed}.", self._scale()]
 
     def _case(self) -> str:
+        label, other = self._outcome(self.label), self._outcome(self.other)
         if self.precedent is None:
-            return f"{self._outcome(self.label)}, where a similar training example is {self._outcome(self.other)}"
+            return f"Predicted {label}, where a similar training example gets {other}"
         if len(self.precedents) > 1:
-            return f"{self._outcome(self.label)}, where {len(self.precedents)} similar examples are {self.other}"
-        return f"{self._outcome(self.label)}, where example {self.precedent.id} is {self._outcome(self.other)}"
+            return f"Predicted {label}, where {len(self.precedents)} similar training examples get {other}"
+        return f"Predicted {label}, where {self._other_title()} gets {other}"
 
     def _outcome(self, outcome: Any) -> str:
         return self._number(outcome) if self.unit != _LOG_ODDS else str(outcome)
 
     def _part(self, part: Contribution) -> str:
-        """ "Records yes, not no, +0.59"."""
+        """ "Records yes, not no, +0.59", or a phrase and what the precedent has instead, or a patch."""
+        size = self.signed(part.contribution)
+        if isinstance(part.value, Box):
+            return f"{part.column}, {size}"
+        if self._is_text:
+            other = f"“{shorten(part.other_value)}”" if part.other_value else "nothing"
+            mine = f"“{shorten(part.value)}”" if part.value else "nothing"
+            return f"{mine}{'' if self.private else f', not {other}'}, {size}"
         other = "" if self.private else f", not {_cell(part.other_value)}"
-        return f"{title_of(part.column)} {_cell(part.value)}{other}, {self.signed(part.contribution)}"
+        return f"{title_of(part.column)} {_cell(part.value)}{other}, {size}"
+
+    @property
+    def _is_text(self) -> bool:
+        return kind_of(self.record) == "text"
 
     def _sum(self, parts: Sequence[Contribution]) -> str:
         return self.signed(sum(part.contribution for part in parts))
 
     def signed(self, value: float) -> str:
         """A contribution as text, with its sign."""
-        return ("+" if value > 0 else "-" if value < 0 else "") + self._number(abs(value)).removeprefix("-")
+        size = self._number(abs(value)).removeprefix("-")
+        none = not any(digit in size for digit in "123456789")
+        return size if none else f"{'+' if value > 0 else '-'}{size}"
 
     def _scale(self) -> str:
         within = f" Each is within {self._number(self.error)} of its exact value." if self.error else ""
@@ -263,8 +285,8 @@ class Reasons:
                 f"The contributions add up to the difference of the two predictions, {self.signed(self.total)}.{within}"
             )
         return (
-            f"The contributions add up to {self.signed(self.total)}, the log-odds of {self.label} against {self.other} "
-            f"here minus those of the {'precedents' if len(self.precedents) > 1 else 'precedent'}.{within}"
+            f"They add up to {self.signed(self.total)}, by which the log-odds of {self.label} against {self.other} "
+            f"are higher here.{within}"
         )
 
     # Pages
@@ -291,9 +313,10 @@ class Reasons:
         """The parts that contribute something, as texts for people."""
         rows = []
         for part in self.deciding:
-            row = {"column": title_of(part.column), "this example": _cell(part.value)}
-            if not self.private:
-                row[self._other_title()] = _cell(part.other_value)
+            row = {"column": title_of(part.column)}
+            if not isinstance(part.value, Box):
+                row |= {"this example": _cell(part.value)}
+                row |= {} if self.private else {self._other_title(): _cell(part.other_value)}
             row["contribution"] = self.signed(part.contribution)
             if len(self.precedents) > 1:
                 row["spread"] = self._number(part.spread)
@@ -301,7 +324,10 @@ class Reasons:
         return pd.DataFrame(rows)
 
     def _other_title(self) -> str:
-        return "" if self.precedent is None else f"example {self.precedent.id}"
+        if self.precedent is None:
+            return ""
+        name = str(self.precedent.id)
+        return f"example {name}" if name.replace(" ", "").isalnum() and not name[:1].isalpha() else name
 
     def to_html(self) -> str:
         """A self-contained HTML fragment: the two cases side by side, and bars between them; every value escaped."""
@@ -322,7 +348,30 @@ class Reasons:
             rows=rows,
             other=self._other_title(),
             private=self.private,
+            pictures=self._pictures(most),
         )
+
+    def _pictures(self, most: float) -> list[tuple[str, str, int, int, list[Any]]]:
+        """For images: (title, picture, width, height, patches with contributions) of the row and the precedent."""
+        if not any(isinstance(part.value, Box) for part in self.contributions):
+            return []
+        patches = [(part.value, part.contribution / most, self.signed(part.contribution)) for part in self.deciding]
+        shown = [("this example", self.record, patches)]
+        shown += [(self._other_title(), self.precedent.record, [])] if self.precedent is not None else []
+        pictures = []
+        for title, record, boxes in shown:
+            png = image_of(record)
+            if png is not None:
+                width, height = struct.unpack(">II", png[16:24])
+                pictures.append((title, data_url(png), width, height, boxes))
+        return pictures
+
+    def plot(self) -> Any:
+        """A matplotlib figure: a bar per contribution; for images, both pictures with marked patches.
+
+        Needs the extra `dwac[report]`.
+        """
+        return draw_reasons(self)
 
     def _repr_html_(self) -> str:
         return self.to_html()
@@ -440,6 +489,7 @@ def reasons_between(
         contributions=tuple(parts),
         total=total,
         error=error,
+        record=inquiry.record(),
     )
     return _make_private(known, privacy.FIT) if case.private else known
 
@@ -496,6 +546,7 @@ def number_reasons(
         contributions=tuple(parts),
         total=total,
         error=error,
+        record=inquiry.record(),
         unit="number" if case.single and case.names[t] is None else str(case.names[t]),
         _number=case.numerals[t].text,
     )

@@ -1,0 +1,122 @@
+"""Importance: how much each column contributes over many rows, from the reasons of each.
+
+importance = clf.importance(X)
+print(importance)
+importance.plot("income")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from dwac.drawing.pages import render
+from dwac.drawing.reasons import draw_column, draw_importance
+from dwac.drawing.records import kind_of, plain, title_of
+from dwac.errors import InputError
+from dwac.explain.many import Explanations
+from dwac.explain.rendering import line_width, table_lines
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Importance:
+    """The contributions of each column to the predictions of many rows; made by `importance` of an estimator.
+
+    contributions, inputs: a row per row, a column per column; by id. label: to whose log-odds they contribute, None for
+    the label of each row, or for numbers.
+    """
+
+    contributions: pd.DataFrame
+    inputs: pd.DataFrame
+    label: Any = None
+    unit: str = "log-odds"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per column, the most important first: column, importance (mean size of a contribution), mean."""
+        sizes = self.contributions.abs().mean().sort_values(ascending=False, kind="stable")
+        means = self.contributions.mean()[sizes.index]
+        return pd.DataFrame({"column": sizes.index, "importance": sizes.to_numpy(), "mean": means.to_numpy()})
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain Python values, ready for JSON."""
+        shown: dict[str, Any] = plain(
+            {
+                "label": self.label,
+                "unit": self.unit,
+                "rows": len(self.contributions),
+                "columns": self.to_frame().to_dict("records"),
+            }
+        )
+        return shown
+
+    def _sentence(self) -> str:
+        to = "to their own label" if self.label is None else f"to {self.label}"
+        what = f"in log-odds, {to}" if self.unit == "log-odds" else "to the predicted number"
+        return f"Mean size of contributions {what}, over {len(self.contributions):,} rows."
+
+    def __repr__(self) -> str:
+        """A line per column."""
+        frame = self.to_frame()
+        most = frame["importance"].max() or 1.0
+        bars = ["█" * round(20 * size / most) for size in frame["importance"]]
+        names, sizes = frame["column"].map(title_of), frame["importance"].map(_size)
+        shown = pd.DataFrame({"column": names, "importance": sizes, "": bars})
+        return "\n".join([self._sentence(), "", *table_lines(shown, line_width(), always=3)[0]])
+
+    def to_html(self) -> str:
+        """A self-contained HTML fragment: a bar per column; every value escaped."""
+        frame = self.to_frame()
+        most = frame["importance"].max() or 1.0
+        rows = [(title_of(name), _size(size), size / most) for name, size, _ in frame.itertuples(index=False)]
+        return render("explain/templates/importance.html", sentence=self._sentence(), rows=rows)
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+    def plot(self, column: Any = None) -> Any:
+        """A matplotlib figure: a bar per column; or, for one column, its contribution against its value.
+
+        Needs the extra `dwac[report]`.
+        """
+        if column is None:
+            return draw_importance(self)
+        if column not in self.contributions:
+            raise InputError(f"column must be one of {list(self.contributions)}; got {column!r}")
+        return draw_column(self, column)
+
+
+def _size(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def importance_of(
+    explanations: Explanations[Any],
+    which: Mapping[str, Any],
+    tied: Sequence[Collection[Any]] = (),
+    *,
+    label: Any = None,
+) -> Importance:
+    """The importance of columns over explained rows; which: name=… of several numbers. label: to whose log-odds."""
+    rows, values, ids = [], [], []
+    unit = "log-odds"
+    for name, e in zip(explanations.ids, explanations, strict=True):
+        if e.unreadable:
+            continue
+        if kind_of(e.record) == "text":
+            raise InputError("importance is of columns or patches, which all rows share; texts have none; use reasons")
+        own = getattr(e, "label", None)
+        away = label is not None and own != label and label in e.probabilities
+        reasons = e.reasons(label if away else None, tied=tied, **which)
+        sign = -1.0 if (away or (label is not None and own == f"not {label}")) else 1.0
+        unit = reasons.unit
+        rows.append({part.column: sign * part.contribution for part in reasons.contributions})
+        values.append({part.column: part.value for part in reasons.contributions})
+        ids.append(name)
+    if not rows:
+        raise InputError("importance needs at least one row that can be read")
+    index = pd.Index(ids, name="id", tupleize_cols=False)
+    contributions = pd.DataFrame(rows, index=index).fillna(0.0)
+    return Importance(contributions, pd.DataFrame(values, index=index), label, unit)
