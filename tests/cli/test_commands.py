@@ -341,7 +341,7 @@ def test_explain_shows_groups_where_no_few_examples_explain(crowd: Path) -> None
     for group in found.shown_groups:
         assert percent(group.share) in words
         assert f"{group.size:,}" in words
-        assert str(group.description) in words
+        assert str(group.compared) in words
         assert f"most similar: {group.face.id}, " in words
     assert not any(
         f"most similar: {group.face.id}," in words for group in found.groups if group not in found.shown_groups

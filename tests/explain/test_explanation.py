@@ -334,8 +334,9 @@ def test_words_say_the_numbers() -> None:
     refs = ReferenceSet([[0.0], [0.5], [2.0]], [0, 0, 1])
     e = explain(refs, [[0.1]], calibration=Calibration(np.linspace(-1, 1, 9)))[0]
     text = str(e)
-    assert f"probability {100 * e.probability:.1f} %." in text
-    assert named(text, "Credibility 0.800", "80 %", f"Confidence {100 * e.confidence:.1f} %")  # type: ignore[operator]
+    assert f"probability {100 * e.probability:.1f} % from few cases" in text
+    text = " ".join(text.split())
+    assert named(text, "credibility 0.800", "80 %", f"confidence {100 * e.confidence:.1f} %")  # type: ignore[operator]
     assert named(text, f"{e.flip_size} training examples")
 
 

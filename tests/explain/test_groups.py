@@ -300,7 +300,7 @@ def test_groups_are_named_where_few_examples_do_not_explain() -> None:
     assert any(named(each, number, size, 300) for each in e.sentences())
     one = explain(crowd(), [[1.0, 0.0]], k=1)[0]
     assert "nearest one" in words(one)
-    assert len(e.to_text(width=200).splitlines()) == len(e.sentences()) + 2 + len(e.shown_groups)
+    assert len(e.to_text(width=200).splitlines()) == len(e.sentences()) + 3 + len(e.shown_groups)
 
 
 def test_one_group_that_decides_and_all_groups_that_do_not_are_named() -> None:

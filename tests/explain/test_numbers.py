@@ -245,17 +245,17 @@ def test_words_say_the_numbers() -> None:
     refs = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 0], ["ann", "bob", "eve"], targets=[200_000, 220_000, 450_000.0])
     e = one(refs, [[0.5]], k=2, intervals=[[[171_000.0, 265_000.0]]], typicality=np.array([0.42]))
     facts = [
-        ("210,000", "95 %", "171,000 to 265,000"),
+        ("210,000", "95 %", "171,000 to 265,000", "few cases"),
+        ("200,000 to 220,000",),
+        (2, "> 99.9 %", "200,000 to 220,000"),
+        ("2.0", "200,000 to"),
+        ("ann", "200,000", "50.0 %", "+10,000", "220,000"),
         ("at least 95 %",),
         ("0.420", "42 %"),
-        ("200,000 to 220,000",),
-        ("Few cases", "2.0", "200,000 to"),
-        (2, "> 99.9 %", "200,000 to 220,000"),
-        ("ann", "200,000", "50.0 %", "+10,000", "220,000"),
     ]
     for sentence, known in zip(e.sentences(), facts, strict=True):
         assert named(sentence, *known), sentence
-    assert "ann" in str(e).splitlines()[-2]
+    assert any("ann" in line and "200000" in line.replace(",", "") for line in str(e).splitlines())
 
 
 @pytest.mark.parametrize(

@@ -92,12 +92,12 @@ def test_a_representative_counts_for_all_that_it_votes_for() -> None:
 
 @pytest.mark.parametrize(
     ("n", "against", "words"),
-    [(4, 0, "Few cases, and they agree"), (5, 2, "Few cases, and they disagree"),
-     (90, 1, "Many cases, and they agree"), (90, 40, "Many cases, and they disagree")],
+    [(4, 0, "few cases that agree"), (5, 2, "few cases that disagree"),
+     (90, 1, "many cases that agree"), (90, 40, "many cases that disagree")],
 )  # fmt: skip
 def test_few_cases_and_cases_that_disagree_are_told_apart(n: int, against: int, words: str) -> None:
     e = voted(n, against)
-    assert any(named(sentence, words) for sentence in e.sentences())
+    assert named(e.sentences()[0], words)
     assert e.vote_interval is not None
     low, high = e.vote_interval
     assert low <= e.probability <= high
@@ -134,7 +134,7 @@ def test_numbers_have_an_interval_of_the_mean_or_the_median() -> None:
         for (low, high), prediction in zip(e.vote_interval, e.prediction, strict=True):
             assert low < prediction < high
             assert 0.2 < high - low < 0.7
-        assert any(named(sentence, "Many cases, and they disagree") for sentence in e.sentences())
+        assert named(e.sentences()[0], "many cases that disagree")
     one = explain_numbers(ReferenceSet([[0.0]], [0], targets=[4.0]), [[0.0]])[0]
     assert one.vote_interval == (4.0, 4.0)
 

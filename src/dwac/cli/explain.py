@@ -209,6 +209,7 @@ def show(explanation: Any, title: str, console: Console) -> None:
             console.print(sentence, highlight=False, markup=False)
         for label in labels.labels:
             console.print(Text(f"votes on {label}", style="italic"))
+            console.print(explanation[label].sentences()[0], highlight=False, markup=False)
             console.print(_votes(explanation[label]))
         console.print()
         return
@@ -216,10 +217,13 @@ def show(explanation: Any, title: str, console: Console) -> None:
         most = max(weight for _, weight in explanation.attention) or 1.0
         words = ((f"{word} ", "bold" if weight > most / 2 else "") for word, weight in explanation.attention)
         console.print(Text.assemble(*words))
-    for sentence in explanation.sentences():
+        console.print(Text("bold: where the network looked, which is not what decided", style="dim"))
+    for sentence in explanation.lead() or explanation.sentences():
         console.print(sentence, highlight=False, markup=False)
     if not explanation.unreadable:
         console.print(_votes(explanation))
+    for sentence in explanation.details():
+        console.print(sentence, highlight=False, markup=False)
     console.print()
 
 

@@ -46,6 +46,9 @@ _BESIDE = 4  # columns of a record that fit beside the votes on a page
 _ABREAST = 6  # records that fit beside each other
 EXAMPLE = "this example"  # the name of its row in a table of voters
 _RARE, _TELLING, _NAMED = 0.5, 0.1, 3  # shared conditions: share of the others, least worth in nats, how many
+_FIRST = 2  # conditions of a group in a sentence on what speaks for another answer
+_MATTERS = 0.1  # of the largest contribution: smaller ones are not named
+_LONGEST = 40  # characters of a value in a sentence
 FEW_CASES = 10  # effective voters below which an explanation says that cases are few
 STRANGE = 0.05  # typicality up to which an example is called unlike the training data
 
@@ -164,6 +167,19 @@ class VoteExplanation:
             raise InputError(f"an example that could not be read has no reasons: {self.unreadable}")
         return self._question(against, checks.positive_int(precedents, "precedents"), tied, **which)
 
+    @cached_property
+    def main_reasons(self) -> Reasons | None:
+        """The reasons against the runner-up, for a row of a table; None if private, or without anybody to compare with.
+
+        A private explanation keeps nothing beyond what it tells; its `reasons()` can be asked for.
+        """
+        if self.private or self.unreadable or kind_of(self.record) != "table":
+            return None
+        try:
+            return self.reasons()
+        except InputError:  # no model to ask, or no training example with another outcome
+            return None
+
     # Tables
 
     def to_frame(self) -> pd.DataFrame:
@@ -269,8 +285,59 @@ class VoteExplanation:
     # Words
 
     def sentences(self) -> list[str]:
-        """The explanation in plain words, one entry per fact."""
+        """The explanation in plain words, one entry per fact: the reason first, p-values last."""
+        return unread_sentences(self.unreadable) if self.unreadable else [*self.lead(), *self.details()]
+
+    def lead(self) -> list[str]:
+        """The first of the sentences: the answer, how sure it is and what decides; what speaks for another answer.
+
+        Empty if unreadable, as `details` is.
+        """
         raise NotImplementedError
+
+    def details(self) -> list[str]:
+        """The other sentences, to read after the voters: what would change the prediction, and p-values."""
+        raise NotImplementedError
+
+    @property
+    def _cases(self) -> str:
+        """ "few cases that agree"."""
+        count = "few" if (self.n_effective or 0.0) <= FEW_CASES else "many"
+        return f"{count} cases that {'disagree' if self._disagree else 'agree'}"
+
+    @property
+    def _disagree(self) -> bool:
+        """Whether the voters disagree."""
+        raise NotImplementedError
+
+    def _because(self) -> str:
+        """What decides, and against whom, as the end of a sentence; empty if unknown.
+
+        Columns are those that speak for the prediction most, up to three, against a similar example with another one;
+        of a text, words that it shares with those that voted for it.
+        """
+        reasons = self.main_reasons
+        if reasons is None or not reasons.total:
+            shared = [each.text for each in self.shared] if kind_of(self.record) == "text" else []
+            return f", sharing {words_in_series(shared)} with them" if shared else ""
+        parts = self._parts(reasons, reasons.total)
+        if reasons.precedent is None or not parts:
+            return ""
+        other = reasons.outcome(reasons.other)
+        return f", because of {series(parts)}; example {reasons.precedent.id}, similar otherwise, is {other}"
+
+    def _parts(self, reasons: Reasons, sign: float) -> list[str]:
+        """The columns with the largest contributions of this sign that matter."""
+        least = _MATTERS * abs(reasons.contributions[0].contribution) * np.sign(sign)
+        parts = [part for part in reasons.contributions if part.contribution / least >= 1][:_NAMED]
+        return [f"{title_of(each.column)} {_value(each.value)} (not {_value(each.other_value)})" for each in parts]
+
+    def _group_words(self, group: Group) -> str:
+        """ "275 examples with dir at most 0.395, as here"."""
+        shared = [] if group.comparison is None else [each.text for each in group.comparison.shared[:_FIRST]]
+        words = words_in_series(shared) if kind_of(self.record) == "text" else series(shared)
+        alike = f" with {words}, as here" if shared else ""
+        return f"{group.size:,} example{'s' * (group.size > 1)}{alike}"
 
     def _shared_sentences(self, votes: str, others: str) -> list[str]:
         """What the example shares with nearly all votes, in words; votes: which. others: who mostly lacks it."""
@@ -281,14 +348,12 @@ class VoteExplanation:
         which = "the nearest" if self.few_suffice else "nearly all"
         return [f"Shared with {which} {votes}: {', '.join(parts)}."] if parts else []
 
-    def _sure_sentence(self, *, disagree: bool, redrawn: str) -> str:
-        """How sure the vote itself is, in words: whether few voted, and whether they disagree."""
+    def _sure_sentence(self, redrawn: str) -> str:
+        """How sure the vote itself is, in words: the effective number of voters, and where the vote would be again."""
         n = self.n_effective or 0.0
-        few = n <= FEW_CASES
-        lead = ("Few" if few else "Many") + (" cases, and they disagree" if disagree else " cases, and they agree")
-        amount = about(round(n)) if self.private else f"{n:.1f}" if few else f"{n:,.0f}"
-        again = f" Drawn again, they would give {redrawn} (95 %)." if redrawn else ""
-        return f"{lead}: their votes weigh as much as {amount} equal ones.{again}"
+        amount = about(round(n)) if self.private else f"{n:.1f}" if n <= FEW_CASES else f"{n:,.0f}"
+        again = f" Other cases like these would give {redrawn} (95 %)." if redrawn else ""
+        return f"The votes of these {self._cases} weigh as much as {amount} equal ones.{again}"
 
     @property
     def _voter(self) -> str:
@@ -352,14 +417,16 @@ class VoteExplanation:
         return {"share": group.share, "heaviest voter": words}
 
     def to_text(self, width: int | None = None, *, again: bool = True) -> str:
-        """The sentences, then a table of the voters, in lines of at most `width` characters.
+        """The reason, then a table of the voters, then p-values, in lines of at most `width` characters.
 
         The table begins with the example itself, and has as many columns as fit, the most informative first; a line
         below says how many are left out. width: by default that of the terminal. again: include the sentences that
         hold for all labels of the example.
         """
         width = line_width() if width is None else width
-        facts = [line for sentence in self._printed_sentences(again=again) for line in wrap(sentence, width)]
+        facts, details = (
+            [line for sentence in part for line in wrap(sentence, width)] for part in self._printed(again=again)
+        )
         if self.unreadable:
             return "\n".join(facts)
         frame = self._shown_frame()
@@ -379,7 +446,8 @@ class VoteExplanation:
         if filling == "group":
             mine, left_out = self._own_values(columns[own:], width)
             lines += mine
-        return "\n".join([*facts, "", *lines, *more_columns(left_out, width)])
+        after = ["", *details] if details else []
+        return "\n".join([*facts, "", *lines, *more_columns(left_out, width), *after])
 
     def _own_values(self, columns: Sequence[Any], width: int) -> tuple[list[str], list[Any]]:
         """(as many values of the example as fit, from columns that set groups apart; the columns left out).
@@ -398,12 +466,15 @@ class VoteExplanation:
         line = start + ", ".join(list(values.values())[:shown])
         return [textwrap.shorten(line, width, placeholder=" …")], list(values)[shown:]
 
-    def _printed_sentences(self, *, again: bool) -> list[str]:
-        """The sentences that a table of the voters does not already say."""
+    def _printed(self, *, again: bool) -> tuple[list[str], list[str]]:
+        """(sentences before, sentences after a table of the voters), without what the table already says."""
+        if self.unreadable:
+            return unread_sentences(self.unreadable), []
         repeated = self._repeated_sentences()
         if not again:
             repeated += typicality_sentences(self.typicality, private=self.private) + unknown_sentences(self.unknown)
-        return [sentence for sentence in self.sentences() if sentence not in repeated]
+        lead, details = ([each for each in part if each not in repeated] for part in (self.lead(), self.details()))
+        return lead, details
 
     def _repeated_sentences(self) -> list[str]:
         """The sentences that repeat what a printed table says."""
@@ -441,9 +512,11 @@ class VoteExplanation:
         tables = [VoterTable(columns, own_row + rows_of(frame[columns], private=self.private))]
         for start in range(0, len(frame), _ABREAST) if apart else ():
             tables.append(self._records(frame.iloc[start : start + _ABREAST], mine if beside else mine[:0], apart))
+        lead, details = self._printed(again=example)
         return render(
             "explain/templates/explanation.html",
-            sentences=self._printed_sentences(again=example),
+            sentences=lead,
+            details=details,
             tables=[] if self.unreadable else tables,
             **example_values(*((self.record, self.attention) if example and not beside else (None, None))),
         )
@@ -494,11 +567,36 @@ def typicality_sentences(typicality: float | None, *, private: bool) -> list[str
     """How typical an example is, in words; empty if that was not measured."""
     if typicality is None:
         return []
-    strange = " It is unlike the training data." if typicality <= STRANGE else ""
-    share = p_value(typicality, private=private)
-    return [f"Typicality{share} of calibration examples are at least as unlike the training examples.{strange}"]
+    strange = typicality <= STRANGE
+    share, exact = p_value(typicality, "typicality", private=private)
+    lead = "It is unlike the training data: only" if strange else "It is like the training data:"
+    return [f"{lead} {share} of known cases are as unusual{'' if strange else ' or more so'}{exact}."]
 
 
-def p_value(value: float, *, private: bool) -> str:
-    """A p-value as text, with the share of calibration examples that it stands for."""
-    return f": {privacy.credibility(value)}" if private else f" {value:.3f}: {privacy.percent(value)}"
+def p_value(value: float, name: str, *, private: bool) -> tuple[str, str]:
+    """A p-value as text: the share of calibration examples that it stands for, and its name with all digits."""
+    return (privacy.credibility(value), f" ({name})") if private else (privacy.percent(value), f" ({name} {value:.3f})")
+
+
+def series(texts: Sequence[str]) -> str:
+    """Texts in a sentence.
+
+    >>> series(["a"]), series(["a", "b"]), series(["a", "b", "c"])
+    ('a', 'a and b', 'a, b and c')
+    """
+    return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
+
+
+def words_in_series(words: Sequence[str]) -> str:
+    """Words of a text in a sentence.
+
+    >>> words_in_series(["goal"]), words_in_series(["goal", "team"])
+    ('the word goal', 'the words goal and team')
+    """
+    return f"the word{'s' * (len(words) > 1)} {series(words)}"
+
+
+def _value(value: Any) -> str:
+    """A value in a sentence."""
+    text = shorten(value, _LONGEST)
+    return "missing" if text == "–" else text or "nothing"

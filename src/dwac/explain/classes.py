@@ -24,11 +24,11 @@ from dwac.explain import privacy
 from dwac.explain.base import (
     VoteExplanation,
     p_value,
+    series,
     set_sentences,
     typicality_sentences,
     unknown_sentences,
     unread_counts,
-    unread_sentences,
 )
 from dwac.explain.descriptions import summary
 from dwac.explain.reasons import Inquiry, LabelCase, Question, reasons_between
@@ -160,31 +160,74 @@ class Explanation(VoteExplanation):
         prediction = {"label": self.label, "probability": self.probability}
         return prediction | ({} if self.confidence is None else trust) | self._heaviest()
 
-    def sentences(self) -> list[str]:
-        """The explanation in plain words, one entry per fact."""
+    def lead(self) -> list[str]:
+        """The label, how sure it is and what decides; the prediction set; what speaks for the runner-up."""
         if self.unreadable:
-            return unread_sentences(self.unreadable)
+            return []
         return [
-            f"Predicted {self.label} with probability {percent(self.probability, private=self.private)}.",
+            self._first_sentence(),
             *unknown_sentences(self.unknown),
+            *set_sentences(self.label_set, self.epsilon),
             *self._shared_sentences(f"votes for {self.label}", "others"),
-            *self._trust_sentences(),
-            *self._sure_sentences(),
+            *self._rival_sentences(),
             *self._deciding_sentences(),
+        ]
+
+    def details(self) -> list[str]:
+        """How sure the vote itself is, what would change the label, p-values, and how few vote for all."""
+        if self.unreadable:
+            return []
+        return [
+            *self._sure_sentences(),
             self._flip_sentence(),
+            *self._trust_sentences(),
             *self._agreement_sentences("give the label that all would"),
         ]
 
-    def _trust_sentences(self) -> list[str]:
-        if self.credibility is None or self.confidence is None:
+    def _first_sentence(self) -> str:
+        """The answer, how sure, what decides, against whom."""
+        answer = f"Predicted {self.label} with probability {percent(self.probability, private=self.private)}"
+        if len(self.probabilities) < 2:
+            return f"{answer}."
+        return f"{answer} from {self._cases}{self._because()}."
+
+    @property
+    def _disagree(self) -> bool:
+        return self.probability < _AGREED
+
+    def _rival_sentences(self) -> list[str]:
+        """What speaks for the runner-up: its share, its heaviest group, its nearest precedent, the columns for it."""
+        rivals = [label for label in self.probabilities if label != self.label]
+        if self.private or not rivals:
             return []
+        rival = max(rivals, key=lambda label: self.probabilities[label])
+        group = next((group for group in self.groups if group.label == rival), None)
+        if group is None:
+            return []
+        mostly = "mostly" if group.share > self.probabilities[rival] / 2 else "above all"
+        facts = f"{percent(self.probabilities[rival])} of the vote, {mostly} from {self._group_words(group)}"
+        reasons = self.main_reasons
+        if reasons is None or reasons.precedent is None or reasons.other != rival:
+            return [f"Why not {rival}? It has {facts}; the most similar is {group.face.id}."]
+        columns = self._parts(reasons, -reasons.total)
+        speak = f"{series(columns)} speak{'s' * (len(columns) == 1)}" if columns else "no column speaks"
+        return [f"Why not {rival}? It has {facts}; compared with example {reasons.precedent.id}, {speak} for it."]
+
+    def _trust_sentences(self) -> list[str]:
+        typical = typicality_sentences(self.typicality, private=self.private)
+        if self.credibility is None or self.confidence is None:
+            return typical
+        share, exact = p_value(self.credibility, "credibility", private=self.private)
+        fits, only = (" fits", "") if self.credibility > self.epsilon else (" fits badly", "only ")
         confidence = privacy.confidence(self.confidence) if self.private else percent(self.confidence)
-        credibility = p_value(self.credibility, private=self.private)
+        second = privacy.credibility(1 - self.confidence) if self.private else percent(1 - self.confidence)
+        others, none = "Another label is possible: it fits", ""
+        if self.confidence >= 1 - self.epsilon:
+            others, none = "Every other label is ruled out: none fits", "more than " * (second[0] != "<")
         return [
-            *set_sentences(self.label_set, self.epsilon),
-            *typicality_sentences(self.typicality, private=self.private),
-            f"Credibility{credibility} of calibration examples fit their own label no better.",
-            f"Confidence {confidence}: how clearly every other label is ruled out.",
+            *typical,
+            f"{self.label}{fits}: as well as the true label does, or better, in {only}{share} of known cases{exact}.",
+            f"{others} as well as the true label does in {none}{second} of known cases (confidence {confidence}).",
         ]
 
     def _sure_sentences(self) -> list[str]:
@@ -194,7 +237,7 @@ class Explanation(VoteExplanation):
         if self.vote_interval is not None:
             low, high = (percent(end, private=self.private) for end in self.vote_interval)
             redrawn = f"{self.label} a probability of {low} to {high}"
-        return [self._sure_sentence(disagree=self.probability < _AGREED, redrawn=redrawn)]
+        return [self._sure_sentence(redrawn)]
 
     def _deciding_sentences(self) -> list[str]:
         if self.private:

@@ -104,6 +104,14 @@ class LabelExplanations(Mapping[Any, Explanation]):
             *typicality_sentences(self.typicality, private=self.private),
         ]
 
+    def lead(self) -> list[str]:
+        """The same: all of them come before the votes on each label."""
+        return [] if self.unreadable else self.sentences()
+
+    def details(self) -> list[str]:
+        """Nothing: each label has its own."""
+        return []
+
     def _list(self, labels: Sequence[Any]) -> str:
         """Labels with their probabilities."""
         parts = [f"{label} ({self._probability(label)})" for label in labels[:_MOST_LISTED]]

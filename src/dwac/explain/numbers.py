@@ -25,7 +25,6 @@ from dwac.explain.base import (
     typicality_sentences,
     unknown_sentences,
     unread_counts,
-    unread_sentences,
 )
 from dwac.explain.descriptions import summary
 from dwac.explain.reasons import Inquiry, NumberCase, Question, number_reasons
@@ -39,6 +38,7 @@ Floats = NDArray[np.float64]
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # levels of `quantiles`
 _BINS = 40  # bins of a histogram, at most
+_DIFFER = 0.5  # standard deviations of all numbers that make votes differ
 _OUTER = 0.005  # share of the votes at each end that may lie outside a histogram
 _SAME = "predict what all would, to within a tenth of the spread of the votes,"
 
@@ -234,18 +234,46 @@ class NumberExplanation(VoteExplanation):
         described = any(group.compared for group in self.shown_groups)
         return self._group_sentences() if described and not self.few_suffice else []
 
-    def sentences(self) -> list[str]:
-        """The explanation in plain words, one entry per fact."""
+    def lead(self) -> list[str]:
+        """The number, how sure it is and what decides; what speaks for another number; who voted."""
         if self.unreadable:
-            return unread_sentences(self.unreadable)
-        facts = [f"Predicted {self._predicted()}.", *unknown_sentences(self.unknown)]
+            return []
+        facts = [f"Predicted {self._predicted()} from {self._cases}{self._because() if self._single else ''}."]
+        facts += unknown_sentences(self.unknown)
+        if self.private:
+            return facts
         facts += self._shared_sentences("of the vote", "all examples")
-        facts += [*self._guarantee_sentences(), *typicality_sentences(self.typicality, private=self.private)]
-        if not self.private:
-            facts += [self._spread_sentence(), self._redrawn_sentence(), self._voters_sentence()]
-            facts += self._group_sentences()
-            facts += self._influence_sentences()
-        return [*facts, *self._agreement_sentences(_SAME)]
+        return [
+            *facts,
+            *self._rival_sentences(),
+            self._spread_sentence(),
+            self._voters_sentence(),
+            *self._group_sentences(),
+        ]
+
+    def details(self) -> list[str]:
+        """How sure the vote itself is, whose removal moves it most, what the interval promises, and typicality."""
+        if self.unreadable:
+            return []
+        own = [] if self.private else [self._redrawn_sentence(), *self._influence_sentences()]
+        promised = [*self._guarantee_sentences(), *typicality_sentences(self.typicality, private=self.private)]
+        return [*own, *promised, *self._agreement_sentences(_SAME)]
+
+    @property
+    def _disagree(self) -> bool:
+        """Whether the voters' numbers differ at least half as much as all numbers do; False if private."""
+        return self._votes is not None and any(self._votes.spread(t) > _DIFFER for t in range(len(self.names)))
+
+    def _rival_sentences(self) -> list[str]:
+        """The heaviest group with a clearly different number; columns that speak for the precedent's number."""
+        if self._votes is None or not self._single:
+            return []
+        apart = _DIFFER * self._votes.deviation(0)
+        group = next((each for each in self.groups if abs(each.label.mean - self.prediction) > apart > 0), None)
+        if group is None:
+            return []
+        votes = f"{percent(group.share)} of the vote is for {self._range(0, group.label)}"
+        return [f"For another number: {votes}, from {self._group_words(group)}."]
 
     @property
     def headlines(self) -> tuple[str, ...]:
@@ -289,11 +317,9 @@ class NumberExplanation(VoteExplanation):
         return f"The middle half of the vote is for {self._list(ends)}."
 
     def _redrawn_sentence(self) -> str:
-        """How sure the vote itself is; voters disagree if their numbers differ half as much as all numbers do."""
-        assert self._votes is not None
-        disagree = any(self._votes.spread(t) > 0.5 for t in range(len(self.names)))
+        """How sure the vote itself is."""
         ends = (self._numerals[t].interval(each) for t, each in enumerate(self._each(self.vote_interval)))
-        return self._sure_sentence(disagree=disagree, redrawn=self._list(ends))
+        return self._sure_sentence(self._list(ends))
 
     def _voters_sentence(self) -> str:
         """The neighbours' share of the vote, and how far apart their numbers are."""

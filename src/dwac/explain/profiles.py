@@ -79,7 +79,9 @@ class Comparison(NamedTuple):
         shared, different = (", ".join(each.text for each in part) for part in self[:2])
         is_text = self.kind == "text"
         parts = [
-            f"shares {'the words ' * is_text}{shared}" if shared else "",
+            f"shares {'the words ' * is_text if len(self.shared) > 1 else 'the word ' * is_text}{shared}"
+            if shared
+            else "",
             f"{'lacks' if is_text else 'differs in'} {different}" if different else "",
         ]
         return "; ".join(filter(None, parts))

@@ -233,6 +233,10 @@ class Reasons:
 
     # Words
 
+    def outcome(self, outcome: Any) -> str:
+        """A label, or a number with few digits, as text."""
+        return self._outcome(outcome)
+
     def sentences(self) -> list[str]:
         """The reasons in plain words: one sentence, and one on what the numbers are."""
         most = max((abs(part.contribution) for part in self.deciding), default=0.0)

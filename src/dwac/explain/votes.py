@@ -260,18 +260,18 @@ class NumberVotes(Votes):
         shares, y, sizes = self.shares(self.log_w, self.labels), self.targets[:, t], self.references.sizes
         mean = float(shares @ y)
         spread = float(np.square(shares) / sizes @ np.square(y - mean))
-        half = float(student.ppf(_ENDS[1], n)) * math.sqrt((n * spread + self._variance(t) / n) / (n + 1))
+        half = float(student.ppf(_ENDS[1], n)) * math.sqrt((n * spread + self.deviation(t) ** 2 / n) / (n + 1))
         return max(mean - half, float(y.min())), min(mean + half, float(y.max()))
 
     def spread(self, t: int) -> float:
         """The standard deviation of the votes for the t-th number, in units of that of all numbers."""
         shares, y = self.shares(self.log_w, self.labels), self.targets[:, t]
-        return math.sqrt(float(shares @ np.square(y - shares @ y)) / (self._variance(t) or 1.0))
+        return math.sqrt(float(shares @ np.square(y - shares @ y))) / (self.deviation(t) or 1.0)
 
-    def _variance(self, t: int) -> float:
-        """The variance of the t-th number of all training examples."""
+    def deviation(self, t: int) -> float:
+        """The standard deviation of the t-th number of all training examples."""
         y, sizes = self.targets[:, t], self.references.sizes
-        return float(np.average(np.square(y - np.average(y, weights=sizes)), weights=sizes))
+        return math.sqrt(np.average(np.square(y - np.average(y, weights=sizes)), weights=sizes))
 
     def influence(self, k: int) -> list[list[tuple[int, float, float]]]:
         """For each of T numbers, the k references whose removal moves the prediction most: row, share and move."""

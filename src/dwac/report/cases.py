@@ -34,6 +34,7 @@ class ShownVotes(NamedTuple):
     """The voters beside the example: the parts that a template shows, in this order."""
 
     label: str | None = None  # the label voted on, if there are several
+    reason: str = ""  # the prediction of that label, and what decides
     groups: ReportTable | None = None
     picture: Photo | None = None
     voters: Sequence[ShownVoter] = ()
@@ -46,13 +47,14 @@ class ShownVotes(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A prediction, how it compares with the truth, its voters, and the explanation in sentences."""
+    """A prediction, how it compares with the truth, its voters, and the explanation: what precedes and follows them."""
 
     name: str
     predicted: str
     verdict: str
     votes: list[ShownVotes]
-    sentences: list[str]
+    lead: list[str]
+    details: list[str]
 
 
 def explain_cases(
@@ -83,10 +85,14 @@ def _case(explanation: Any, name: Any, predicted: str, verdict: str) -> Case:
         votes = [_votes(explanation)]
     else:
         labels = explanation.labels or sorted(explanation, key=lambda label: -explanation[label].probability)[:1]
-        votes = [_votes(explanation[label])._replace(label=shorten(label)) for label in labels]
+        votes = [
+            _votes(explanation[label])._replace(label=shorten(label), reason=explanation[label].sentences()[0])
+            for label in labels
+        ]
     whole = isinstance(explanation, Explanation) and not explanation.private
-    sentences = explanation.sentences() + ([_shown_share(explanation)] if whole else [])
-    return Case(shorten(name), predicted, verdict, votes, sentences)
+    lead = explanation.lead() or explanation.sentences()
+    details = [*([_shown_share(explanation)] if whole else []), *explanation.details()]
+    return Case(shorten(name), predicted, verdict, votes, lead, details)
 
 
 def _votes(explanation: VoteExplanation) -> ShownVotes:

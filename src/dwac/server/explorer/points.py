@@ -181,6 +181,7 @@ def explanation_dict(task: PageTask, explanation: Any, points: Points | None, la
         "kind": kind_of(vote.record),
         "explanation": vote.to_dict(),
         "few_suffice": vote.few_suffice,
+        "lead": vote.lead(),
         "sentences": vote.sentences(),
         "facts": _facts(vote) if isinstance(vote, Explanation) else {},
         "compared": _compared(vote, [neighbor.record for neighbor in vote.neighbors]),
@@ -214,9 +215,7 @@ def _compared(explanation: VoteExplanation, records: list[Any]) -> list[dict[str
 
 def _facts(explanation: Explanation) -> dict[str, Any]:
     """Its sentences on what decides the label, what would change it, and how far few voters agree with all."""
-    sentences = explanation.sentences()
     if explanation.unreadable:
-        return {"decided": sentences, "flipped": "", "agreed": ""}
-    agreed = sentences.pop() if explanation.n_examples != explanation.n_references else ""
-    flipped = sentences.pop()
-    return {"decided": explanation._deciding_sentences(), "flipped": flipped, "agreed": agreed}
+        return {"decided": explanation.sentences(), "flipped": "", "agreed": ""}
+    agreed = explanation.details()[-1] if explanation.n_examples != explanation.n_references else ""
+    return {"decided": explanation._deciding_sentences(), "flipped": explanation._flip_sentence(), "agreed": agreed}

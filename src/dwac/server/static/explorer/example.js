@@ -27,7 +27,8 @@ export function showExample(app, answer) {
   app.answer = answer;
   const parts = app.task.unit === "number" ? [numberFacts(app, answer), showVotes(app, answer), rival(app, answer), ...votes(app, answer), influential(app, answer)]
     : [labelBars(app, answer), facts(app, answer), rival(app, answer), ...votes(app, answer), labels(app, answer)];
-  fill($("example"), heading(app, answer), labelSet(app, answer), unchanged(app, answer), changed(app, answer), ...parts);
+  const lead = el("div", { id: "lead" }, answer.lead.map((sentence) => el("p", {}, sentence)));
+  fill($("example"), heading(app, answer), lead, labelSet(app, answer), unchanged(app, answer), changed(app, answer), ...parts);
   $("example").dataset.point = text(answer.point);
   $("example").dataset.label = text(predictionOf(answer));
 }
