@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from dwac import training
+from dwac._machine import few_threads
 from dwac.conformal import Calibration, ConformalPrediction, nonconformity, true_label_scores
 from dwac.encoders import Encoder, TabularEncoder, backbone, choose
 from dwac.estimator.observed import rows_for
@@ -23,7 +24,6 @@ from dwac.estimator.settings import device_of
 from dwac.nn import SoftmaxTwin, batches
 from dwac.training.progress import progress_bar
 from dwac.training.rows import fixed_features
-from dwac.training.steps import few_threads
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

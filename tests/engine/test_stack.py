@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from dwac.engine import Stack, build_index, query
+from dwac.engine import stack as stack_module
+from dwac.engine.backends import multiply
 from dwac.engine.stack import _largest
 from dwac.kernels import get_kernel
 
@@ -87,3 +92,27 @@ def test_the_largest_are_found_among_groups(c: int, k: int) -> None:
     assert torch.equal(top.sort(dim=-1, descending=True).values, values.topk(k).values)
     assert torch.equal(values.gather(-1, places), top)
     assert all(len(set(row)) == k for row in places.flatten(0, 1).tolist())
+
+
+def test_small_arrays_take_one_thread_and_many_queries_take_several_with_the_same_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sets, h, threads = stack(torch.float32), queries(70, torch.float32), []
+    assert sets is not None
+    alone, usual, before = sets.query(h, 5), multiply, torch.get_num_threads()
+
+    def watched(*arguments: Any) -> None:
+        threads.append((torch.get_num_threads(), threading.get_ident()))
+        usual(*arguments)
+
+    monkeypatch.setattr(stack_module, "multiply", watched)
+    monkeypatch.setattr(stack_module, "_TOGETHER", 16)
+    torch.set_num_threads(2)
+    try:
+        many = sets.query(h, 5)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert {count for count, _ in threads} == {1}
+    assert {thread for _, thread in threads} - {threading.get_ident()}
+    assert all(torch.equal(*pair) for pair in zip(many, alone, strict=True))

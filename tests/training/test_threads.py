@@ -8,10 +8,9 @@ import pandas as pd
 import pytest
 import torch
 
-from dwac import DWACClassifier, training
+from dwac import DWACClassifier, _machine, training
+from dwac._machine import few_threads
 from dwac.encoders import ImageEncoder, TabularEncoder, TextEncoder
-from dwac.training import steps
-from dwac.training.steps import few_threads
 
 
 @pytest.fixture
@@ -26,28 +25,28 @@ def eight() -> Iterator[None]:
     ("most", "processors", "expected"), [(2, 16, 2), (2, 2, 1), (2, 1, 1), (4, 6, 3), (99, 64, 8), (None, 2, 8)]
 )
 def test_at_most_so_many_and_half_the_processors(eight, monkeypatch, most, processors, expected) -> None:
-    monkeypatch.setattr(steps, "cores", lambda: processors)
+    monkeypatch.setattr(_machine, "cores", lambda: processors)
     with few_threads(most):
         assert torch.get_num_threads() == expected
     assert torch.get_num_threads() == 8
 
 
 def test_an_error_leaves_the_threads_as_they_were(eight, monkeypatch) -> None:
-    monkeypatch.setattr(steps, "cores", lambda: 16)
+    monkeypatch.setattr(_machine, "cores", lambda: 16)
     with pytest.raises(ValueError, match="halt"), few_threads(1):
         raise ValueError("halt")
     assert torch.get_num_threads() == 8
 
 
 def test_no_more_threads_than_before(monkeypatch) -> None:
-    monkeypatch.setattr(steps, "cores", lambda: 16)
+    monkeypatch.setattr(_machine, "cores", lambda: 16)
     before = torch.get_num_threads()
     with few_threads(before + 3):
         assert torch.get_num_threads() == before
 
 
 def test_a_small_table_is_fitted_with_few(eight, monkeypatch) -> None:
-    monkeypatch.setattr(steps, "cores", lambda: 16)
+    monkeypatch.setattr(_machine, "cores", lambda: 16)
     found: list[int] = []
 
     def watched(*args: Any, **kwargs: Any) -> None:

@@ -7,6 +7,7 @@ query for many at once. No answer depends on the other queries.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from dwac._machine import few_threads
 from dwac.engine.backends import ROWS, TorchBackend, exp_, multiply, sum_by_label
 from dwac.engine.exact import exact_distances
 from dwac.engine.index import Index
@@ -110,7 +112,7 @@ class Stack:
     @torch.no_grad()
     def query(self, queries: Tensor, k: int, *, votes: bool = True) -> StackResult:
         """The votes and the k nearest of queries (F, n, d). votes: False computes only the nearest."""
-        parts = [self._query(part, k, votes) for part in queries.split(_TOGETHER, dim=1)]
+        parts = self._query_parts(queries.detach().split(_TOGETHER, dim=1), k, votes)
         result = parts[0] if len(parts) == 1 else StackResult(*map(torch.cat, zip(*parts, strict=True)))
         if self._columns.dtype == torch.float64 or not result.unsure.any():
             return result
@@ -123,6 +125,19 @@ class Stack:
         result.rounding[left] = torch.where(unsure[..., 1], better.rounding, result.rounding[left])
         result.unsure[left] &= better.unsure
         return result
+
+    def _query_parts(self, queries: Sequence[Tensor], k: int, votes: bool) -> list[StackResult]:
+        """Answer each part on one thread: arrays are so small that threads would mostly wait for one another."""
+        workers = min(torch.get_num_threads(), len(queries) // 2)
+
+        def answer(part: Tensor) -> StackResult:
+            with few_threads(1), torch.no_grad():
+                return self._query(part, k, votes)
+
+        if workers < 2:
+            return [answer(part) for part in queries]
+        with ThreadPoolExecutor(workers) as pool:
+            return list(pool.map(answer, queries))
 
     def _query(self, queries: Tensor, k: int, votes: bool) -> StackResult:
         n_sets, n, d = queries.shape

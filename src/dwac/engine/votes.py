@@ -25,6 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from dwac._machine import few_threads
 from dwac.engine.backends import exp_
 from dwac.engine.exact import check_queries, smallest
 from dwac.kernels import Kernel, full_precision
@@ -34,6 +35,7 @@ MOST_VOTES = 2**31  # of one chunk of queries: sums over blocks of 64 votes take
 TILE = {"cpu": 2**19, "cuda": 2**25}  # votes held at once
 _GATHERED = {"cpu": 2**12, "cuda": 2**18}  # references copied at once if each query has its own
 _TOLERANCE = 1e-10  # error in the log of a vote
+_SMALL = 2**26  # multiplications: fewer are done by one thread
 _CENTRED_ON = 10_000  # references whose median is the centre
 _NEGLIGIBLE = 40.0  # a vote this far below the largest, in logs, is lost in rounding
 
@@ -175,6 +177,14 @@ def answer_queries(
     The first part of an answer is the log of all votes (n,), which shows whether the chunk was precise enough.
     """
     check_queries(voters.embeddings, queries)
+    small = queries.device.type == "cpu" and len(queries) * voters.embeddings.numel() <= _SMALL
+    with few_threads(1 if small else None):
+        return _answer_chunks(voters, queries, answer, *own)
+
+
+def _answer_chunks(
+    voters: WeightedReferences, queries: Tensor, answer: Callable[..., tuple[Tensor, ...]], *own: Tensor
+) -> tuple[Tensor, ...]:
     answers, step = [], max(1, min(QUERIES.get(queries.device.type, 512), MOST_VOTES // len(voters)))
     for part in zip(queries.detach().split(step), *(values.split(step) for values in own), strict=True):
         votes = LogVotes(voters, part[0])

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dwac._machine import few_threads
 from dwac.conformal import Calibration, CrossCalibration
 from dwac.encoders import Encoder, TabularEncoder
 from dwac.errors import NonFiniteError
@@ -41,6 +42,7 @@ from dwac.training.cross_fit import FOLDS, part_of, parts_of
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 T = TypeVar("T")
+_ROWS = 1024  # up to so many, few voters take one thread
 
 
 class Features(NamedTuple):
@@ -209,6 +211,12 @@ class Fitted:
         apart = self.novelty.voters is not None or any(each.weighted or len(each.labels) < k for each in voters)
         if apart or len(h) == 0:
             return self.votes(h), self.novelty_of(h, inputs), self.fold_votes(h)
+        with few_threads(1 if len(h) <= _ROWS and references.voters.stack is not None else None):
+            return self._measure_together(h, inputs)
+
+    def _measure_together(self, h: Tensor, inputs: Inputs) -> tuple[Floats, Floats, Floats | None]:
+        """The same if votes and novelty have the same voters."""
+        references, folds, k = self.references, self.folds, NEAREST
         if folds is None:
             result = references.voters.query(h, k, "auto")
             novelty = self._novelty_scores(h, self._compared(h, inputs), self.novelty, result.squared_distances)

@@ -16,12 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dwac._machine import few_threads
 from dwac.errors import InputError
 from dwac.nn.heads import Model, WeightedAverage, evaluating
 from dwac.nn.ranks import over_ranks
 from dwac.reference import pad_rows
 
 Inputs = tuple[Tensor, ...]
+
+_FEW, _SMALL = 16, 2**28  # rows of a table; multiplications
 
 
 @torch.no_grad()
@@ -60,7 +63,8 @@ def apply(
 ) -> Tensor:
     """Apply a function of batches, such as a part of the model, to many examples in evaluation mode."""
     size = batch_size or _rows_at_once(model, inputs)
-    return over_ranks(lambda *parts: _map_batches(model, function, parts, size), *inputs)
+    with few_threads(1 if _is_small(model, inputs) else None):
+        return over_ranks(lambda *parts: _map_batches(model, function, parts, size), *inputs)
 
 
 @torch.no_grad()
@@ -86,6 +90,15 @@ def _map_batches(model: Model, function: Callable[[Inputs], Tensor], x: Inputs, 
         parts = (move_to(batch, model.device) for (batch,) in batches_of(x, size=size))
         batches = (tuple(pad_rows(part, size) for part in batch) for batch in parts)
         return torch.cat([function(batch) for batch in batches])[: len(x[0])]
+
+
+def _is_small(model: Model, x: Inputs) -> bool:
+    """Whether a network has so little to do on a CPU that threads would mostly wait for one another."""
+    if model.device.type != "cpu":
+        return False
+    positions = sum(part[:1].numel() for part in x if part.ndim > 2 or not part.is_floating_point())
+    work = len(x[0]) * max(1, positions)
+    return work <= _FEW or work * sum(weights.numel() for weights in model.parameters()) <= _SMALL
 
 
 def _rows_at_once(model: Model, x: Inputs) -> int:

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from torch.utils.data import Dataset
 
 from dwac import _checks as checks
+from dwac._machine import few_threads
 from dwac.encoders import Encoder, TabularEncoder, choose
 from dwac.encoders.module import read_dataset
 from dwac.errors import InputError
@@ -51,7 +52,6 @@ from dwac.tasks import read_target
 from dwac.tasks.targets import TargetValues
 from dwac.training.cross_fit import FOLDS, VIEWS, folds_of
 from dwac.training.rows import fixed_features
-from dwac.training.steps import few_threads
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

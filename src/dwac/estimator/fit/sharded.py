@@ -22,6 +22,7 @@ from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
 from dwac._checks import warn
+from dwac._machine import few_threads
 from dwac.encoders import Encoder, choose
 from dwac.encoders.sharded import PLAIN, join_encoders, plain_rows, unfitted_copy
 from dwac.errors import IdError, InputError
@@ -48,7 +49,7 @@ from dwac.nn.ensemble import ShardedNetwork as Network
 from dwac.nn.ranks import sharing_ranks
 from dwac.tasks import Target
 from dwac.training import fit_look_alikes, fit_raw_features, fit_scale
-from dwac.training.steps import few_threads, repeatable
+from dwac.training.steps import repeatable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
