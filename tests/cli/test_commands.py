@@ -350,7 +350,7 @@ def test_explain_shows_groups_where_no_few_examples_explain(crowd: Path) -> None
         app, ["explain", str(crowd / "model"), str(crowd / "new.csv"), "--row", "3"], env={"COLUMNS": "80"}
     )
     assert max(map(len, narrow.output.splitlines())) <= 80
-    assert str(found.groups[0].description) in " ".join(re.sub("[│┃]", " ", narrow.output).split())
+    assert str(found.groups[0].compared) in " ".join(re.sub("[│┃]", " ", narrow.output).split())
 
 
 # condense
