@@ -246,8 +246,7 @@ def _judge_changes(
         "rows with a way": float(np.mean([bool(records) for records in found.values()])),
         "validity": float(np.mean(valid)),
         "frozen touched": touched,
-        "columns": float(np.mean(sizes)),
-        "median columns": float(np.median(sizes)),
+        "changed columns": float(np.mean(sizes)),
         "distance to a real row": float(np.mean(near)),
         "typicality": float(np.mean(typical)),
         "ms a row": 1000 * spent,
@@ -282,7 +281,7 @@ def compare(n: int) -> list[dict[str, Any]]:
                     "insertion": insertion,
                     "two seeds": float(np.nanmean(same)),
                     "student": student(first, X[:size], rows, a, other),
-                    "error of the sum": wrong,
+                    "error of sums": wrong,
                     "ms a row": spent,
                 }
             )
