@@ -5,6 +5,7 @@ import json
 import math
 import pickle
 from collections.abc import Callable
+from copy import copy
 from functools import cache
 from typing import Any
 
@@ -192,6 +193,22 @@ def test_the_precedent_is_the_most_similar_of_those_with_the_other_label() -> No
     own = pd.Series(labels, index=clf.references_.ids).reindex(examples.index) == r.other
     assert r.precedent is not None
     assert apart[r.precedent.id] == apart[mine & own.to_numpy()].min()
+
+
+def test_other_voters_are_asked_if_these_explain() -> None:
+    clf = classifier()
+    few = copy(clf.references_)
+    few.remove(few.ids[:60].tolist())
+    e = clf.explain_of(clf.embed(NEW[:1]), references=few, X=NEW[:1])[0]
+    r = e.reasons()
+    assert r.precedent is not None
+    assert r.precedent.id in few.ids
+    assert r.precedent.label == r.other
+    rows = pd.concat([NEW[:1], clf.examples_.rows([r.precedent.id])])
+    votes = np.asarray(few.log_class_weights(clf.embed(rows)))
+    label, other = (clf.classes_.tolist().index(name) for name in (r.label, r.other))
+    apart = votes[:, label] - votes[:, other]
+    assert r.total == pytest.approx(apart[0] - apart[1], abs=1e-6)
 
 
 def test_tied_columns_move_together() -> None:

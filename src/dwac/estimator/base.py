@@ -328,6 +328,10 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if novelty is not None and fitted.calibrated:
             typicality = fitted.typicality(novelty, private=private)
         sets, alike = self.sets_, None if X is None else input_distances(fitted, X)
+        inquire = None
+        if X is not None:
+            asked = fitted if references is None else fitted.edited(references)
+            inquire = partial(RowInquiry, asked, sets_of(asked, self), self.unknown, X, alike, private)
         explanations: list[Any] = sets.explain(
             h,
             references,
@@ -339,7 +343,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             private=private,
             shown=shown,
             alike=None if private else alike,
-            inquire=None if X is None else partial(RowInquiry, fitted, sets, self.unknown, X, alike, private),
+            inquire=inquire,
             agreement=fitted.agreement,
             **options,
         )

@@ -37,7 +37,8 @@ Floats = NDArray[np.float64]
 Values = Callable[[Bools], Floats]  # (n, d) masks, True where a part comes from the precedent → (n,) values of f
 
 ENUMERATED = 11  # parts up to which all combinations are asked
-_ORDERS = 64  # orders of the parts that are sampled beyond, and as many reversed ones
+_ORDERS, _FEWEST = 64, 8  # orders of the parts that are sampled beyond, and as many reversed ones
+_STEPS = 1_000  # of all these orders together, unless they are the fewest
 _SURE = 3.0  # standard errors of the bound on the error of sampled contributions
 _CANDIDATES = 2_000  # voters that are compared with the row as inputs: those with the heaviest votes
 _AT_ONCE = 64  # voters that the model is asked about at once
@@ -120,8 +121,9 @@ def enumerated(values: Values, n: int) -> Floats:
     return np.asarray(contributions + (f[0] - f[-1] - contributions.sum()) / n)
 
 
-def sampled(values: Values, n: int, orders: int = _ORDERS) -> tuple[Floats, float]:
+def sampled(values: Values, n: int) -> tuple[Floats, float]:
     """The same from random orders of the parts, each followed by its reverse."""
+    orders = min(max(_STEPS // n, _FEWEST), _ORDERS)
     rng = np.random.default_rng(0)
     forward = np.stack([rng.permutation(n) for _ in range(orders)])
     both = np.stack([forward, forward[:, ::-1]], axis=1).reshape(-1, n)
@@ -160,6 +162,15 @@ class Precedent:
     def __getstate__(self) -> dict[str, Any]:
         """A copy that leaves the process does not hold the model."""
         return {**self.to_dict(), "_judge": None}
+
+
+def example_title(name: Any) -> str:
+    """The name of a training example in a sentence: a number alone would look like a value.
+
+    >>> example_title("applicant 7"), example_title(7)
+    ('applicant 7', 'example 7')
+    """
+    return str(name) if str(name)[:1].isalpha() else f"example {name}"
 
 
 class Contribution(NamedTuple):
@@ -328,10 +339,7 @@ class Reasons:
         return pd.DataFrame(rows)
 
     def _other_title(self) -> str:
-        if self.precedent is None:
-            return ""
-        name = str(self.precedent.id)
-        return f"example {name}" if name.replace(" ", "").isalnum() and not name[:1].isalpha() else name
+        return "" if self.precedent is None else example_title(self.precedent.id)
 
     def to_html(self) -> str:
         """A self-contained HTML fragment: the two cases side by side, and bars between them; every value escaped."""

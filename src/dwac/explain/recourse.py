@@ -22,7 +22,7 @@ from dwac.errors import InputError
 from dwac.explain import privacy
 from dwac.explain.base import STRANGE
 from dwac.explain.hybrids import Bools, Part, Pool, require_columns
-from dwac.explain.reasons import Inquiry, Precedent, find_precedents, make_precedent
+from dwac.explain.reasons import Inquiry, Precedent, example_title, find_precedents, make_precedent
 from dwac.explain.rendering import line_width, percent, wrap
 from dwac.explain.voters import plain_ids
 from dwac.explain.votes import Votes
@@ -137,7 +137,7 @@ class Way:
             title_of(each.column) + ("" if self.precedent is None else f" {shorten(each.value)} → {shorten(each.to)}")
             for each in self.changes
         ]
-        who = "" if self.precedent is None else f", as in example {self.precedent.id}"
+        who = "" if self.precedent is None else f", as in {example_title(self.precedent.id)}"
         typical = "" if self.typicality is None else f", typicality {self._typicality()}"
         mark = "; such a row is unlike the training data" if self.atypical else ""
         return f"{', '.join(steps)}{who}: {write(self.value)}{typical}{mark}"
