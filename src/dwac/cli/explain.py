@@ -120,7 +120,8 @@ def explain(
         for explanation, extra, id_, place in zip(explanations, more, rows.ids, range(len(rows)), strict=True):
             show(explanation, f"{id_}  ({rows.where(place)})", Console())
             for each in extra.values():
-                Console().print(f"{each}\n", highlight=False, markup=False)
+                console = Console()
+                console.print(f"{each.to_text(console.width)}\n", highlight=False, markup=False, soft_wrap=True)
     exit_if_unreadable(bad)
 
 
