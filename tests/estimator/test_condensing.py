@@ -20,7 +20,7 @@ import dwac
 from dwac import DWACClassifier, ReferenceSet, storage
 from dwac.engine.groups import divide
 from dwac.errors import IdError, InputError, StorageError
-from dwac.estimator import condensing
+from dwac.estimator import condensing, editing
 from dwac.metrics import log_loss
 from tests.chance import assert_beta_binomial
 from tests.estimator.helpers import forge
@@ -574,3 +574,36 @@ def test_a_condensed_model_says_what_it_is(full, few) -> None:
     text = repr(few)
     assert text.startswith("DWACClassifier(")
     assert named(text, "# 12 representatives", f"{len(full.references_)} training examples", few.agreement_)
+
+
+# Half precision
+
+
+def test_a_folder_in_half_precision_answers_as_the_rounded_model_does(full: DWACClassifier, tmp_path: Path) -> None:
+    rows = people(300, 5, "guest")
+    plain = full.condense(20).recalibrate(rows, truth(rows))
+    half = full.condense(20).recalibrate(rows, truth(rows), half=True)
+    assert [clf.fitted_.half for clf in (half, plain, full)] == [True, False, False]
+    assert torch.equal(half.references_.embeddings, plain.references_.embeddings)
+    np.testing.assert_array_equal(half.predict(rows), plain.predict(rows))
+    np.testing.assert_allclose(half.predict_proba(rows), plain.predict_proba(rows), atol=0.01)
+    saved = [storage.read_model(clf.save(tmp_path / name)).tensors for clf, name in ((plain, "plain"), (half, "half"))]
+    matrices = [name for name, value in saved[0].items() if name.startswith(("backbone.", "embed")) and value.ndim > 1]
+    assert matrices
+    assert all(saved[1][name].dtype == torch.float16 for name in matrices)
+    assert all(saved[0][name].dtype == torch.float32 for name in matrices)
+    again = dwac.load(tmp_path / "half", device="cpu")
+    np.testing.assert_array_equal(again.predict_proba(NEW), half.predict_proba(NEW))
+    np.testing.assert_array_equal(again.conformal(NEW).p_values, half.conformal(NEW).p_values)
+    assert again.fitted_.half
+    assert dwac.fingerprint(again.save(tmp_path / "again")) == dwac.fingerprint(tmp_path / "half")
+
+
+def test_half_precision_is_refused_where_predictions_change(full: DWACClassifier, monkeypatch) -> None:
+    clf, rows = full.condense(20), people(300, 5, "guest")
+    monkeypatch.setattr(editing, "HALF", -1e-9)  # no change is small enough
+    before = clf.fitted_
+    with refuses(InputError, "300", "half"):
+        clf.recalibrate(rows, truth(rows), half=True)
+    assert clf.fitted_ is before
+    assert not clf.fitted_.half

@@ -87,7 +87,10 @@ def divide(embeddings: Tensor, labels: Tensor, n_classes: int, n_leaves: int) ->
             continue
         points = embeddings[rows].double()
         points = (points - points.mean(dim=0)).float()  # float32 distances are precise near the centre
-        used, codes = nearest_centres(points, _centres(points, int(size), generator)).unique(return_inverse=True)
+        if size >= len(rows):  # each distinct one is a leaf, however near it is to another
+            used, codes = embeddings[rows].unique(dim=0, return_inverse=True)
+        else:
+            used, codes = nearest_centres(points, _centres(points, int(size), generator)).unique(return_inverse=True)
         leaves[rows] = first + codes
         first += len(used)
     return tree_of(embeddings, labels, leaves)

@@ -507,14 +507,16 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.fitted_ = editing.relabel(self._fitted, ids, y)
         return self
 
-    def recalibrate(self, X: Any, y: Any, *, ids: Iterable[Hashable] | None = None) -> Self:
+    def recalibrate(self, X: Any, y: Any, *, ids: Iterable[Hashable] | None = None, half: bool = False) -> Self:
         """Calibrate with these rows instead of those held out by `fit`. They must not be training rows.
 
         Do not drop rows whose labels were not in training: they count as misses here, as they will among new rows.
 
-        ids: as for `add_references`.
+        ids: as for `add_references`. half: first round the weights of the network to half precision, in which a folder
+        then stores them; that takes half the space. An error, and nothing changes, unless 99.9 % of these rows keep
+        their prediction and the loss grows by at most 0.1 %.
         """
-        self.fitted_ = editing.recalibrate(self._fitted, *self._read(X), y, ids)
+        self.fitted_ = editing.recalibrate(self._fitted, *self._read(X), y, ids, half=half)
         return self
 
     # The page and the folder

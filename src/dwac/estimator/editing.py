@@ -6,12 +6,13 @@ Each takes a `Fitted` and returns a changed one; the old one stays as it was.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 
 from dwac import _checks as checks
@@ -25,6 +26,10 @@ from dwac.nn import batches
 from dwac.nn.batches import Inputs
 from dwac.reference import ReferenceSet, with_classes
 from dwac.tasks import Labels, Target
+from dwac.training.validation import average_losses
+
+HALF = 0.001  # the most that predictions and losses may change when a network is rounded to half precision
+
 
 # Few voters
 
@@ -195,10 +200,16 @@ def _warn_of_votes(references: ReferenceSet, ids: list[Any]) -> None:
 # Calibration
 
 
-def recalibrate(fitted: Fitted, X: Any, inputs: Inputs, y: Any, ids: Iterable[Hashable] | None) -> Fitted:
-    """Calibrate with the rows of X, also given as inputs of the network, instead of those held out by fit."""
+def recalibrate(
+    fitted: Fitted, X: Any, inputs: Inputs, y: Any, ids: Iterable[Hashable] | None, *, half: bool = False
+) -> Fitted:
+    """Calibrate with the rows of X, also given as inputs of the network, instead of those held out by fit.
+
+    half: before, round the weights of the network to half precision, if the rows keep their predictions.
+    """
     n = count(X)
     codes, exact = read_known(fitted.target, y, n, strict=False)
+    fitted = _halve(fitted, inputs, codes) if half else fitted
     names = new_ids(fitted, X, ids, n)
     shared = names[names.isin(fitted.voter_ids)]
     if len(shared):
@@ -209,6 +220,39 @@ def recalibrate(fitted: Fitted, X: Any, inputs: Inputs, y: Any, ids: Iterable[Ha
     rows = fitted.novelty.hold_out(fitted.model, inputs, codes, names, exact)
     # No folds, and no groups: those of fit belong to other rows, which took part in training.
     return replace(fitted, calibration=rows, folds=None, n_groups=None, within=None, origin=None)
+
+
+def _halve(fitted: Fitted, inputs: Inputs, codes: NDArray[np.int64]) -> Fitted:
+    """The model with its network rounded to half precision; an error if that changes predictions of these rows.
+
+    The voters stay where they are: any fixed points may vote, as long as calibration rows and new rows are embedded by
+    the same network.
+    """
+    model = deepcopy(fitted.model, {id(fitted.references): fitted.references})
+    with torch.no_grad():
+        for weights in model.parameters():
+            if weights.ndim > 1 and float(weights.abs().max()) < torch.finfo(torch.float16).max:
+                weights.copy_(weights.half())
+    rounded = replace(fitted, model=model, origin=None)
+    before, after = (
+        votes - np.logaddexp.reduce(votes, axis=1, keepdims=True)
+        for votes in (some.votes(batches.embed(some.model, inputs)) for some in (fitted, rounded))
+    )
+    known, averaged = codes >= 0, fitted.target.loss(fitted.references.labels.cpu().numpy()).averaged
+    losses = [
+        -log_p[known, codes[known]].clip(-69)
+        if averaged is None
+        else average_losses(torch.as_tensor(log_p[known]).exp(), torch.as_tensor(codes[known]), averaged).numpy()
+        for log_p in (before, after)
+    ]
+    same, loss, grown = float(fitted.target.same(after, before).mean()), losses[0].sum(), losses[1].sum()
+    if 1 - same > HALF or grown > (1 + HALF) * loss:
+        raise InputError(
+            f"half precision must keep {checks.percent(1 - HALF)} of predictions, and the loss within "
+            f"{checks.percent(HALF)}; {checks.percent(same, 2)} of these {len(codes):,} rows keep it, and "
+            f"the loss is {grown / max(loss, 1e-300):.4f} times as large; leave half out"
+        )
+    return rounded
 
 
 # Ids

@@ -159,6 +159,11 @@ class Fitted:
         same = self.origin is not None and self.origin.version is self.references.voters
         return self.origin.fingerprint if self.origin is not None and same else None
 
+    @property
+    def half(self) -> bool:
+        """Whether half precision holds the weights of the network exactly."""
+        return all(fits_half(weights) for weights in self.model.parameters() if weights.ndim > 1)
+
     # Votes
 
     def votes(self, h: Tensor) -> Floats:
@@ -330,6 +335,11 @@ class Fitted:
         if isinstance(self.encoder, TabularEncoder):
             kinds = {column.name: column.kind for column in self.encoder.columns}
         return read(records, examples.groups.of, len(examples.groups), kinds)
+
+
+def fits_half(weights: Tensor) -> bool:
+    """Whether half precision holds these weights exactly."""
+    return weights.dtype == torch.float32 and bool((weights.half().float() == weights).all())
 
 
 def with_references(model: WeightedAverage, references: ReferenceSet) -> WeightedAverage:

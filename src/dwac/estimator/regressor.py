@@ -137,13 +137,16 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         *,
         within: Iterable[Hashable] | None = None,
         ids: Iterable[Hashable] | None = None,
+        half: bool = False,
     ) -> Self:
         """Calibrate with these rows instead of those held out by `fit`. They must not be training rows.
 
         within: (n,) names of their groups, for intervals with a guarantee within each; they replace the groups given to
-        `fit`, which belong to other rows. ids: as for `add_references`.
+        `fit`, which belong to other rows. ids: as for `add_references`. half: first round the weights of the network to
+        half precision, in which a folder then stores them; an error unless 99.9 % of these rows keep their number,
+        within a tenth of the spread of its votes, and the loss grows by at most 0.1 %.
         """
-        fitted = editing.recalibrate(self._fitted, *self._read(X), y, ids)
+        fitted = editing.recalibrate(self._fitted, *self._read(X), y, ids, half=half)
         groups = None if within is None else read_groups(within, fitted.calibration.ids, "within")
         self.fitted_ = replace(fitted, within=groups)
         return self

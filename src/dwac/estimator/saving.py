@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dwac.encoders import ModuleEncoder
 from dwac.errors import EncodingError
-from dwac.estimator.fitted import Fitted
+from dwac.estimator.fitted import Fitted, fits_half
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.settings import flat
 from dwac.estimator.shards import Shards
@@ -68,8 +68,9 @@ def pack(
         "deletions": [certificate.to_dict() for certificate in fitted.deletions],
         "shards": _pack_shards(fitted.shards, include_rows=_keeps_rows(fitted, include_examples)),
     }
+    half = fitted.half  # loading gives the same numbers in float32
     tensors = {
-        f"{part}.{name}": value
+        f"{part}.{name}": value.half() if half and value.ndim > 1 and fits_half(value) else value
         for part in NETWORK
         if hasattr(model, part)
         for name, value in getattr(model, part).state_dict().items()

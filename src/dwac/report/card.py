@@ -54,6 +54,7 @@ def model_values(findings: Findings, target: Fact) -> dict[str, Any]:
     kind = KINDS.get(clf.encoder_.kind, "tensors" if clf.encoder_.kind == "module" else clf.encoder_.kind)
     several = "" if members == 1 else f" An ensemble of {members}."
     several = several if clf.shards is None else f" {clf.shards} networks, each trained on its own part of the rows."
+    several += " Its weights are in half precision." if clf.fitted_.half else ""
     known, outside = findings.typicality, findings.typicality_outside
     typical = None if known is None else plots.typicality_panel(known, outside)
     trained = images(*map(plots.alone, plots.history_panels(history))) if len(history) > 1 else []
