@@ -80,7 +80,6 @@ bench: .venv/bench
 	$(BIN)/python -m benchmarks.explorer
 	$(BIN)/python -m benchmarks.map
 	$(BIN)/python -m benchmarks.worth
-	$(BIN)/python -m benchmarks.reasons
 
 clean:
 	rm -rf .venv .venv-lowest .venv-build build dist site src/*.egg-info
