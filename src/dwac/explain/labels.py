@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from dwac.drawing.records import plain
 from dwac.errors import EPSILON, ShapeError
 from dwac.explain.base import set_sentences, typicality_sentences, unknown_sentences, unread_sentences
 from dwac.explain.classes import Explanation, make_explanation, unreadable
-from dwac.explain.reasons import Inquiry
+from dwac.explain.reasons import Inquiry, Question
 from dwac.explain.rendering import example_values, line_width, percent, wrap
 from dwac.explain.voters import Source, nearest_voters, read_query
 from dwac.explain.votes import LabelVotes, Votes
@@ -173,11 +173,15 @@ class LabelExplanations(Mapping[Any, Explanation]):
         """A self-contained HTML fragment: the example, and each label's explanation to unfold; every value escaped."""
         shown = [] if self.unreadable else self
         labels = [
-            (f"{label}: {self._probability(label)}", label in self._shown, self[label].to_html(example=False))
+            (f"{label}: {self._probability(label)}", label in self._shown, self._folded(label).to_html(example=False))
             for label in shown
         ]
         example = example_values(self.record, self.attention)
         return render("explain/templates/labels.html", sentences=self.sentences(), labels=labels, **example)
+
+    def _folded(self, label: Any) -> Explanation:
+        """The explanation of a label; of one that is folded away, without asking the model for reasons."""
+        return self[label] if label in self._shown else replace(self[label], _question=Question())
 
     def _repr_html_(self) -> str:
         return self.to_html()
