@@ -17,7 +17,7 @@ from sklearn.preprocessing import QuantileTransformer
 
 from dwac.encoders.scales import Scale
 from dwac.encoders.tabular import TabularEncoder
-from dwac.encoders.tabular_networks import UNKNOWN, TabularNetwork
+from dwac.encoders.tabular_networks import UNKNOWN, TabularNetwork, drop
 from dwac.errors import InputError, NonFiniteError, ShapeError
 from dwac.nn import WeightedAverage
 from tests.named import refuses
@@ -474,7 +474,9 @@ def test_periodic_embeddings_are_the_formula():
 
 def test_width_and_recipe_follow_the_number_of_rows():
     small, medium, large = (TabularEncoder().fit(np.arange(n)[:, None]) for n in (100, 5000, 100_000))
-    assert small.widths < medium.widths == large.widths == [512, 512]
+    assert small.widths < medium.widths < large.widths == [512, 512]
+    assert small.dropout == large.dropout > medium.dropout
+    assert TabularEncoder(dropout=0.4).fit(np.arange(5000)[:, None]).dropout == 0.4
     assert small.recipe.batch_size < medium.recipe.batch_size < large.recipe.batch_size
     assert TabularEncoder(width=7, depth=3).fit(np.eye(3)).widths == [7, 7, 7]
 
@@ -539,3 +541,19 @@ def test_left_out_training_rows_are_as_far_outside_as_if_the_others_alone_had_be
 def test_a_left_out_value_among_constant_others_is_outside_no_range() -> None:
     scale = Scale("robust", [0.0] * 16 + [1.0], 0.0)
     np.testing.assert_array_equal(scale.beyond_others(np.array([0.0, 0.0, 0.0, 1.0]), np.arange(4)), 0.0)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_dropout_hides_its_share_and_keeps_the_mean(share: float) -> None:
+    torch.manual_seed(0)
+    x = torch.ones(3, 99_999, requires_grad=True)
+    dropped = drop(x, share)
+    assert dropped.unique().tolist() == pytest.approx([0, 1 / (1 - share)], rel=1e-4)
+    assert float((dropped == 0).double().mean()) == pytest.approx(share, abs=0.005)
+    dropped.sum().backward()
+    assert x.grad is not None
+    assert x.grad.equal(dropped.detach())
+    assert not drop(x, share).equal(dropped)
+    assert drop(x, share, training=False).equal(x)
+    torch.manual_seed(0)
+    assert drop(x, share).equal(dropped)

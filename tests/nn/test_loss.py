@@ -632,6 +632,21 @@ def test_members_far_apart_keep_a_finite_gradient() -> None:
     assert bool((h.grad != 0).any())
 
 
+@pytest.mark.parametrize("alike", [False, True])
+def test_members_with_a_faint_class_have_the_loss_and_gradient_of_the_plain_formula(alike: bool) -> None:
+    """The weights of some classes underflow beside those of the nearest voters."""
+    h = 8 * torch.randn(3, 40, 2, generator=torch.Generator().manual_seed(6))
+    h, y = h.requires_grad_(), torch.randint(4, (3, 40), generator=torch.Generator().manual_seed(7))
+    likeness = (-8.0 * (torch.arange(4.0)[:, None] - torch.arange(4.0)).abs()).exp() if alike else None
+    loss = leave_one_out_loss(h, y, likeness=likeness)
+    precise = h.detach().double().requires_grad_()
+    tables = losses._Tables.of(None if likeness is None else likeness.double(), None, precise)
+    expected = losses._plain_members_loss(precise, y, "gaussian", None, tables)
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=0)
+    (grad,), (expected_grad,) = torch.autograd.grad(loss, [h]), torch.autograd.grad(expected, [precise])
+    torch.testing.assert_close(grad.double(), expected_grad, rtol=1e-4, atol=1e-5)
+
+
 def test_members_with_own_batches_take_no_ids() -> None:
     h, y = torch.zeros(2, 3, 1), torch.zeros(2, 3, dtype=torch.int64)
     with refuses(InputError, "ids", "support"):

@@ -58,9 +58,10 @@ class TabularEncoder(Encoder):
             the default of `DWACRegressor`. "paper": standardised numbers and one-hot categories → 32 → 8, with ReLU
             and dropout 0.2; its shape is fixed. "wide": one hidden layer of 64 beside a linear path, for tables of few
             rows (`DWACClassifier(cross_fit=True)`); its shape is fixed.
-        width: size of the hidden layers; by default 512, or 128 for fewer than 2,000 training rows.
+        width: size of the hidden layers; by default 128 below 2,000 training rows, 512 from 100,000 rows, else 256; for
+            "numbers" 512 from 2,000 rows.
         depth: number of hidden layers.
-        dropout: dropout rate after each hidden layer.
+        dropout: dropout rate after each hidden layer; by default 0.1 where the default width is 256, else 0.2.
         frequencies: number of frequencies in the periodic embedding of each number.
         sigma: the initial standard deviation of these frequencies: a higher one resolves finer steps of x, but needs
             more rows; by default 0.1 below 2,000 rows, 0.5 from 100,000 rows, else 0.25; for "numbers" 0.25 below 2,000
@@ -80,13 +81,13 @@ class TabularEncoder(Encoder):
         *,
         width: int | None = None,
         depth: int = 2,
-        dropout: float = 0.2,
+        dropout: float | None = None,
         frequencies: int = 48,
         sigma: float | None = None,
     ) -> None:
         if network not in ("default", "numbers", "paper", "wide"):
             raise InputError(f"unknown network {network!r} for tables; choose 'default', 'numbers', 'paper' or 'wide'")
-        if not 0 <= dropout < 1:
+        if dropout is not None and not 0 <= dropout < 1:
             raise InputError(f"dropout must lie in [0, 1); got {dropout!r}")
         if sigma is not None and not 0 < sigma < math.inf:
             raise InputError(f"sigma must be a positive number; got {sigma!r}")
@@ -96,7 +97,7 @@ class TabularEncoder(Encoder):
             "network": network,
             "width": None if width is None else checks.positive_int(width, "width"),
             "depth": checks.positive_int(depth, "depth"),
-            "dropout": float(dropout),
+            "dropout": None if dropout is None else float(dropout),
             "frequencies": checks.positive_int(frequencies, "frequencies"),
             "sigma": None if sigma is None else float(sigma),
         }
@@ -107,8 +108,11 @@ class TabularEncoder(Encoder):
     def _choose_sizes(self, rows: int, widths: list[int] | None = None, sigma: float | None = None) -> None:
         """Choose the settings that depend on the number of training rows; a stored encoder keeps its choices."""
         self.rows, small, large = rows, rows < 2000, rows >= 100_000
-        self.widths = widths or [self.settings["width"] or (128 if small else 512)] * self.settings["depth"]
         numbers = self.settings["network"] == "numbers"
+        middle = not (small or large or numbers)
+        width, dropout = self.settings["width"] or (128 if small else 256 if middle else 512), self.settings["dropout"]
+        self.widths = widths or [width] * self.settings["depth"]
+        self.dropout: float = dropout if dropout is not None else 0.1 if middle else 0.2
         default = (0.25 if small else 1.0) if numbers else (0.1 if small else 0.5 if large else 0.25)
         self.sigma: float = sigma or self.settings["sigma"] or default
         if self.settings["network"] == "paper":
@@ -136,7 +140,7 @@ class TabularEncoder(Encoder):
         self.recipe = Recipe(
             epochs=60 if small else 40 if large else 20,
             batch_size=64 if small else 1024 if large else 512,
-            learning_rate=2e-3 if large else 1e-3,
+            learning_rate=2e-3 if large else 1.5e-3 if middle else 1e-3,
             weight_decay=1e-2,
             patience=15 if small else 8 if large else 6,
             embedding_size=32 if large else 16,
@@ -300,10 +304,18 @@ class TabularEncoder(Encoder):
         places = [place for place, dated in enumerate(continuous + plain) if not dated]
         if self.settings["network"] == "wide":
             return WideNetwork(self._edges(), n_plain, sizes, _WIDE, dropout=_WIDE_DROPOUT, coordinates=places)
-        rest = {name: self.settings[name] for name in ("dropout", "frequencies")}
-        rest |= {"sigma": self.sigma, "coordinates": places, "compared": True}
-        rest["linear"] = self.settings["network"] == "numbers"
-        return TabularNetwork(n_continuous, n_plain, sizes, self.widths, **rest)
+        return TabularNetwork(
+            n_continuous,
+            n_plain,
+            sizes,
+            self.widths,
+            dropout=self.dropout,
+            frequencies=self.settings["frequencies"],
+            sigma=self.sigma,
+            coordinates=places,
+            compared=True,
+            linear=self.settings["network"] == "numbers",
+        )
 
     def _edges(self) -> list[list[float]]:
         """The edges of the bins of each continuous number: 16 bins, or fewer if there are many numbers."""

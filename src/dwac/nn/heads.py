@@ -298,16 +298,10 @@ class WeightedAverage(_Head):
         counts = has_voters.to(torch.promote_types(whole.h.dtype, torch.float32))
         return counts if whole.weights is None else counts * whole.weights.to(counts)
 
-    def loss_apart(self, x: Tensor, y: Tensor, *, weights: Tensor | None = None) -> Tensor:
-        """The loss of an ensemble in which each member has its own batch: x (M, n, …), y and weights (M, n).
-
-        The backbone must have `apart`, which maps x to features (M, n, f).
-        """
-        backbone: Any = self.backbone
-        features = backbone.apart(x).transpose(0, 1).to(self.embedding.weight.dtype)
-        h = map_members(features, self.embedding.weight, self.embedding.bias).transpose(0, 1)
+    def loss_apart(self, h: Tensor, y: Tensor, *, weights: Tensor | None = None) -> Tensor:
+        """The loss of an ensemble in which each member has its own batch: h (M, n, d), y and weights (M, n)."""
         vote = leave_one_out_loss(h, y, kernel=self.kernel, weights=weights, **self._tables)
-        return vote + self.penalty * h.square().sum(dim=2).mean()
+        return vote + self._norm(h, h.shape[0] * h.shape[1])
 
     def embed(self, x: Any) -> Tensor:
         """h of a batch; [h, λ z] if raw features z have a weight λ, so that voters are near in z too."""

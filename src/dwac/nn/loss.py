@@ -217,7 +217,7 @@ class _GaussianVote(torch.autograd.Function):
     ) -> Tensor:
         n = len(h)
         averaged = None if tables is None else tables.averaged
-        masks = _Masks(voters, h.dtype, None if tables is None else tables.log_likeness)
+        masks = _Masks(voters, h.dtype, tables)
         losses, counted = [], []
         with full_precision(h.device):
             ref_h = h if extra is None else torch.cat([h, extra])
@@ -228,8 +228,7 @@ class _GaussianVote(torch.autograd.Function):
             step = max(1, CELLS.get(h.device.type, _MOST_CELLS) // len(ref_h))
             for rows in (slice(start, min(start + step, n)) for start in range(0, n, step)):
                 if averaged is None:
-                    vote = masks.weigh if masks.classes is None else masks.vote
-                    loss, difference, has_voters = vote(ref_h, squared, rows)
+                    loss, difference, has_voters = masks.vote(ref_h, squared, rows)
                 else:
                     p, nearest = shares_of(masks.others(ref_h, squared, rows))
                     loss, difference = _average_losses(p, averaged[voters.ref_y], averaged[voters.y[rows]])
@@ -310,44 +309,30 @@ def _plain_members_loss(h: Tensor, y: Tensor, kernel: str, weights: Tensor | Non
 
 
 class _MemberVotes(torch.autograd.Function):
-    """`_GaussianVote` for M members at once: every matrix has a leading dimension of members, (M, n, n).
-
-    Batches are small, so these matrices are held whole.
-    """
+    """`_GaussianVote` for M members at once, (M, n, n); on a CPU, for as many at a time as fit in its cache."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, y: Tensor, weights: Tensor | None, tables: _Tables | None) -> Tensor:
-        averaged = None if tables is None else tables.averaged
-        silent = torch.finfo(h.dtype).min / 4
+        members, n, _ = h.shape
+        size = max(1, CELLS.get(h.device.type, _MOST_CELLS) // n**2)
+        total = h.new_zeros(())
         with full_precision(h.device):
-            ref_h = h - h.mean(dim=1, keepdim=True)
+            lifted = h.new_ones(members, n, h.shape[2] + 1)  # (h_i, 1): the ones accumulate the sums of G
+            ref_h = torch.sub(h, h.mean(dim=1, keepdim=True), out=lifted[:, :, :-1])
             squared = ref_h.square().sum(dim=2)
-            # As in _Masks.others: ‖h_j‖² is left out of each row, and squared distances are not negative.
-            log_w = torch.baddbmm(squared[:, None, :], ref_h, ref_h.mT, beta=-1, alpha=2)
-            torch.minimum(log_w, squared[:, :, None], out=log_w)
-            log_w.diagonal(dim1=1, dim2=2).fill_(silent)
-            p, nearest = shares_of(log_w)
-            if averaged is None:
-                if tables is None or tables.log_likeness is None:
-                    log_w.masked_fill_(y[:, :, None] != y[:, None, :], silent)
-                else:
-                    log_w += tables.log_likeness[y[:, :, None], y[:, None, :]]
-                q, nearest_same = shares_of(log_w)
-                losses = nearest - nearest_same + (q.amax(dim=2) / p.amax(dim=2)).log()
-                difference, largest = p.sub_(q), nearest_same
-            else:
-                losses, difference = _average_losses(p, averaged[y], averaged[y])
-                largest = nearest
-            counts = (largest > silent / 2).to(h.dtype)
-            counts = counts if weights is None else counts * weights
-            shares = counts / counts.sum(dim=1, keepdim=True).clamp_min(torch.finfo(h.dtype).tiny) / len(h)
+            pulls = torch.empty_like(lifted)  # Σ_i (G_ji + G_ij) (h_i, 1)
+            for part in (slice(start, start + size) for start in range(0, members, size)):
+                losses, difference, has_voters = _vote_apart(lifted[part], squared[part], y[part], tables)
+                counts = has_voters.to(h.dtype) if weights is None else has_voters * weights[part]
+                shares = counts / counts.sum(dim=1, keepdim=True).clamp_min(torch.finfo(h.dtype).tiny) / members
+                total += (shares * losses).sum()
+                if h.requires_grad:
+                    g = difference.mul_(shares[:, :, None])
+                    torch.bmm(g, lifted[part], out=pulls[part]).baddbmm_(g.mT, lifted[part])
             if h.requires_grad:
-                g = difference.mul_(shares[:, :, None])
-                pulls = torch.bmm(g, ref_h) + torch.bmm(g.mT, ref_h)
-                grad = 2 * (pulls - (g.sum(dim=2) + g.sum(dim=1))[:, :, None] * ref_h)
-                ctx.save_for_backward(h, grad)
+                ctx.save_for_backward(h, 2 * (pulls[:, :, :-1] - pulls[:, :, -1:] * ref_h))
                 ctx.y, ctx.weights, ctx.tables = y, weights, tables
-            return (shares * losses).sum()
+            return total
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -358,64 +343,111 @@ class _MemberVotes(torch.autograd.Function):
         return grad * grads[0], None, None, None
 
 
+def _vote_apart(lifted: Tensor, squared: Tensor, y: Tensor, tables: _Tables | None) -> tuple[Tensor, Tensor, Tensor]:
+    """`_Masks.vote` for members with a batch each: (M, n), (M, n, n) and (M, n)."""
+    ref_h, silent = lifted[:, :, :-1], torch.finfo(lifted.dtype).min / 4
+    # As in _Masks.others: ‖h_j‖² is left out of each row, and squared distances are not negative. The ones of `lifted`
+    # bring in -‖h_i‖², in half the time of baddbmm.
+    log_w = torch.bmm(lifted, torch.cat([2 * ref_h, -squared[:, :, None]], dim=2).mT)
+    torch.minimum(log_w, squared[:, :, None], out=log_w)
+    log_w.diagonal(dim1=1, dim2=2).fill_(silent)
+    if tables is not None and tables.averaged is not None:
+        p, nearest = shares_of(log_w)
+        return *_average_losses(p, tables.averaged[y], tables.averaged[y]), nearest > silent / 2
+    if log_w.device.type != "cpu":
+        return _vote_twice(log_w, y, y, tables)
+    if tables is not None and tables.log_likeness is not None:
+        likeness = tables.log_likeness.exp()
+        same = torch.stack([likeness.index_select(1, own).index_select(0, own) for own in y])
+        has_voters = torch.full_like(y, y.shape[1] > 1, dtype=torch.bool)
+    else:
+        labels = y.to(log_w.dtype)  # comparing floats, with a float as the result, is several times as fast
+        same = torch.eq(labels[:, :, None], labels[:, None, :], out=torch.empty_like(log_w))
+        has_voters = same.sum(dim=2) > 1
+    losses, difference, faint = _vote_once(log_w, same, has_voters)
+    if len(faint):
+        members, rows = faint.unbind(1)
+        log_w = torch.bmm(ref_h[members], ref_h[members, rows][:, :, None])[:, :, 0].mul_(2).sub_(squared[members])
+        log_w = torch.minimum(log_w, squared[members, rows][:, None]).scatter_(1, rows[:, None], silent)
+        few, slopes, _ = _vote_twice(log_w[:, None], y[members, rows][:, None], y[members], tables)
+        losses[members, rows], difference[members, rows] = few[:, 0], slopes[:, 0]
+    return losses, difference, has_voters
+
+
+def _vote_once(log_w: Tensor, same: Tensor, has_voters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses (…, n), their gradient P - Q in log_w (…, n, m), which it overwrites, and positions of faint rows.
+
+    The weights of j's class are among those of all others, so one exponential per pair is enough. With the sums s
+    over the class and r over the rest, the loss is log(1 + r / s). P - Q is P in the rest, and -P r / s in the class:
+    precise, however small r is. With a likeness S, the share S of a voter's weight is in the class.
+
+    same: 1 for voters of j's class and 0 for the rest, or the likeness; overwritten, too. In a faint row, s is so small
+    that its terms may underflow: `_vote_twice` must replace it. Only on a CPU: to find such rows is to wait for a GPU.
+    """
+    w = log_w.sub_(log_w.amax(dim=-1, keepdim=True)).clamp_min_(_least(log_w.dtype)).exp_()
+    s = same.mul_(w).sum(dim=-1).masked_fill_(~has_voters, 1.0)
+    rest = w.sub_(same)
+    r = rest.sum(dim=-1)
+    ratio = r / s
+    difference = rest.addcmul_(same, ratio[..., None], value=-1).mul_((r + s).reciprocal_()[..., None])
+    return ratio.log1p(), difference, (s < _FAINT).nonzero()
+
+
+def _vote_twice(log_w: Tensor, y: Tensor, ref_y: Tensor, tables: _Tables | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses, their gradient and whether others have j's label, of labels y (…, n) and ref_y (…, m).
+
+    Voters for j's own label have separate exponentials and a separate unit: nothing underflows. log_w (…, n, m) is
+    overwritten.
+    """
+    silent = torch.finfo(log_w.dtype).min / 4
+    p, nearest = shares_of(log_w)
+    if tables is not None and tables.log_likeness is not None:
+        log_w += tables.log_likeness[y[..., :, None], ref_y[..., None, :]]
+    else:
+        log_w.masked_fill_(y[..., :, None] != ref_y[..., None, :], silent)
+    q, nearest_same = shares_of(log_w)
+    # log Σ w is the largest log w minus the log of its softmax, which is never below 1/m.
+    losses = nearest - nearest_same + (q.amax(dim=-1) / p.amax(dim=-1)).log()
+    return losses, p.sub_(q), nearest_same > silent / 2
+
+
 class _Masks:
     """Log-weights of blocks of rows, with -10³⁷ or less for references that must not vote.
 
     The number is finite, so that a row without voters stays finite too; it is not counted.
     """
 
-    def __init__(self, voters: BatchVoters, dtype: torch.dtype, log_likeness: Tensor | None = None) -> None:
-        self.voters, self.log_likeness = voters, log_likeness
+    def __init__(self, voters: BatchVoters, dtype: torch.dtype, tables: _Tables | None) -> None:
+        self.voters, self.tables = voters, tables
         self.silent = torch.finfo(dtype).min / 4
-        self.log_likeness_of_codes: Tensor | None = None
-        self.classes: Tensor | None = None
+        self.same: Tensor | None = None
         if voters.y.device.type == "cpu":  # on a CPU, copying table rows is three times as fast as comparing
             names, self.codes, counts = _number_labels(voters.ref_y)
-            if log_likeness is not None:
-                self.log_likeness_of_codes = log_likeness[names][:, voters.ref_y]
-                return
-            self.classes = torch.zeros(len(names), len(self.codes), dtype=dtype)
-            self.classes.scatter_(0, self.codes[None], 1.0)
-            self.several = counts > 1
+            if tables is not None and tables.log_likeness is not None:
+                self.same = tables.log_likeness[names].exp()[:, voters.ref_y]
+                self.several = torch.full_like(names, len(self.codes) > 1, dtype=torch.bool)
+            else:
+                self.same = torch.zeros(len(names), len(self.codes), dtype=dtype).scatter_(0, self.codes[None], 1.0)
+                self.several = counts > 1
 
     def vote(self, ref_h: Tensor, squared: Tensor, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """For rows j: the loss, its gradient P - Q in the log weights, and whether others have j's label.
-
-        The weights of j's class are among those of all others, so one exponential per pair is enough. With the sums s
-        over the class and r over the rest, the loss is log(1 + r / s). P - Q is P in the rest, and -P r / s in the
-        class: precise, however small r is. If s is so small that its terms may underflow, the class is summed
-        separately (`weigh`).
-        """
-        assert self.classes is not None
-        w = self.others(ref_h, squared, rows)
-        w.sub_(w.amax(dim=1, keepdim=True)).clamp_min_(_least(w.dtype)).exp_()
-        same = self.classes.index_select(0, self.codes[rows])
+        """For rows j: the loss, its gradient P - Q in the log weights, and whether others have j's label."""
+        log_w = self.others(ref_h, squared, rows)
+        if self.same is None:
+            return _vote_twice(log_w, self.voters.y[rows], self.voters.ref_y, self.tables)
+        same = self.same.index_select(0, self.codes[rows])
         own = self.voters.own(rows)
         if own is None:
             has_voters = self.several[self.codes[rows]]
         else:
             same.masked_fill_(own, 0.0)
             has_voters = same.amax(dim=1) > 0
-        s = same.mul_(w).sum(dim=1).masked_fill_(~has_voters, 1.0)
-        rest = w.sub_(same)
-        r = rest.sum(dim=1)
-        ratio = r / s
-        difference = rest.addcmul_(same, ratio[:, None], value=-1).mul_((r + s).reciprocal_()[:, None])
-        losses = ratio.log1p()
-        faint = s < _FAINT
-        if faint.any():
-            few = faint.nonzero()[:, 0]
-            losses[few], difference[few], _ = self.weigh(ref_h, squared, few + rows.start)
+        losses, difference, faint = _vote_once(log_w, same, has_voters)
+        if len(faint):
+            few, again = faint[:, 0], faint[:, 0] + rows.start
+            log_w = self.others(ref_h, squared, again)
+            losses[few], difference[few], _ = _vote_twice(log_w, self.voters.y[again], self.voters.ref_y, self.tables)
         return losses, difference, has_voters
-
-    def weigh(self, ref_h: Tensor, squared: Tensor, rows: slice | Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """`vote` for any rows; voters for j's own label have separate exponentials and a separate unit."""
-        log_w = self.others(ref_h, squared, rows)
-        p, nearest = shares_of(log_w)
-        q, nearest_same = shares_of(self.same_class(log_w, rows))
-        # log Σ w is the largest log w minus the log of its softmax, which is never below 1/m.
-        losses = nearest - nearest_same + (q.amax(dim=1) / p.amax(dim=1)).log()
-        return losses, p.sub_(q), nearest_same > self.silent / 2
 
     def others(self, ref_h: Tensor, squared: Tensor, rows: slice | Tensor) -> Tensor:
         """log w_ji + ‖h_j‖² where i ≠ j: (rows, m)."""
@@ -429,14 +461,6 @@ class _Masks:
             return log_w.scatter_(1, rows[:, None], self.silent)
         log_w.diagonal(rows.start).fill_(self.silent)
         return log_w
-
-    def same_class(self, log_w: Tensor, rows: slice | Tensor) -> Tensor:
-        """`others`, in place, where i also has the label of j; with a likeness, plus its log."""
-        if self.log_likeness_of_codes is not None:
-            return log_w.add_(self.log_likeness_of_codes.index_select(0, self.codes[rows]))
-        if self.log_likeness is not None:
-            return log_w.add_(self.log_likeness[self.voters.y[rows]].index_select(1, self.voters.ref_y))
-        return log_w.masked_fill_(self.voters.y[rows, None] != self.voters.ref_y, self.silent)
 
 
 def _number_labels(y: Tensor) -> tuple[Tensor, Tensor, Tensor]:

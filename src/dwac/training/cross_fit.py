@@ -20,14 +20,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dwac.engine.backends import exp_
 from dwac.errors import InputError, NonFiniteError, ShapeError
 from dwac.kernels import get_kernel, squared_distances
 from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs, batches_of, embed, inputs_of, move_to
 from dwac.nn.ensemble import split_members
 from dwac.nn.ranks import agree, sharing_ranks
+from dwac.training.rows import even_size
 from dwac.training.steps import AdamW, one_cycle
-from dwac.training.validation import average_losses, sample, vote_factors
+from dwac.training.validation import sample, vote_factors
 
 Ints = NDArray[np.int64]
 
@@ -35,7 +37,8 @@ logger = logging.getLogger(__name__)
 
 FOLDS, VIEWS = 5, 2  # each fold is left out by one member of each view: without and with bins
 FEWEST = 20  # rows needed
-STEPS, BATCH = 60, 128  # of training: more steps from 900 rows on, larger batches from 2,000
+STEPS, MOST_STEPS, BATCH = 60, 120, 128  # of training: more steps from 900 rows on, larger batches from 2,000
+_FEW, _RATES = 300, (5e-3, 1.2e-2)  # the learning rates below so many rows, and from there on
 _ROUNDS = 10  # rows of the history
 _RIDGE, _SPREAD = 0.1, 1.5  # linear start: its penalty, and the root mean square of h
 _NOISE = 0.03  # size of the random part of the linear path, next to that start
@@ -44,6 +47,8 @@ _SCALES = tuple(np.geomspace(0.5, 60, 9).tolist())  # multiples of the median sq
 _BASES = (0.0, *(10**exponent for exponent in np.arange(-6, 0.01, 0.5)))
 _USUAL_LOG_SCALE = 1.5  # the log of a usual scale, ± 1
 QUERIES = 400  # out-of-fold votes used to choose them
+_ROWS = 512  # rows embedded at once
+_CELLS = 2**18  # votes in memory at once: what fits in the cache of a CPU
 
 
 def folds_of(n: int, groups: Ints | None = None, *, seed: int = 0) -> Tensor:
@@ -102,7 +107,7 @@ def cross_fit(
     linear_start: bool = True,
     steps: int | None = None,
     batch_size: int | None = None,
-    learning_rate: float = 5e-3,
+    learning_rate: float | None = None,
     weight_decay: float = 1e-2,
     seed: int = 0,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
@@ -122,18 +127,19 @@ def cross_fit(
         linear_start: start the linear paths as ridge regressions, or at random.
         base_votes: give every example a base vote at any distance, if that improves out-of-fold votes.
         steps, batch_size: by default 60 steps of 128 rows, and more from 900 rows on.
+        learning_rate: by default 0.005 below 300 rows, else 0.012.
     """
     inputs, n = move_to(inputs_of(x), model.device), len(y)
     if n < FEWEST:
         raise ShapeError(f"cross-fitting needs at least {FEWEST} training rows; got {n}")
-    if model.ensemble_size != FOLDS * VIEWS or not hasattr(model.backbone, "apart"):
+    if model.ensemble_size != FOLDS * VIEWS or not hasattr(model.backbone, "views"):
         raise InputError(f"cross-fitting needs a wide ensemble of {FOLDS * VIEWS} networks")
     y, folds = y.to(model.device), folds.to(model.device)
     with torch.no_grad():
         model.embed(tuple(part[:2] for part in inputs))  # initialise lazy layers
-    steps = steps or max(STEPS, min(200, n // 15))
+    steps = steps or max(STEPS, min(MOST_STEPS, n // 15))
     run = CrossFitRun(model, inputs, y, weights, folds, seed, steps, batch_size or (BATCH if n < 2000 else 2 * BATCH))
-    run.prepare(learning_rate, weight_decay, linear_start)
+    run.prepare(learning_rate or _RATES[n >= _FEW], weight_decay, linear_start)
     rows: list[dict[str, Any]] = []
     ended = "finished"
     try:
@@ -185,7 +191,9 @@ class CrossFitRun:
         """Initialise the linear paths and the optimizer."""
         self.rate = rate
         self._start(linear_start)
-        trained = [part for part in self.model.parameters() if part.requires_grad]
+        backbone: Any = self.model.backbone
+        self.views = backbone.views(self.x, self.model.embedding)
+        trained = [part for view in self.views for part in view.parameters]
         self.optimizer = AdamW(trained, lr=rate, weight_decay=decay, fused=True)
 
     @torch.no_grad()
@@ -225,6 +233,8 @@ class CrossFitRun:
             loss = float(total) / max(1, len(part))
             if not math.isfinite(loss):
                 raise NonFiniteError(f"the training loss became {loss}; check the inputs")
+            for view in self.views:
+                view.store()
             yield {"epoch": number, "loss": loss, "seconds": time.perf_counter() - start}
 
     def batches(self) -> Iterator[Tensor]:
@@ -242,7 +252,9 @@ class CrossFitRun:
             group["lr"] = factor * self.rate
         self.optimizer.zero_grad(set_to_none=True)
         weights = None if self.weights is None else self.weights[rows]
-        loss = self.model.loss_apart(self.x[rows], self.y[rows], weights=weights)
+        parts = zip(self.views, rows.chunk(len(self.views)), strict=True)
+        h = torch.cat([view.embed(part) for view, part in parts])
+        loss = self.model.loss_apart(h, self.y[rows], weights=weights)
         loss.backward()
         self.optimizer.step()
         return loss.detach()
@@ -295,7 +307,8 @@ def fit_votes(
     (Laplace's rule of succession), so that no errors does not mean no doubt; rows are weighted by class. If
     `model.averaged` is set, the loss is the squared distance between the average and a row's own values.
     """
-    h = split_members(embed(model, inputs_of(x)), model.ensemble_size)
+    # In large batches: a choice does not need the exact rounding of single rows.
+    h = split_members(embed(model, inputs_of(x), batch_size=even_size(len(y), _ROWS)), model.ensemble_size)
     several = torch.bincount(y, minlength=model.n_classes)[y] > 1  # otherwise no row could vote for the label
     queries = torch.nonzero(several)[:, 0] if model.averaged is None else torch.arange(len(y), device=y.device)
     if len(queries) == 0:
@@ -344,34 +357,49 @@ class _Judge:
         class_weights: Sequence[float] | None,
         bases: Sequence[float],
     ) -> None:
-        self.parts, self.y, self.bases, self.averaged = parts, y[queries], bases, model.averaged
-        self.silent = folds[queries][:, None] == folds[None, :]
+        self.y, self.bases, self.averaged = y[queries], bases, model.averaged
+        silent = folds[queries][:, None] == folds[None, :]
+        self.parts = [part.masked_fill(silent, torch.inf) for part in parts]
         self.kernel = get_kernel(model.kernel)
-        self.own = torch.nn.functional.one_hot(y, model.n_classes).to(parts[0])
-        self.log_counts = ((~self.silent).to(self.own) @ self.own).log()
-        factors = vote_factors(model, class_weights).to(self.own)
-        self.factors = factors.log()
+        factors = vote_factors(model, class_weights).to(parts[0])
+        if self.averaged is None:
+            self.values = torch.nn.functional.one_hot(y, model.n_classes) * factors  # (n, K)
+        else:
+            values = torch.cat([self.averaged, torch.ones_like(self.averaged[:, :1])], dim=1)
+            self.values = (values * factors[:, None])[y]  # (n, B + 1): of the last, the sum is that of all votes
+        self.base_sums = (~silent).to(self.values) @ self.values
         self.weights = factors[self.y] / factors[self.y].mean()  # or the loss would undo the votes' class weights
 
     def __call__(self, scales: tuple[float, ...]) -> ViewVotes:
-        squared = sum(scale * part for scale, part in zip(scales, self.parts, strict=True) if scale)
-        log_w = self.kernel.log_weights(torch.as_tensor(squared)).masked_fill(self.silent, -torch.inf)
-        most = log_w.amax(dim=1, keepdim=True)
-        sums = ((log_w - most).exp() @ self.own).log() + most
-        losses = self._losses(sums)
+        used = [(scale, part) for scale, part in zip(scales, self.parts, strict=True) if scale]
+        size = max(1, _CELLS // len(self.values))
+        blocks = zip(*(part.split(size) for _, part in used), strict=True)
+        sums, most = zip(*(self._sums([scale for scale, _ in used], block) for block in blocks), strict=True)
+        losses = self._losses(torch.cat(sums), torch.cat(most))
         best = int(losses.argmin())
         return ViewVotes(scales, self.bases[best], float(losses[best]))
 
-    def _losses(self, sums: Tensor) -> Tensor:
-        """(B,): the loss with each base vote."""
-        bases = torch.tensor(self.bases, device=sums.device).log()[:, None, None].to(sums)
-        votes = torch.logaddexp(sums, self.log_counts + bases) + self.factors
+    def _sums(self, scales: list[float], parts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Σ_i w_i values_i of some queries, in units of the largest w, and its log."""
+        squared = scales[0] * parts[0]
+        for scale, part in zip(scales[1:], parts[1:], strict=True):
+            squared.add_(part, alpha=scale)
+        log_w = self.kernel.log_weights(squared)
+        most = log_w.amax(dim=1, keepdim=True)
+        return exp_(log_w.sub_(most)) @ self.values, most[:, 0]
+
+    def _losses(self, sums: Tensor, most: Tensor) -> Tensor:
+        """(number of bases,): the loss with each base vote."""
+        log_bases = torch.tensor(self.bases).to(sums).log()[:, None]
+        unit = torch.maximum(most, log_bases)
+        votes = (most - unit).exp()[:, :, None] * sums + (log_bases - unit).exp()[:, :, None] * self.base_sums
         if self.averaged is not None:
-            losses = average_losses(votes.softmax(dim=2), self.y, self.averaged)
+            losses = (votes[:, :, :-1] / votes[:, :, -1:] - self.averaged[self.y]).square().sum(dim=2)
             return (losses * self.weights).mean(dim=1)
-        log_p = votes.log_softmax(dim=2)[:, torch.arange(len(self.y)), self.y].clamp_min(-20)
-        wrong = -torch.log1p(-log_p.exp()).clamp_min(-20)
-        return ((wrong * self.weights).mean(dim=1) - (log_p * self.weights).sum(dim=1)) / (len(self.y) + 1)
+        own = votes.gather(2, self.y.expand(len(votes), -1)[:, :, None])
+        rest = votes.scatter(2, self.y.expand(len(votes), -1)[:, :, None], 0.0).sum(dim=2)
+        log_p, log_rest = ((part / (own[:, :, 0] + rest)).log().clamp_min(-20) for part in (own[:, :, 0], rest))
+        return -((log_rest * self.weights).mean(dim=1) + (log_p * self.weights).sum(dim=1)) / (len(self.y) + 1)
 
 
 def _distances_to_all(h: Tensor, folds: Tensor, queries: Tensor) -> Tensor:
