@@ -194,7 +194,7 @@ def exact_distances(index: Index, queries: Tensor, rows: Tensor) -> Tensor:
     """Squared distances (n, c) in float64, by direct difference; inf where the row is padding."""
     padding = rows >= len(index.labels)
     points = index.embeddings[rows.masked_fill(padding, 0)].double()
-    return (queries.double()[:, None] - points).square().sum(dim=2).masked_fill(padding, torch.inf)
+    return (queries.double()[:, None] - points).square_().sum(dim=2).masked_fill(padding, torch.inf)
 
 
 def _empty(index: Index, k: int) -> QueryResult:
