@@ -40,7 +40,7 @@ from dwac.estimator.evaluation import predict
 from dwac.scoring import score
 from dwac.scoring.run import prepare
 
-CANCER_ROWS, MOST_SECONDS = 2**15, 60  # for a million rows
+CANCER_ROWS, MOST_SECONDS = 2**16, 60  # for a million rows
 NUMBERS, WORDS, CLASSES, EXAMPLES, VOTERS, AT_ONCE = 6, 8, 4, 6_000, 200, 8192
 REPEATS = 5
 

@@ -53,6 +53,11 @@ class Place:
     path: str
 
     @property
+    def version(self) -> str:
+        """An ETag, or the time of the file's last change."""
+        return _version(self.fs.info(self.path))
+
+    @property
     def local(self) -> bool:
         """Whether it is on a disk of this machine."""
         return "file" in _protocols(self.fs)

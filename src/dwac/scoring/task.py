@@ -9,6 +9,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -73,8 +75,8 @@ class Task:
         schema, wide = schema_of(model, request), self._schema()
         columns, notation, layout = requested_columns(request), notation_of(request, model), None
         if piece.form != "parquet":
-            layout = layout_of(piece.file, piece.form, self.encoding, notation.separator, notation.decimal)
-            notation = infer_notation(model, layout, columns, requested_notation(request))
+            versions = model.clf.fingerprint_, place(piece.file).version
+            layout, notation = _layout_and_notation(request, self.encoding, piece.file, piece.form, versions)
         needed = worded_columns(model, columns)._replace(needed=needed_columns(model, columns))
         for chunk in read_part(piece.part, layout, request.rows, needed):
             if len(chunk.numbers) == 0:
@@ -86,6 +88,16 @@ class Task:
                 names = pa.array([piece.name] * answers.num_rows).dictionary_encode().cast(wide.field(FILE).type)
                 answers = pa.RecordBatch.from_arrays([answers.column(0), names, *answers.columns[1:]], schema=wide)
             yield answers
+
+
+@lru_cache(maxsize=64)
+def _layout_and_notation(request: Request, encoding: str, file: str, form: str, versions: Any) -> Any:
+    """How a file is written, inferred from its beginning: once for all of its pieces, until it or the model changes."""
+    del versions
+    model = model_of(request)
+    notation = notation_of(request, model)
+    layout = layout_of(file, form, encoding, notation.separator, notation.decimal)
+    return layout, infer_notation(model, layout, requested_columns(request), requested_notation(request))
 
 
 def shard_schema(schema: pa.Schema, request: Request) -> pa.Schema:
