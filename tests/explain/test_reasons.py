@@ -422,6 +422,8 @@ def test_reasons_for_a_text_are_its_phrases() -> None:
         clf.explain([text])[0].reasons(tied=[["good", "film"]])
     with refuses(InputError, "columns"):
         clf.importance([text])
+    with refuses(InputError, "precedents"):
+        clf.explain([text])[0].reasons("down", precedents=2)
 
 
 def test_reasons_for_an_image_are_patches_drawn_over_it() -> None:

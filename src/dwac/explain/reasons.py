@@ -439,6 +439,8 @@ def weigh_parts(
     inquiry: Inquiry, voters: Sequence[Any], tied: Sequence[Collection[Any]], label: int, other: int
 ) -> tuple[list[Contribution], float, float]:
     """(contributions, their total, the bound on their error): means over the voters with these ids."""
+    if len(voters) > 1 and kind_of(inquiry.record()) == "text":
+        raise InputError("several precedents need columns or patches, which all have; compare a text with precedents=1")
     totals, errors, table = [], [], list[dict[Any, float]]()
     first: dict[Any, Part] = {}
     for voter in voters:
