@@ -129,7 +129,7 @@ def test_columns_read_all_at_once_are_as_one_by_one(network):
             "income": np.where(rng.random(n) < 0.1, np.nan, rng.lognormal(10, 1, n)),
             "paid": rng.choice([0.0, 5000.0, 7500.0, 90000.0], n, p=[0.7, 0.1, 0.1, 0.1]),
             "member": rng.random(n) > 0.5,
-            "job": rng.choice(["nurse", "clerk", None, "1"], n),
+            "job": rng.choice(np.array(["nurse", "clerk", None, "1"], dtype=object), n),
             "code": rng.choice(np.array([1, 2.5, np.inf, "a", True, None], dtype=object), n),
             "constant": 1.0,
             "id": [f"id{i}" for i in range(n)],

@@ -106,44 +106,49 @@ class Scales:
 
     def __init__(self, scales: Sequence[Scale]) -> None:
         self.fill = np.array([scale.fill for scale in scales])
-        self._ranked, self._robust, self._linear = (
+        ranked, robust, linear_places = (
             [place for place, scale in enumerate(scales) if scale.form in forms]
             for forms in (("quantile",), ("robust",), ("binary", "standard"))
         )
-        self._ranks = _Ranks([scales[i].values for i in self._ranked])
-        self._steps = np.array([scales[i].step for i in self._robust])
-        linear = [scales[i] for i in self._linear]
+        self._ranked, self._robust, self._linear = (
+            select(places, len(scales)) if places else None for places in (ranked, robust, linear_places)
+        )
+        self._ranks = _Ranks([scales[i].values for i in ranked])
+        self._steps, self._middles = np.array([scales[i].step for i in robust]), self.fill[robust]
+        linear = [scales[i] for i in linear_places]
         self._starts = np.array([scale.values[0] for scale in linear])
         lengths = [scale.values[1] - scale.values[0] * (scale.form == "binary") for scale in linear]
         self._lengths = np.array([length or 1.0 for length in lengths])
         # On a linear scale z itself keeps growing: nothing is beyond an infinite range.
         ranges = [s.values if s.form in ("quantile", "robust") else [-np.inf, np.inf] for s in scales]
         self._low, self._high = (np.array([values[end] for values in ranges]) for end in (0, -1))
+        self._span = np.array([values[-1] - values[0] if np.isfinite(values[-1]) else 1.0 for values in ranges])
 
     def filled(self, x: Floats) -> Floats:
         """x (n, p) with its gaps filled, as `apply` and `beyond` need it."""
-        return np.where(np.isnan(x), self.fill, x)
+        gaps = np.isnan(x)
+        return np.where(gaps, self.fill, x) if gaps.any() else x
 
     def apply(self, x: Floats) -> Floats:
         """z of x, both (n, p)."""
         z = np.empty_like(x)
         with np.errstate(over="ignore"):
-            if len(self._ranked):
+            if self._ranked is not None:
                 rank = torch.from_numpy(self._ranks.of(x[:, self._ranked]))
                 z[:, self._ranked] = torch.special.ndtri(rank.clamp_(1e-7, 1 - 1e-7)).numpy()
-            if len(self._robust):
-                r = ((x - self.fill)[:, self._robust] / self._steps).clip(-_FARTHEST, _FARTHEST)
+            if self._robust is not None:
+                r = ((x[:, self._robust] - self._middles) / self._steps).clip(-_FARTHEST, _FARTHEST)
                 z[:, self._robust] = r / np.sqrt(1 + np.square(r / _ROBUST))
-            if len(self._linear):
+            if self._linear is not None:
                 far = (x[:, self._linear] - self._starts) / self._lengths
                 z[:, self._linear] = far.clip(-_FARTHEST, _FARTHEST)
         return z
 
     def beyond(self, x: Floats) -> Floats:
         """(n, p): how far x is outside the training range, in units of z at its mean slope inside."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            far = 2 * _EDGE * np.maximum(self._low - x, x - self._high) / (self._high - self._low)
-        return np.where(np.isinf(self._high), 0.0, far.clip(0, _FARTHEST))
+        with np.errstate(over="ignore"):
+            far: Floats = 2 * _EDGE * np.maximum(self._low - x, x - self._high) / self._span
+        return np.clip(far, 0.0, _FARTHEST)
 
 
 class _Ranks:
@@ -177,6 +182,11 @@ class _Ranks:
             inside = start + (points - low) / length * rise
         ties = (self._first[columns, place] + start) / 2
         return np.asarray(np.where(below < 0, 0.0, np.where(points == low, ties, np.where(length > 0, inside, 1.0))).T)
+
+
+def select(places: Sequence[int], n: int) -> slice | NDArray[np.intp]:
+    """An index for some of n columns; for all of them one that copies nothing."""
+    return slice(None) if list(places) == list(range(n)) else np.array(places, dtype=np.intp)
 
 
 def _least(x: Floats) -> Floats:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dwac import _checks as checks
 from dwac.encoders.base import Encoder, Recipe, require_one
 from dwac.encoders.columns import LARGEST, Column, Floats, Name, Value, frame_of, is_id, parts_of
-from dwac.encoders.scales import BINS, Scale, Scales
+from dwac.encoders.scales import BINS, Scale, Scales, select
 from dwac.encoders.tabular_networks import UNKNOWN, TabularNetwork, WideEnsemble, WideNetwork
 from dwac.errors import DwacError, InputError, KindError, ShapeError
 from dwac.nn import Ensemble
@@ -372,29 +372,29 @@ class _Plan:
         self.columns, self._beyond = columns, beyond
         self._names = pd.Index([c.name for c in columns], tupleize_cols=False)
         self._plain_table = all(c.kind != "datetime" for c in columns)
-        self._used = [place for place, c in enumerate(columns) if c.scales]
+        used = [place for place, c in enumerate(columns) if c.scales]
         self._named = [place for place, c in enumerate(columns) if c.n_indices and not c.scales]
         # The index of each value of a category, and where it is read: a column of cells, or of numbers.
         self._codes = [
-            (_as_read(c.indices()), not c.scales, place if not c.scales else self._used.index(place))
+            (_as_read(c.indices()), not c.scales, place if not c.scales else used.index(place))
             for place, c in enumerate(columns)
             if c.n_indices
         ]
         self._booleans = [place for place, c in enumerate(c for c in columns if c.scales) if c.kind == "boolean"]
         scales: list[Scale] = []
-        starts, self._scaled, self._limited = [0], list[int](), list[int]()
+        starts, scaled, limited = [0], list[int](), list[int]()
         for column in (c for c in columns if c.scales):
             for place, scale in enumerate(column.scales):
                 if scale is not None:
                     if place == 0 and column.kind == "numeric":
-                        self._limited.append(len(scales))
+                        limited.append(len(scales))
                     scales.append(scale)
-                    self._scaled.append(starts[-1] + place)
+                    scaled.append(starts[-1] + place)
             starts.append(starts[-1] + len(column.scales))
-        self._firsts, self._scales = starts[:-1], Scales(scales)
+        self._scales = Scales(scales)
         binary = [scale.form == "binary" for scale in scales]
         continuous = [place for place, is_binary in enumerate(binary) if not is_binary]
-        plain, self._new, place = [], [], 0  # gaps come after all z
+        plain, new, place = [], list[int](), 0  # gaps come after all z
         for number, column in enumerate(c for c in columns if c.scales):
             n = sum(scale is not None for scale in column.scales)
             plain += [z for z in range(place, place + n) if binary[z]]
@@ -402,8 +402,13 @@ class _Plan:
             if column.gaps:
                 plain.append(len(scales) + number)
             elif n:
-                self._new.append(number)
-        self._order = continuous + plain
+                new.append(number)
+        order = continuous + plain
+        self._used, self._scaled = select(used, len(columns)), select(scaled, starts[-1])
+        self._firsts, self._new = select(starts[:-1], starts[-1]), select(new, len(starts) - 1)
+        self._limited, self._width, self._n_new = select(limited, len(scales)), len(order), max(len(new), 1)
+        self._flags_gaps = any(place >= len(scales) for place in order)
+        self._order = select(order, len(scales) + (len(starts) - 1) * self._flags_gaps)
 
     def read(self, X: Any) -> tuple[Floats, Indices] | None:
         """The parts (n, p) of all numbers and the indices (n, q) of categories, from all columns at once.
@@ -426,7 +431,7 @@ class _Plan:
         truth = parts[:, self._booleans]
         if np.isinf(parts).any() or not (np.isnan(truth) | (truth == 0) | (truth == 1)).all():
             return None
-        np.clip(parts, -LARGEST, LARGEST, out=parts)
+        parts = np.clip(parts, -LARGEST, LARGEST)
         indices = np.empty((len(parts), len(self._codes)), dtype=np.int64)
         for place, (known, in_cells, column) in enumerate(self._codes):
             values, missing = (cells if in_cells else parts)[:, column].tolist(), known.get(None, UNKNOWN)
@@ -460,14 +465,17 @@ class _Plan:
         """(n, p): continuous numbers, then plain 0/1 numbers, then how far rows are outside the training data."""
         gaps = np.isnan(parts[:, self._firsts])
         filled = self._scales.filled(parts[:, self._scaled])
-        table = np.concatenate([self._scales.apply(filled), gaps], axis=1)[:, self._order].astype(np.float32)
-        if not self._order or not self._beyond:
+        z = self._scales.apply(filled)
+        table = np.empty((len(parts), self._width + (self._beyond and self._width > 0)), dtype=np.float32)
+        table[:, : self._width] = (np.concatenate([z, gaps], axis=1) if self._flags_gaps else z)[:, self._order]
+        if table.shape[1] == self._width:
             return table
         far = np.square(self._scales.beyond(filled)[:, self._limited]).sum(axis=1)
         # Filling a gap with the median has a mean squared error of 1. So, squared, new gaps in all p columns count p,
         # and a gap in one of them counts 1 / p, because the other columns still identify the row.
-        new = np.square(gaps[:, self._new].sum(axis=1)) / max(len(self._new), 1)
-        return np.concatenate([table, np.sqrt(far + new)[:, None].astype(np.float32)], axis=1)
+        new = np.square(gaps[:, self._new].sum(axis=1)) / self._n_new
+        table[:, -1] = np.sqrt(far + new)
+        return table
 
 
 def _as_read(indices: dict[Value, int]) -> dict[Value, int]:

@@ -214,8 +214,9 @@ class WideNetwork(_Table):
             )  # rare and unseen categories share the last column
             columns = torch.where(categorical == UNKNOWN, self.n_codes, categorical - UNKNOWN - 1 + self.starts)
             parts.append(codes.scatter_(1, columns, 1.0)[:, :-1])
-        bins = ((continuous[:, self.columns] - self.lower) / self.widths).clamp(0, 1)
-        return torch.cat([*parts, bins], dim=1)
+        if self.columns.numel():
+            parts.append(((continuous[:, self.columns] - self.lower) / self.widths).clamp(0, 1))
+        return torch.cat(parts, dim=1)
 
     def forward(self, numeric: Tensor, categorical: Tensor) -> Tensor:
         """(n, n_features)."""

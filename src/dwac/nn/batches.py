@@ -10,7 +10,7 @@ Processes that share a training (`dwac.nn.ranks`) divide the rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -54,8 +54,8 @@ def embed(model: Model, x: Tensor | Inputs, *, batch_size: int | None = None) ->
     inputs = inputs_of(x)
     if model.frozen() is None:
         return apply(model, model.embed, inputs, batch_size=batch_size)
-    with evaluating(model):
-        return over_ranks(lambda *parts: model.embed(move_to(parts, model.device)), *inputs)
+    with evaluating(model) if model.training else nullcontext():  # frozen layers have no mode
+        return over_ranks(lambda *parts: model.embed(move_to(parts, model.embedding.weight.device)), *inputs)
 
 
 def apply(
