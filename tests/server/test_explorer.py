@@ -403,7 +403,7 @@ def test_a_condensed_model_says_who_votes_for_how_many(represented: Reader, cond
     assert answer["facts"]["agreed"] == wanted.sentences()[-1]
     assert answer["facts"]["flipped"] in wanted.details()
     assert answer["facts"]["flipped"].startswith("Removing")
-    assert answer["lead"] == wanted.lead()
+    assert answer["lead"] == [each for each in wanted.lead() if "prediction set" not in each]
 
 
 def test_the_disc_of_a_representative_lists_all_it_stands_for(represented: Reader, condensed: DWACClassifier) -> None:

@@ -17,7 +17,7 @@ from dwac.drawing.layout import MapLayout, spread
 from dwac.drawing.records import compare, kind_of, plain
 from dwac.errors import EPSILON, InputError
 from dwac.explain import Explanation, Group, privacy
-from dwac.explain.base import VoteExplanation
+from dwac.explain.base import VoteExplanation, set_sentences
 from dwac.reference import ReferenceSet
 from dwac.report.maps import layout_of, places_of
 from dwac.server.explorer.tasks import PageTask
@@ -181,7 +181,7 @@ def explanation_dict(task: PageTask, explanation: Any, points: Points | None, la
         "kind": kind_of(vote.record),
         "explanation": vote.to_dict(),
         "few_suffice": vote.few_suffice,
-        "lead": vote.lead(),
+        "lead": _lead(vote),
         "sentences": vote.sentences(),
         "facts": _facts(vote) if isinstance(vote, Explanation) else {},
         "compared": _compared(vote, [neighbor.record for neighbor in vote.neighbors]),
@@ -211,6 +211,12 @@ def _compared(explanation: VoteExplanation, records: list[Any]) -> list[dict[str
     if explanation.private or kind_of(explanation.record) != "table":
         return []
     return [column._asdict() for column in compare(explanation.record, records, _LETTERS)]
+
+
+def _lead(vote: VoteExplanation) -> list[str]:
+    """The first sentences, without the prediction set: the page shows it at the ε of its slider."""
+    known = set_sentences(vote.label_set, vote.epsilon) if isinstance(vote, Explanation) else []
+    return [sentence for sentence in vote.lead() if sentence not in known]
 
 
 def _facts(explanation: Explanation) -> dict[str, Any]:
