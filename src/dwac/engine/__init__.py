@@ -70,7 +70,11 @@ __all__ = [
 ]
 
 
+BACKENDS: dict[str, Backend]
+"""Those that this machine has, by name; looking them up imports Triton."""
+
+
 def __getattr__(name: str) -> Any:
-    if name != "BACKENDS":  # those that this machine has; looking them up imports Triton
+    if name != "BACKENDS":
         raise AttributeError(f"module 'dwac.engine' has no attribute {name!r}")
     return backends()
