@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dwac.server.answers import Predicted, PredictJob
+from dwac.server.answers import json_rows
 from dwac.server.schemas import schemas_of
 from dwac.tasks import Target, class_target, label_target, number_target
 from dwac.tasks.answers import AnswerColumn, ValueKind, table_columns, table_of
@@ -64,7 +64,7 @@ def test_json_has_the_fields_that_openapi_describes(declared: tuple[Target, list
     target, _ = declared
     schemas, columns = schemas_of(target), [each for each in target.columns(LEVELS) if not each.evidence]
     values = {column.name: values_of(column, 2) for column in columns}
-    good, bad = Predicted(PredictJob(0.1, LEVELS), values, [None, "no"], [None, None]).rows(columns)
+    good, bad = json_rows(columns, values, [None, "no"], [None, None])
     (row,) = schemas.predictions.model_fields["predictions"].annotation.__args__  # type: ignore[union-attr]
     assert set(row.model_validate(good).model_dump()) == set(good)
     assert row.model_validate(bad).model_dump() == {**dict.fromkeys(good), "unreadable": "no"}
@@ -74,7 +74,7 @@ def test_json_has_the_fields_that_openapi_describes(declared: tuple[Target, list
 def test_a_model_without_calibration_rows_answers_null_for_what_needs_them(declared: tuple[Target, list[str]]) -> None:
     columns = declared[0].columns(LEVELS)
     values = {column.name: values_of(column, 1) for column in columns if not column.calibrated}
-    (row,) = Predicted(PredictJob(0.1, LEVELS), values, [None], [None]).rows(columns)
+    (row,) = json_rows(columns, values, [None], [None])
     for column in columns:
         answers = list(row[column.within].values()) if column.within else [row]
         assert all((each[column.name] is None) == column.calibrated for each in answers), column.name
@@ -83,7 +83,7 @@ def test_a_model_without_calibration_rows_answers_null_for_what_needs_them(decla
 def test_an_unbounded_end_is_null_in_json_and_infinite_in_a_table() -> None:
     columns = [column for column in TARGETS["number"][0].columns() if column.name == "interval"]
     values = {"interval": np.array([[-np.inf, 2.0]])}
-    (row,) = Predicted(PredictJob(0.1), values, [None], [None]).rows(columns)
+    (row,) = json_rows(columns, values, [None], [None])
     assert row["interval"] == {"lower": None, "upper": 2.0}
     frame = table_of(columns, values, np.array([True]))
     pd.testing.assert_frame_equal(frame, pd.DataFrame({"lower": [-np.inf], "upper": [2.0]}))

@@ -63,7 +63,7 @@ class Ask(NamedTuple):
     rows: list[Any]
 
 
-def _rows_of(
+def json_rows(
     columns: Sequence[AnswerColumn],
     values: Mapping[str, NDArray[Any] | None],
     unreadable: Sequence[str | None],
@@ -164,7 +164,7 @@ class Responder:
         notes = (predictions.reasons, predictions.unknown)
         unreadable, unknown = ([None] * len(predictions) if each is None else each.tolist() for each in notes)
         columns, values = self.columns(job.quantiles, job.sets), predictions.answer(job.epsilon, job.quantiles)
-        return _rows_of(columns, values, unreadable, unknown)
+        return json_rows(columns, values, unreadable, unknown)
 
     @cached_property
     def columns(self) -> Any:
