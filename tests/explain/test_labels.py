@@ -15,7 +15,7 @@ from dwac.conformal import LabelCalibration
 from dwac.errors import InputError, LabelError, ShapeError
 from dwac.explain import Explanation, LabelExplanations, explain_labels, privacy
 from dwac.explain.labels import unreadable_labels
-from dwac.explain.reasons import Question
+from dwac.explain.reasons import Reasoner
 from dwac.reference import with_classes
 from tests import oracle
 from tests.explain.helpers import held
@@ -231,7 +231,7 @@ def test_a_private_explanation_keeps_nothing_of_a_voter() -> None:
         assert not any(name in text for text in texts for name in ("record of", "r1", "r2"))
         for path, value in held(found):
             assert not isinstance(value, torch.Tensor | np.ndarray | ReferenceSet), path
-            assert not callable(value) or isinstance(value, Explanation | LabelExplanations | Question), path
+            assert not callable(value) or isinstance(value, Explanation | LabelExplanations | Reasoner), path
             assert not (isinstance(value, float) and abs(value * 100 - round(value * 100)) > 1e-9), (path, value)
 
 

@@ -35,7 +35,7 @@ from dwac.explain.descriptions import GroupTexts
 from dwac.explain.importance import importance_of
 from dwac.explain.many import ids_of
 from dwac.explain.numbers import numerals_of
-from dwac.explain.recourse import Limits, Way, find_ways, make_private
+from dwac.explain.recourse import Constraints, Way, find_ways, make_private
 from dwac.explain.votes import Votes
 from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
@@ -388,7 +388,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         private = fitted.private if private is None else private
         observed, sets = self.observe(X, private=private), self.sets_
         goal = goal_of(sets, label, probability, epsilon if alone else None)
-        limits = Limits(frozen, only, bounds)
+        limits = Constraints(frozen, only, bounds)
         alike = input_distances(fitted, observed.rows.X) if len(observed.h) else None
         inquire = partial(RowInquiry, fitted, sets, self.unknown, observed.rows.X, alike, private)
         is_number = fitted.target.kind == NUMBERS

@@ -10,11 +10,11 @@ from dwac.explain.labels import LabelExplanations, explain_labels
 from dwac.explain.many import Explanations
 from dwac.explain.numbers import NumberExplanation, explain_numbers
 from dwac.explain.reasons import Contribution, Precedent, Reasons
-from dwac.explain.recourse import Change, Recourse, Way
+from dwac.explain.recourse import ChangedColumn, Recourse, Way
 from dwac.explain.voters import Group, Neighbor
 
 __all__ = [
-    "Change",
+    "ChangedColumn",
     "Contribution",
     "Explanation",
     "Explanations",

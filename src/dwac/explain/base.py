@@ -19,7 +19,7 @@ from dwac.errors import InputError
 from dwac.explain import privacy
 from dwac.explain.descriptions import GroupTexts
 from dwac.explain.profiles import Condition
-from dwac.explain.reasons import Question, Reasons
+from dwac.explain.reasons import Reasoner, Reasons
 from dwac.explain.rendering import (
     Row,
     VoterTable,
@@ -70,7 +70,7 @@ class VoteExplanation:
     _votes: Votes | None = field(default=None, repr=False)
     _source: Source | None = field(default=None, repr=False)
     _sureness: tuple[float | None, Any] = field(default=(None, None), repr=False)  # of a private vote: n, interval
-    _question: Question = field(default=Question(), repr=False)
+    _question: Reasoner = field(default=Reasoner(), repr=False)
 
     # Voters
 

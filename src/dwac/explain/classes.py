@@ -31,7 +31,7 @@ from dwac.explain.base import (
     unread_counts,
 )
 from dwac.explain.descriptions import summary
-from dwac.explain.reasons import Inquiry, LabelCase, Question, reasons_between
+from dwac.explain.reasons import Inquiry, LabelCase, Reasoner, reasons_between
 from dwac.explain.rendering import about, percent
 from dwac.explain.voters import Group, Neighbor, Source, nearest_voters, read_query
 from dwac.explain.votes import LabelVotes, share_interval
@@ -424,7 +424,7 @@ def make_explanation(
         n_examples=round(float(votes.references.sizes.sum())),
         _votes=votes,
         _source=source,
-        _question=Question(None if inquiry is None else partial(reasons_between, inquiry, case)),
+        _question=Reasoner(None if inquiry is None else partial(reasons_between, inquiry, case)),
         **more,
     )
     return _make_private(exact) if private else exact

@@ -22,7 +22,7 @@ from dwac.drawing.records import plain
 from dwac.errors import EPSILON, ShapeError
 from dwac.explain.base import set_sentences, typicality_sentences, unknown_sentences, unread_sentences
 from dwac.explain.classes import Explanation, make_explanation, unreadable
-from dwac.explain.reasons import Inquiry, Question
+from dwac.explain.reasons import Inquiry, Reasoner
 from dwac.explain.rendering import example_values, line_width, percent, wrap
 from dwac.explain.voters import Source, nearest_voters, read_query
 from dwac.explain.votes import LabelVotes, Votes
@@ -181,7 +181,7 @@ class LabelExplanations(Mapping[Any, Explanation]):
 
     def _folded(self, label: Any) -> Explanation:
         """The explanation of a label; of one that is folded away, without asking the model for reasons."""
-        return self[label] if label in self._shown else replace(self[label], _question=Question())
+        return self[label] if label in self._shown else replace(self[label], _question=Reasoner())
 
     def _repr_html_(self) -> str:
         return self.to_html()

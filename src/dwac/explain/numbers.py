@@ -27,7 +27,7 @@ from dwac.explain.base import (
     unread_counts,
 )
 from dwac.explain.descriptions import summary
-from dwac.explain.reasons import Inquiry, NumberCase, Question, number_reasons
+from dwac.explain.reasons import Inquiry, NumberCase, Reasoner, number_reasons
 from dwac.explain.rendering import Numerals, coverage, edges_of, percent
 from dwac.explain.voters import Influence, NumberSource, nearest_voters, plain_ids, read_query, record_of
 from dwac.explain.votes import NumberRange, NumberVotes
@@ -452,7 +452,7 @@ def explain_numbers(
             _numerals=numerals,
             _votes=own,
             _source=source,
-            _question=Question(ask),
+            _question=Reasoner(ask),
             **({} if shown is None else shown[row]),
         )
         explanations.append(_make_private(explanation) if private else explanation)

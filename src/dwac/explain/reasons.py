@@ -397,7 +397,7 @@ def _cell(value: Any) -> str:
 # Making them
 
 
-class Question:
+class Reasoner:
     """Asks a model for the reasons of one explanation. A copy that leaves the process does not hold the model."""
 
     __slots__ = ("_ask",)  # a private explanation has no attribute that leads to training examples
@@ -411,8 +411,8 @@ class Question:
             raise InputError("reasons ask the model about rows, and there are only embeddings; use clf.explain(X)")
         return self._ask(*args, **which)
 
-    def __reduce__(self) -> tuple[type[Question], tuple[()]]:
-        return Question, ()
+    def __reduce__(self) -> tuple[type[Reasoner], tuple[()]]:
+        return Reasoner, ()
 
 
 def find_precedents(inquiry: Inquiry, votes: Votes, rows: Ints, outcome: Any, n: int) -> list[int]:

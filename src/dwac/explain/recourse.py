@@ -37,7 +37,7 @@ _COMBINATIONS = 500  # of columns that are tried towards one precedent at once
 _JUDGED = 24  # changes whose typicality is measured
 
 
-class Goal(Protocol):
+class WantedOutcome(Protocol):
     """What a changed row shall get; see `dwac.tasks.goals`."""
 
     @property
@@ -61,7 +61,7 @@ class Goal(Protocol):
         """(n,): the probability of the label, or the number."""
 
 
-class Limits(NamedTuple):
+class Constraints(NamedTuple):
     """What may change: not these columns, only those, and within these bounds."""
 
     frozen: Collection[Any] = ()
@@ -99,7 +99,7 @@ class Limits(NamedTuple):
             ) from None
 
 
-class Change(NamedTuple):
+class ChangedColumn(NamedTuple):
     """A column, its value now, and the value that it would have to have; None if private."""
 
     column: Any
@@ -111,7 +111,7 @@ class Change(NamedTuple):
 class Way:
     """A change of a few columns that reaches the goal, checked with the model."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[ChangedColumn, ...]
     precedent: Precedent | None  # whose values they are; None if private
     value: float  # the probability of the label after the change, or the predicted number
     typicality: float | None  # of the changed row; None without calibration
@@ -286,7 +286,7 @@ class _Search:
     """Asks the model which changes of a row reach a goal."""
 
     inquiry: Inquiry
-    goal: Goal
+    goal: WantedOutcome
     pool: Pool
 
     def rows(self, tries: Sequence[_Try]) -> pd.DataFrame:
@@ -362,7 +362,9 @@ class _Search:
         return np.where(self.goal.reached(observed) & (known > STRANGE), known, 0.0)
 
 
-def find_ways(inquiry: Inquiry, goal: Goal, votes: Votes, limits: Limits, k: int) -> tuple[list[Way], tuple[Any, ...]]:
+def find_ways(
+    inquiry: Inquiry, goal: WantedOutcome, votes: Votes, limits: Constraints, k: int
+) -> tuple[list[Way], tuple[Any, ...]]:
     """(the k smallest and most different ways to the goal, the columns that stand in the way if there is none)."""
     limits.check(inquiry.column_names())
     places = find_precedents(inquiry, votes, np.flatnonzero(goal.voters()), goal.outcome, _TRIED)
@@ -415,7 +417,7 @@ def _choose(search: _Search, tries: list[_Try], full: _Try, places: list[int], k
     for i, record, precedent in zip(chosen, records, precedents, strict=True):
         names = [search.pool.names[place] for place in tries[i].columns]
         mine, theirs = ([search.pool.cells[name][number] for name in names] for number in (0, tries[i].number))
-        changes = tuple(map(Change, names, mine, theirs))
+        changes = tuple(map(ChangedColumn, names, mine, theirs))
         ways.append(Way(changes, precedent, float(values[i]), None if typicality is None else float(known[i]), record))
     return ways
 
@@ -443,7 +445,7 @@ def make_private(exact: Recourse, step: float) -> Recourse:
         return float(privacy.numbers(value, step)) if exact.is_number else privacy.share(value)
 
     ways = tuple(
-        Way(tuple(Change(name, None, None) for name in way.columns), None, rounded(way.value), way.typicality)
+        Way(tuple(ChangedColumn(name, None, None) for name in way.columns), None, rounded(way.value), way.typicality)
         for way in exact.ways
     )
     label = rounded(exact.label) if exact.is_number else exact.label
