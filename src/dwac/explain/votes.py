@@ -311,7 +311,7 @@ def share_interval(n: float, p: float) -> tuple[float, float]:
     It contains p itself.
 
     >>> [round(end, 2) for end in share_interval(3, 1.0)], [round(end, 2) for end in share_interval(100, 0.5)]
-    ([0.45, 1.0], [0.4, 0.6])
+    ([0.46, 1.0], [0.4, 0.6])
     """
     low, high = beta.ppf(_ENDS, n * p + 0.5, n * (1 - p) + 0.5).tolist()
     return min(low, p), max(high, p)

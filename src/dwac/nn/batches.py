@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from dwac._machine import few_threads
 from dwac.errors import InputError
@@ -98,7 +99,9 @@ def _is_small(model: Model, x: Inputs) -> bool:
         return False
     positions = sum(part[:1].numel() for part in x if part.ndim > 2 or not part.is_floating_point())
     work = len(x[0]) * max(1, positions)
-    return work <= _FEW or work * sum(weights.numel() for weights in model.parameters()) <= _SMALL
+    return (
+        work <= _FEW or work * sum(weights.numel() for weights in model.parameters() if not is_lazy(weights)) <= _SMALL
+    )
 
 
 def _rows_at_once(model: Model, x: Inputs) -> int:

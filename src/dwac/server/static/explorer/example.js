@@ -25,10 +25,12 @@ export function showWelcome(app) {
 
 export function showExample(app, answer) {
   app.answer = answer;
-  const parts = app.task.unit === "number" ? [numberFacts(app, answer), showVotes(app, answer), rival(app, answer), ...votes(app, answer), influential(app, answer)]
-    : [labelBars(app, answer), facts(app, answer), rival(app, answer), ...votes(app, answer), labels(app, answer)];
-  const lead = el("div", { id: "lead" }, answer.lead.map((sentence) => el("p", {}, sentence)));
-  fill($("example"), heading(app, answer), lead, labelSet(app, answer), unchanged(app, answer), changed(app, answer), ...parts);
+  // The reason first, then the votes: at least five of them fit on a small screen.
+  const [reason, ...others] = answer.lead.map((sentence) => el("p", {}, sentence));
+  const more = el("div", { id: "reason-more" }, others);
+  const parts = app.task.unit === "number" ? [numberFacts(app, answer), showVotes(app, answer), ...votes(app, answer), more, rival(app, answer), influential(app, answer)]
+    : [labelBars(app, answer), facts(app, answer), ...votes(app, answer), more, rival(app, answer), labels(app, answer)];
+  fill($("example"), heading(app, answer), el("div", { id: "reason" }, reason), labelSet(app, answer), unchanged(app, answer), changed(app, answer), ...parts);
   $("example").dataset.point = text(answer.point);
   $("example").dataset.label = text(predictionOf(answer));
 }
