@@ -14,7 +14,7 @@ from dwac import DWACClassifier
 from dwac.errors import InputError, LabelError
 from dwac.explain import Recourse
 from dwac.explain.hybrids import Part
-from dwac.explain.recourse import Limits
+from dwac.explain.recourse import Constraints
 from tests.explain.helpers import held
 from tests.explain.test_reasons import classifier, regressor, settings, table
 from tests.named import refuses
@@ -90,7 +90,7 @@ def test_frozen_only_and_bounds_are_kept() -> None:
 
 
 def test_limits_of_a_value() -> None:
-    limits = Limits(bounds={"debt": "fall", "income": "grow", "age": (18, 30)})
+    limits = Constraints(bounds={"debt": "fall", "income": "grow", "age": (18, 30)})
     assert limits.allow(Part("debt", 5, 4))
     assert not limits.allow(Part("debt", 5, 6))
     assert limits.allow(Part("income", 5.0, 6.0))
