@@ -38,7 +38,7 @@ def changed(row: pd.DataFrame, way: Any) -> pd.DataFrame:
 
 def test_every_way_gives_the_label_and_comes_from_its_precedent() -> None:
     clf = classifier()
-    rows = away(clf, "good")[:8]
+    rows = away(clf, "good")[:4]
     found = clf.recourse(rows, "good")
     assert all(found)
     for place, recourse in enumerate(found):
@@ -75,7 +75,7 @@ def test_no_part_of_the_smallest_way_is_enough() -> None:
 
 def test_frozen_only_and_bounds_are_kept() -> None:
     clf = classifier()
-    rows = away(clf, "good")[:10]
+    rows = away(clf, "good")[:5]
     bounds = {"income": "grow", "years": (0, 15)}
     for recourse in clf.recourse(rows, "good", frozen=["owner", "since"], bounds=bounds, k=5):
         for way in recourse.ways:

@@ -50,7 +50,7 @@ def facts(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
     return [tuple(None if pd.isna(cell) else cell for cell in (*words, round(p, 9))) for *words, p in kept]
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl"])
+@pytest.mark.parametrize("form", ["csv", pytest.param("jsonl", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("column", ODD)
 def test_an_odd_cell_means_the_same_whole_or_in_parts(column: str, form: str, folder: Path, tmp_path: Path) -> None:
     model, given = load(folder / "model", device="cpu"), tmp_path / "given"

@@ -271,7 +271,14 @@ def test_representatives_of_numbers_are_explained_listed_and_removed(numbers: DW
 # Groups
 
 
-@pytest.mark.parametrize(("name", "y"), [("numbers", TRUE), ("tags", TAGGED), ("ordered", AGES[240:].astype(str))])
+@pytest.mark.parametrize(
+    ("name", "y"),
+    [
+        ("numbers", TRUE),
+        pytest.param("tags", TAGGED, marks=pytest.mark.slow),
+        pytest.param("ordered", AGES[240:].astype(str), marks=pytest.mark.slow),
+    ],
+)
 def test_groups_have_the_figures_of_the_report(
     name: str, y: Any, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -164,7 +165,7 @@ class DateScale:
 
     def number(self, value: Any) -> float:
         """A date as seconds; NaN if it is missing or no date."""
-        return float(_seconds(pd.Series([value], dtype=object))[0])
+        return _seconds_of(value) if isinstance(value, Hashable) else math.nan
 
     def start(self, value: float) -> float:
         """The beginning of the month, day or minute."""
@@ -225,6 +226,11 @@ def _seconds(series: pd.Series[Any]) -> Floats:
     times = pd.to_datetime(series, utc=True, errors="coerce", format="ISO8601")
     apart = (times - pd.Timestamp(0, tz="UTC").as_unit("s")).dt.total_seconds()
     return np.asarray(apart.to_numpy(np.float64, na_value=np.nan), np.float64)
+
+
+@lru_cache(4096, typed=True)  # a row is compared with many groups
+def _seconds_of(value: Any) -> float:
+    return float(_seconds(pd.Series([value], dtype=object))[0])
 
 
 # Categories
