@@ -157,13 +157,14 @@ def test_no_number_reveals_membership(surface: str, folder: Path, groups: Groups
             assert abs(auroc - 0.5) < 0.25, (who, "new rows", name, auroc)
 
 
+@pytest.mark.slow
 def test_no_number_reveals_who_represents_others(clf: DWACClassifier, groups: Groups, tmp_path: Path) -> None:
     few = clf.condense(ASKED).save(tmp_path / "few", include_examples=False)
     model = load(few, device="cpu")
     representatives = set(model.references_.ids)
     others = [name for name in clf.references_.ids if name not in representatives][:ASKED]
     unseen = all_numbers(of_python(model, groups.unseen))
-    for rows in (X.loc[sorted(representatives)[:ASKED]], X.loc[others]):
+    for rows in (X.loc[sorted(representatives)[:ASKED]], X.loc[others], groups.calibration):
         answers = of_python(model, rows)
         given, near = all_numbers(answers), all_numbers(of_python(model, moved(rows)))
         for name, auroc in aurocs(given, near).items():

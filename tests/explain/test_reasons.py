@@ -134,7 +134,7 @@ def test_symmetric_parts_contribute_alike_and_a_part_without_effect_nothing() ->
 # Tables
 
 
-@pytest.mark.parametrize("kind", ["classes", "ordered"])
+@pytest.mark.parametrize("kind", ["classes", pytest.param("ordered", marks=pytest.mark.slow)])
 def test_contributions_are_the_difference_between_two_real_cases(kind: str) -> None:
     clf = classifier(kind)
     for e in clf.explain(NEW[:6]):
