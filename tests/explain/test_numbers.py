@@ -357,7 +357,7 @@ def test_every_field_of_a_private_explanation_is_chosen() -> None:
     assert set(NumberExplanation.__dataclass_fields__) == {
         "prediction", "interval", "epsilon", "guarantee", "names", "average", "neighbors", "n_references", "n_examples",
         "typicality", "private", "record", "attention", "unreadable", "unknown", "agreement", "_votes", "_source",
-        "_numerals", "_histogram", "_question", "_sureness",
+        "_numerals", "_histogram", "_question",
     }  # fmt: skip
 
 

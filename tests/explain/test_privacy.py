@@ -278,7 +278,7 @@ def test_every_field_of_a_private_explanation_is_chosen(clf: DWACClassifier) -> 
     assert set(Explanation.__dataclass_fields__) == {
         "label", "probability", "probabilities", "neighbors", "n_references", "n_examples", "confidence", "credibility",
         "typicality", "p_values", "private", "record", "attention", "unreadable", "unknown", "agreement", "_votes",
-        "_source", "_counts", "epsilon", "ordered", "_question", "_sureness",
+        "_source", "_counts", "epsilon", "ordered", "_question",
     }  # fmt: skip
     private = clf.explain(X[:1], private=True)[0]
     assert private._votes is None

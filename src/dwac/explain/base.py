@@ -69,7 +69,6 @@ class VoteExplanation:
     agreement: Agreement | None = None  # how often representatives predict the same as all examples
     _votes: Votes | None = field(default=None, repr=False)
     _source: Source | None = field(default=None, repr=False)
-    _sureness: tuple[float | None, Any] = field(default=(None, None), repr=False)  # of a private vote: n, interval
     _question: Reasoner = field(default=Reasoner(), repr=False)
 
     # Voters
@@ -104,9 +103,10 @@ class VoteExplanation:
     def n_effective(self) -> float | None:
         """The effective number of voters, 1 / Σ share²: as many with equal votes would weigh as much.
 
-        A representative counts for all that it votes for. If private, as `privacy.few` rounds it; None if unreadable.
+        A representative counts for all that it votes for. None if unreadable, or private: a network that memorised its
+        training rows would reveal them by it.
         """
-        return self._sureness[0] if self._votes is None else self._votes.n_effective
+        return None if self._votes is None else self._votes.n_effective
 
     @property
     def vote_interval(self) -> Any:
@@ -302,8 +302,8 @@ class VoteExplanation:
     @property
     def _cases(self) -> str:
         """ "few cases that agree"."""
-        count = "few" if (self.n_effective or 0.0) <= FEW_CASES else "many"
-        return f"{count} cases that {'disagree' if self._disagree else 'agree'}"
+        count = "" if self.private else "few " if (self.n_effective or 0.0) <= FEW_CASES else "many "
+        return f"{count}cases that {'disagree' if self._disagree else 'agree'}"
 
     @property
     def _disagree(self) -> bool:
@@ -351,7 +351,7 @@ class VoteExplanation:
     def _sure_sentence(self, redrawn: str) -> str:
         """How sure the vote itself is, in words: the effective number of voters, and where the vote would be again."""
         n = self.n_effective or 0.0
-        amount = about(round(n)) if self.private else f"{n:.1f}" if n <= FEW_CASES else f"{n:,.0f}"
+        amount = f"{n:.1f}" if n <= FEW_CASES else f"{n:,.0f}"
         again = f" Other cases like these would give {redrawn} (95 %)." if redrawn else ""
         return f"The votes of these {self._cases} weigh as much as {amount} equal ones.{again}"
 

@@ -34,7 +34,7 @@ from dwac.explain.descriptions import summary
 from dwac.explain.reasons import Inquiry, LabelCase, Reasoner, reasons_between
 from dwac.explain.rendering import about, percent
 from dwac.explain.voters import Group, Neighbor, Source, nearest_voters, read_query
-from dwac.explain.votes import LabelVotes, share_interval
+from dwac.explain.votes import LabelVotes
 from dwac.metrics import Agreement
 from dwac.reference import ReferenceSet
 
@@ -111,10 +111,9 @@ class Explanation(VoteExplanation):
     def vote_interval(self) -> tuple[float, float] | None:
         """(low, high): where the probability would be if the voters were drawn again (95 %); None if unreadable.
 
-        It says how sure the vote itself is: few voters make it wide, however they vote. If private, it follows from the
-        rounded probability and number of voters, and there is none for ten or fewer.
+        It says how sure the vote itself is: few voters make it wide, however they vote. None if private, too.
         """
-        return self._sureness[1] if self._votes is None else self._votes.interval()
+        return None if self._votes is None else self._votes.interval()
 
     @property
     def few_suffice(self) -> bool:
@@ -231,7 +230,7 @@ class Explanation(VoteExplanation):
         ]
 
     def _sure_sentences(self) -> list[str]:
-        if len(self.probabilities) < 2:
+        if len(self.probabilities) < 2 or self.private:
             return []
         redrawn = ""
         if self.vote_interval is not None:
@@ -434,11 +433,7 @@ def _make_private(exact: Explanation) -> Explanation:
     """The private form of an explanation; its p-values were rounded when they were computed."""
     rounded = privacy.shares(list(exact.probabilities.values())).tolist()
     probabilities = dict(zip(exact.probabilities, rounded, strict=True))
-    flip_size, n = exact.flip_size, float(privacy.few(round(exact.n_effective or 0)))
-    interval = None
-    if n > privacy.FEWEST:
-        low, high = (end * privacy.STEPS for end in share_interval(n, probabilities[exact.label]))
-        interval = math.floor(low) / privacy.STEPS, math.ceil(high) / privacy.STEPS
+    flip_size = exact.flip_size
     # All examples of a label together: the share of a single one would reveal how close it is.
     voters = [
         Neighbor(label, None, None, share) for label, share in probabilities.items() if share or label == exact.label
@@ -449,7 +444,6 @@ def _make_private(exact: Explanation) -> Explanation:
         probabilities=probabilities,
         neighbors=tuple(sorted(voters, key=lambda voter: -voter.share)),
         **exact._private_values(),
-        _sureness=(n, interval),
         _counts=(privacy.few(exact.deciding), None if flip_size is None else privacy.few(flip_size)),
     )
 

@@ -509,7 +509,6 @@ def _make_private(exact: NumberExplanation) -> NumberExplanation:
         prediction=source.unpacked([float(privacy.numbers(value, each.step)) for value, each in predictions]),
         interval=source.unpacked(rounded) if rounded else None,
         neighbors=(),
-        _sureness=(float(privacy.few(round(exact.n_effective or 0))), None),
         _histogram=source.unpacked(histograms),
         **exact._private_values(),
     )

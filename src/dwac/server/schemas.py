@@ -172,13 +172,12 @@ class ExplainedVote(ExplainedRow):
     n_references: int = Field(description="How many vote.")
     n_examples: int = Field(description="How many training examples they vote for.")
     n_effective: float | None = Field(
-        description="The effective number of voters, 1 / Σ share²: as many with equal votes would weigh as much. If "
-        "the service is private, to one significant digit; 10 is then ten or fewer."
+        description="The effective number of voters, 1 / Σ share²: as many with equal votes would weigh as much. "
+        "Null if the service is private."
     )
     vote_interval: Any = Field(
         description="Where the probability, or the predicted number, would be if the voters were drawn again (95 %): "
-        "lower and upper end; of several numbers one pair each. Null for private numbers, and "
-        "for a private vote of ten or fewer."
+        "lower and upper end; of several numbers one pair each. Null if the service is private."
     )
     agreement: VoterAgreement | None = Field(description="Null if all training examples vote.")
     n_groups: int = Field(description="The number of all groups.")
