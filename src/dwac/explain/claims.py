@@ -175,7 +175,7 @@ class DateScale:
 
     def end(self, value: float) -> float:
         """The beginning of the next one."""
-        return float((self._period(value) + 1).astype("datetime64[s]").astype(np.int64))
+        return float((self._period(value) + np.timedelta64(1, self.unit)).astype("datetime64[s]").astype(np.int64))
 
     def _period(self, value: float) -> Any:
         return np.datetime64(math.floor(value), "s").astype(f"datetime64[{self.unit}]")
