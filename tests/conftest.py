@@ -44,6 +44,11 @@ progress.EVERY = 3600.0
 LONG = ("test_site.py", "test_readme.py", "test_browser.py", "test_server.py", "test_commands.py", "test_pages.py")
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Archives hold the time they were made: named by their bytes, they would differ between workers."""
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort files by how long they take. Workers take whole files (`--dist loadfile`), so each fits its models once."""
     place = {name: number for number, name in enumerate(LONG)}
