@@ -19,8 +19,8 @@ from torch import nn
 from dwac import DWACClassifier, DWACRegressor, ReferenceSet
 from dwac.errors import IdError, InputError, PrivacyError
 from dwac.explain import Reasons, explain
+from dwac.explain.comparing import enumerated, sampled, shapley_values
 from dwac.explain.hybrids import mix_images, mix_tables, mix_texts
-from dwac.explain.reasons import enumerated, sampled, shapley_values
 from tests.explain.helpers import held
 from tests.named import refuses
 

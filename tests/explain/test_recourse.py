@@ -57,6 +57,7 @@ def test_every_way_gives_the_label_and_comes_from_its_precedent() -> None:
             assert typicality is not None
             assert way.typicality == pytest.approx(typicality[0])
         assert len({way.columns for way in recourse.ways}) > 1 or len(recourse.ways) == 1
+        assert len({str(way.changes) for way in recourse.ways}) == len(recourse.ways)
         atypical = [way.atypical for way in recourse.ways]
         assert atypical == sorted(atypical)
 

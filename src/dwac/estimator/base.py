@@ -35,8 +35,9 @@ from dwac.explain.descriptions import GroupTexts
 from dwac.explain.importance import importance_of
 from dwac.explain.many import ids_of
 from dwac.explain.numbers import numerals_of
-from dwac.explain.recourse import Constraints, Way, find_ways, make_private
+from dwac.explain.recourse import Constraints, Way, make_private
 from dwac.explain.votes import Votes
+from dwac.explain.ways import find_ways
 from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs

@@ -26,7 +26,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class RowInquiry:
-    """A row and a model that answers questions about it; see `dwac.explain.reasons.Inquiry`.
+    """A row and a model that answers questions about it; see `dwac.explain.comparing.Inquiry`.
 
     X: rows, of which this is one. distances: of rows from voters, as `input_distances` gives them. which: of several
     labels or numbers, the one in question.

@@ -1,26 +1,22 @@
-"""VoteExplanation: the common base of explanations of labels and of numbers: voters, groups, tables and pages."""
+"""VoteExplanation: the common base of explanations of labels and of numbers: their words and pages."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from dwac import _checks as checks
 from dwac.drawing.pages import render
-from dwac.drawing.records import kind_of, plain, shorten, title_of
-from dwac.errors import InputError
+from dwac.drawing.records import kind_of, shorten, title_of
 from dwac.explain import privacy
-from dwac.explain.descriptions import GroupTexts
-from dwac.explain.profiles import Condition
-from dwac.explain.reasons import Reasoner, Reasons
+from dwac.explain.facts import VoteFacts
+from dwac.explain.reasons import Reasons
 from dwac.explain.rendering import (
+    Page,
     Row,
     VoterTable,
     about,
@@ -35,252 +31,23 @@ from dwac.explain.rendering import (
     table_lines,
     wrap,
 )
-from dwac.explain.voters import Group, Neighbor, Source, groups_of, record_items, voter_dict
-from dwac.explain.votes import Votes
+from dwac.explain.voters import Group, record_items
 from dwac.metrics import Agreement
 from dwac.reference import ReferenceSet
 
-_OWN = ("id", "label", "weight", "log_weight", "share", "size", "distance", "examples", "most alike", "group")
-HALF = 0.5  # share of the vote: voters that hold it explain the prediction
 _BESIDE = 4  # columns of a record that fit beside the votes on a page
 _ABREAST = 6  # records that fit beside each other
 EXAMPLE = "this example"  # the name of its row in a table of voters
-_RARE, _TELLING, _NAMED = 0.5, 0.1, 3  # shared conditions: share of the others, least worth in nats, how many
 _FIRST = 2  # conditions of a group in a sentence on what speaks for another answer
-_MATTERS = 0.1  # of the largest contribution: smaller ones are not named
+_MATTERS, _NAMED = 0.1, 3  # share of the largest contribution from which parts are named, and how many
 _LONGEST = 40  # characters of a value in a sentence
 FEW_CASES = 10  # effective voters below which an explanation says that cases are few
 STRANGE = 0.05  # typicality up to which an example is called unlike the training data
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class VoteExplanation:
-    """Why one example got its prediction: who voted on it, one by one and in groups."""
-
-    neighbors: tuple[Neighbor, ...]  # nearest first; if private, see the subclass
-    n_references: int  # how many vote
-    n_examples: int  # how many they vote for: the same number, unless representatives vote for all
-    typicality: float | None = None  # share of calibration examples at least as novel; near 0: unlike anything known
-    private: bool = False
-    record: Any = None  # the explained example itself
-    attention: tuple[tuple[str, float], ...] | None = None  # the words of a text and their attention
-    unreadable: str | None = None  # why the example could not be read: no votes and no prediction
-    unknown: str | None = None  # values of the example that the training data never had: "job=pilot"
-    agreement: Agreement | None = None  # how often representatives predict the same as all examples
-    _votes: Votes | None = field(default=None, repr=False)
-    _source: Source | None = field(default=None, repr=False)
-    _question: Reasoner = field(default=Reasoner(), repr=False)
-
-    # Voters
-
-    @cached_property
-    def groups(self) -> tuple[Group, ...]:
-        """All training examples in groups that vote alike, heaviest first; empty if private or unreadable.
-
-        A group's share is the exact sum of its members' votes.
-        """
-        return () if self._votes is None or self._source is None else groups_of(self._votes, self._source)
-
-    @property
-    def few_suffice(self) -> bool:
-        """Whether a few examples explain the prediction: the neighbours hold half of the vote."""
-        return not self.groups or sum(n.share for n in self.neighbors) >= HALF
-
-    @cached_property
-    def shown_groups(self) -> tuple[Group, ...]:
-        """The groups to show: the heaviest, as many as there are neighbours."""
-        return self.groups[: len(self.neighbors)]
-
-    @cached_property
-    def shown(self) -> tuple[Neighbor, ...]:
-        """The voters to show: the neighbours if a few suffice, else the member of each group most like the example.
-
-        Such a member represents its group: `share` and `size` are the group's.
-        """
-        return self.neighbors if self.few_suffice else tuple(group.face for group in self.shown_groups)
-
-    @cached_property
-    def n_effective(self) -> float | None:
-        """The effective number of voters, 1 / Σ share²: as many with equal votes would weigh as much.
-
-        A representative counts for all that it votes for. None if unreadable, or private: a network that memorised its
-        training rows would reveal them by it.
-        """
-        return None if self._votes is None else self._votes.n_effective
-
-    @property
-    def vote_interval(self) -> Any:
-        """(low, high): where the probability, or the mean of the votes, would be if the voters were drawn again (95 %).
-
-        It says how sure the vote itself is: few voters make it wide, however they vote. It is no interval for the true
-        label or number. None if unreadable.
-        """
-        raise NotImplementedError
-
-    @cached_property
-    def shared(self) -> tuple[Condition, ...]:
-        """What the example shares with nearly all that voted for the prediction, and few others have; best first.
-
-        Empty if private or unreadable. Numbers: what it shares with nearly all of the vote.
-        """
-        known = None if self._source is None else self._source.descriptions
-        if self._votes is None or not isinstance(known, GroupTexts):
-            return ()
-        weights, rest = self._votes.sides(self._votes.references.groups.sizes)
-        if self.few_suffice:
-            shares = np.array([voter.share for voter in self._supporters])
-            compared = known.compare_rows(self.record, [voter.record for voter in self._supporters], shares, rest)
-        else:
-            compared = known.compare(self.record, weights, rest)
-        shared = () if compared is None else compared.shared
-        return tuple(each for each in shared if each.elsewhere <= _RARE and each.worth >= _TELLING)[:_NAMED]
-
-    @property
-    def _supporters(self) -> Sequence[Neighbor]:
-        """The neighbours that voted for the prediction."""
-        return self.neighbors
-
-    @property
-    def _represents(self) -> bool:
-        """Whether representatives vote for all examples."""
-        return self.n_examples != self.n_references
-
-    # Reasons
-
-    def reasons(
-        self, against: Any = None, precedents: int = 1, tied: Sequence[Collection[Any]] = (), **which: Any
-    ) -> Reasons:
-        """The columns, phrases or patches that decide between this example and a real precedent, with their shares.
-
-        The precedent is the voter most like the example, as inputs, among those that the model gives the other label.
-        The parts in which the two differ are taken from one or the other in all combinations, and the model is asked
-        about each; the contributions add up exactly to the difference between the two cases.
-
-        Args:
-            against: another label, by default the runner-up; or the id of a training example to compare with. For a
-                number: a range (low, high), by default any number at least half a standard deviation away.
-            precedents: with how many precedents to compare; contributions are then means.
-            tied: groups of columns that move together, such as [["height", "weight"]].
-            which: name=…, if several numbers are predicted.
-        """
-        if self.unreadable:
-            raise InputError(f"an example that could not be read has no reasons: {self.unreadable}")
-        return self._question(against, checks.positive_int(precedents, "precedents"), tied, **which)
-
-    @cached_property
-    def main_reasons(self) -> Reasons | None:
-        """The reasons against the runner-up, for a row of a table; None if private, or without anybody to compare with.
-
-        A private explanation keeps nothing beyond what it tells; its `reasons()` can be asked for.
-        """
-        if self.private or self.unreadable or kind_of(self.record) != "table":
-            return None
-        try:
-            return self.reasons()
-        except InputError:  # no model to ask, or no training example with another outcome
-            return None
-
-    # Tables
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per neighbour: id, label, weight, share, distance, and the columns of its record."""
-        names = ["id", "label", "weight", "log_weight", "share", *(["size"] if self._represents else []), "distance"]
-        return self._frame(self.neighbors, names)
-
-    def groups_frame(self) -> pd.DataFrame:
-        """One row per group, heaviest first: label, share, size, description, and the id of its representative."""
-        columns = ["label", "share", "size", "description", "representative"]
-        rows = [(g.label, g.share, g.size, g.description, g.representative.id) for g in self.groups]
-        return pd.DataFrame(rows, columns=columns)
-
-    def _shown_frame(self) -> pd.DataFrame:
-        """The voters to show, as a table for people: share, vote, id, and their records."""
-        if self.private or self.unreadable:
-            return self._frame(self.neighbors, ["share", "label"])
-        if self.few_suffice:
-            names = ["share", "label", "id", *(["size"] if self._represents else []), "distance"]
-            return self._frame(self.neighbors, names)
-        faces = self._frame(self.shown, ["share", "label", "size", "id"])
-        faces = faces.rename(columns={"size": "examples", "id": "most alike"})
-        if any(group.compared for group in self.shown_groups):
-            faces.insert(4, "group", [group.compared or "" for group in self.shown_groups])
-        return faces
-
-    def _order_columns(self, columns: Sequence[Any]) -> list[Any]:
-        """The columns of records; those that compare the example with the shown groups come first."""
-        places: dict[Any, int] = {}
-        for group in self.shown_groups:
-            for column in () if group.comparison is None else group.comparison.columns:
-                places.setdefault(self._title(column), len(places))
-        for part in () if places else ", ".join(group.words or "" for group in self.shown_groups).split(", "):
-            column = max(
-                (name for name in columns if part.startswith(f"{title_of(name)} ")),
-                key=lambda n: len(str(n)),
-                default="",
-            )
-            places.setdefault(column, len(places))
-        return sorted(columns, key=lambda name: places.get(name, len(places)))
-
-    def _frame(self, voters: Sequence[Neighbor], names: Sequence[str]) -> pd.DataFrame:
-        if self.unreadable:
-            return pd.DataFrame(columns=["label", "weight", "log_weight", "share"])
-        if self.private:
-            return pd.DataFrame([{"label": n.label, "share": n.share} for n in voters])
-        rows = []
-        for n in voters:
-            record = {} if n.record is None else record_items(n.record)
-            rows.append(
-                {name: getattr(n, name) for name in names} | {self._title(key): value for key, value in record.items()}
-            )
-        return pd.DataFrame(rows)
-
-    def _title(self, key: Any) -> Any:
-        """The name of a column of records, changed where it would clash with one of our own columns."""
-        return f"record.{key}" if key in self._own_names else key
-
-    @property
-    def _own_names(self) -> tuple[str, ...]:
-        """The columns of any table of voters that do not come from records."""
-        return _OWN
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as plain Python values, ready for JSON."""
-        shown: dict[str, Any] = plain(
-            {
-                **self._prediction(),
-                "typicality": self.typicality,
-                "unreadable": self.unreadable,
-                "unknown": self.unknown,
-                "n_references": self.n_references,
-                "n_examples": self.n_examples,
-                "n_effective": self.n_effective,
-                "vote_interval": self.vote_interval,
-                "agreement": None if self.agreement is None else self.agreement._asdict(),
-                "private": self.private,
-                "record": self.record,
-                "attention": self.attention,
-                "neighbors": [voter_dict(n, private=self.private) for n in self.neighbors],
-                "groups": [group.to_dict() for group in self.shown_groups],
-                "n_groups": len(self.groups),
-            }
-        )
-        return shown
-
-    def _prediction(self) -> dict[str, Any]:
-        """The prediction, and what would change it, for `to_dict`."""
-        raise NotImplementedError
-
-    def _private_values(self) -> dict[str, Any]:
-        """The fields that every private explanation rounds or drops."""
-        return {
-            "n_references": privacy.count(self.n_references),
-            "n_examples": privacy.count(self.n_examples),
-            "attention": self.attention and tuple((word, privacy.share(weight)) for word, weight in self.attention),
-            "agreement": self.agreement and privacy.agreement(self.agreement),
-            "private": True,
-            "_votes": None,
-            "_source": None,
-        }
+class VoteExplanation(Page, VoteFacts):
+    """Why one example got its prediction, in words and on pages."""
 
     # Words
 
@@ -328,8 +95,9 @@ class VoteExplanation:
 
     def _parts(self, reasons: Reasons, sign: float) -> list[str]:
         """The columns with the largest contributions of this sign that matter."""
-        least = _MATTERS * abs(reasons.contributions[0].contribution) * np.sign(sign)
-        parts = [part for part in reasons.contributions if part.contribution / least >= 1][:_NAMED]
+        least = _MATTERS * abs(reasons.contributions[0].contribution)
+        same = (part for part in reasons.deciding if part.contribution * sign > 0)
+        parts = [part for part in same if abs(part.contribution) >= least][:_NAMED]
         return [f"{title_of(each.column)} {_value(each.value)} (not {_value(each.other_value)})" for each in parts]
 
     def _group_words(self, group: Group) -> str:
@@ -387,10 +155,6 @@ class VoteExplanation:
 
     # Pages
 
-    def __str__(self) -> str:
-        """As `to_text`, as wide as the terminal."""
-        return self.to_text()
-
     def __repr__(self) -> str:
         """The prediction and the number of voters, in one line."""
         voted = "could not be read" if self.unreadable else f"{self._voters(self.n_references)} voted"
@@ -424,9 +188,7 @@ class VoteExplanation:
         hold for all labels of the example.
         """
         width = line_width() if width is None else width
-        facts, details = (
-            [line for sentence in part for line in wrap(sentence, width)] for part in self._printed(again=again)
-        )
+        facts, details = (wrap(part, width) for part in self._printed(again=again))
         if self.unreadable:
             return "\n".join(facts)
         frame = self._shown_frame()
@@ -529,9 +291,6 @@ class VoteExplanation:
             Row([cell_of("", value, private=self.private) for value in cells[name]], name=str(name)) for name in columns
         ]
         return VoterTable(["", *[EXAMPLE] * len(mine), *frame[who]], rows, "dwac-records" + " dwac-example" * len(mine))
-
-    def _repr_html_(self) -> str:
-        return self.to_html()
 
 
 def set_sentences(labels: Sequence[Any] | None, epsilon: float) -> list[str]:

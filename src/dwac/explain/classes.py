@@ -30,8 +30,9 @@ from dwac.explain.base import (
     unknown_sentences,
     unread_counts,
 )
+from dwac.explain.comparing import Inquiry, LabelCase, reasons_between
 from dwac.explain.descriptions import summary
-from dwac.explain.reasons import Inquiry, LabelCase, Reasoner, reasons_between
+from dwac.explain.reasons import Reasoner
 from dwac.explain.rendering import about, percent
 from dwac.explain.voters import Group, Neighbor, Source, nearest_voters, read_query
 from dwac.explain.votes import LabelVotes
@@ -234,7 +235,7 @@ class Explanation(VoteExplanation):
             return []
         redrawn = ""
         if self.vote_interval is not None:
-            low, high = (percent(end, private=self.private) for end in self.vote_interval)
+            low, high = map(percent, self.vote_interval)
             redrawn = f"{self.label} a probability of {low} to {high}"
         return [self._sure_sentence(redrawn)]
 

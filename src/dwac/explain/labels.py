@@ -22,8 +22,9 @@ from dwac.drawing.records import plain
 from dwac.errors import EPSILON, ShapeError
 from dwac.explain.base import set_sentences, typicality_sentences, unknown_sentences, unread_sentences
 from dwac.explain.classes import Explanation, make_explanation, unreadable
-from dwac.explain.reasons import Inquiry, Reasoner
-from dwac.explain.rendering import example_values, line_width, percent, wrap
+from dwac.explain.comparing import Inquiry
+from dwac.explain.reasons import Reasoner
+from dwac.explain.rendering import Page, example_values, line_width, percent, wrap
 from dwac.explain.voters import Source, nearest_voters, read_query
 from dwac.explain.votes import LabelVotes, Votes
 from dwac.metrics import Agreement
@@ -35,7 +36,7 @@ _COLUMNS = 6  # labels with a column of their own in a table of many explanation
 
 
 @dataclass(eq=False, repr=False)
-class LabelExplanations(Mapping[Any, Explanation]):
+class LabelExplanations(Page, Mapping[Any, Explanation]):
     """Why one example gets each of several labels, or does not: label → `Explanation` of a yes/no vote.
 
     The explanation of the label "sad" chooses between "sad" and "not sad". It is made on first access, unless it is
@@ -127,17 +128,13 @@ class LabelExplanations(Mapping[Any, Explanation]):
         """The labels whose explanations are printed: the predicted ones, or the most probable one."""
         return self.labels or (max(self, key=lambda label: self.probabilities[label]),)
 
-    def __str__(self) -> str:
-        """As `to_text`, as wide as the terminal."""
-        return self.to_text()
-
     def to_text(self, width: int | None = None) -> str:
         """The sentences, then the explanations of the predicted labels, or of the most probable one.
 
         width: of lines, by default that of the terminal.
         """
         width = line_width() if width is None else width
-        facts = "\n".join(line for sentence in self.sentences() for line in wrap(sentence, width))
+        facts = "\n".join(wrap(self.sentences(), width))
         if self.unreadable:
             return facts
         return "\n\n".join([facts, *(f"{label}\n{self[label].to_text(width, again=False)}" for label in self._shown)])
@@ -182,9 +179,6 @@ class LabelExplanations(Mapping[Any, Explanation]):
     def _folded(self, label: Any) -> Explanation:
         """The explanation of a label; of one that is folded away, without asking the model for reasons."""
         return self[label] if label in self._shown else replace(self[label], _question=Reasoner())
-
-    def _repr_html_(self) -> str:
-        return self.to_html()
 
 
 def has_it(label: Any) -> str:

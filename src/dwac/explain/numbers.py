@@ -26,8 +26,9 @@ from dwac.explain.base import (
     unknown_sentences,
     unread_counts,
 )
+from dwac.explain.comparing import Inquiry, NumberCase, number_reasons
 from dwac.explain.descriptions import summary
-from dwac.explain.reasons import Inquiry, NumberCase, Reasoner, number_reasons
+from dwac.explain.reasons import Reasoner
 from dwac.explain.rendering import Numerals, coverage, edges_of, percent
 from dwac.explain.voters import Influence, NumberSource, nearest_voters, plain_ids, read_query, record_of
 from dwac.explain.votes import NumberRange, NumberVotes

@@ -8,57 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
-from math import comb
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from dwac.drawing.pages import render
 from dwac.drawing.records import plain, shorten, title_of
 from dwac.errors import InputError
 from dwac.explain import privacy
 from dwac.explain.base import STRANGE
-from dwac.explain.hybrids import Bools, Part, Pool, require_columns
-from dwac.explain.reasons import Inquiry, Precedent, example_title, find_precedents, make_precedent
-from dwac.explain.rendering import line_width, percent, wrap
-from dwac.explain.voters import plain_ids
-from dwac.explain.votes import Votes
+from dwac.explain.hybrids import Part, require_columns
+from dwac.explain.reasons import Precedent, example_title
+from dwac.explain.rendering import Cell, Page, Row, VoterTable, percent, wrap
 
-Floats = NDArray[np.float64]
 Bound = str | tuple[Any, Any]
 
 GROW, FALL = "grow", "fall"
-_TRIED = 48  # precedents whose allowed columns are tried together, before the smallest changes are sought
-_SOUGHT = 5  # precedents towards which the smallest changes are sought
-_COMBINATIONS = 500  # of columns that are tried towards one precedent at once
-_JUDGED = 24  # changes whose typicality is measured
-
-
-class WantedOutcome(Protocol):
-    """What a changed row shall get; see `dwac.tasks.goals`."""
-
-    @property
-    def name(self) -> Any:
-        """The label or the range."""
-
-    @property
-    def outcome(self) -> Any:
-        """The same for the model."""
-
-    def voters(self) -> Bools:
-        """(m,): which voters have it themselves."""
-
-    def reached(self, observed: Any) -> Bools:
-        """(n,): whether observed rows reach it."""
-
-    def margin(self, observed: Any) -> Floats:
-        """(n,): how far they are beyond it."""
-
-    def value(self, observed: Any) -> Floats:
-        """(n,): the probability of the label, or the number."""
+_STRANGE = " (unlike the training data)"
 
 
 class Constraints(NamedTuple):
@@ -127,7 +93,9 @@ class Way:
         """The columns that change."""
         return tuple(change.column for change in self.changes)
 
-    def _typicality(self) -> str:
+    @property
+    def typicality_words(self) -> str:
+        """How typical the changed row is, as text."""
         known = self.typicality or 0.0
         return privacy.credibility(known) if self.precedent is None else percent(known)
 
@@ -138,13 +106,13 @@ class Way:
             for each in self.changes
         ]
         who = "" if self.precedent is None else f", as in {example_title(self.precedent.id)}"
-        typical = "" if self.typicality is None else f", typicality {self._typicality()}"
+        typical = "" if self.typicality is None else f", typicality {self.typicality_words}"
         mark = "; such a row is unlike the training data" if self.atypical else ""
         return f"{', '.join(steps)}{who}: {write(self.value)}{typical}{mark}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Recourse:
+class Recourse(Page):
     """The smallest changes that give a row another label or number; made by `recourse` of an estimator.
 
     If there is no way within the limits, `obstacle` names the fewest columns that stand in the way: were they allowed
@@ -234,10 +202,6 @@ class Recourse:
         )
         return {"label": self.label, "wanted": str(self.wanted), "ways": len(self.ways), "first": steps}
 
-    def __str__(self) -> str:
-        """As `to_text`, as wide as the terminal."""
-        return self.to_text()
-
     def __repr__(self) -> str:
         """How many ways there are, and the first."""
         first = f": {self.ways[0].words(self._write)}" if self.ways else ""
@@ -245,197 +209,33 @@ class Recourse:
 
     def to_text(self, width: int | None = None) -> str:
         """The sentences, in lines of at most `width` characters."""
-        width = line_width() if width is None else width
-        return "\n".join(line for sentence in self.sentences() for line in wrap(sentence, width))
+        return "\n".join(wrap(self.sentences(), width))
 
     def to_html(self) -> str:
         """A self-contained HTML fragment: a table of the ways; every value escaped."""
-        names = list(dict.fromkeys(name for way in self.ways for name in way.columns))
-        now = {change.column: change.value for way in self.ways for change in way.changes}
-        rows = []
-        for way in self.ways:
-            to = {change.column: "changed" if self.private else shorten(change.to) for change in way.changes}
-            who = "" if way.precedent is None else str(way.precedent.id)
-            typical = "" if way.typicality is None else way._typicality()
-            rows.append(([to.get(name, "") for name in names], self._write(way.value), typical, who, way.atypical))
+        first = self.sentences()[:1] if self.ways else self.sentences()
+        tables = [self._table()] if self.ways else []
         return render(
-            "explain/templates/recourse.html",
-            sentences=self.sentences()[:1],
-            names=[title_of(name) for name in names],
-            now=["" if self.private else shorten(now[name]) for name in names],
-            rows=rows,
-            private=self.private,
+            "explain/templates/explanation.html", sentences=first, tables=tables, details=[], words=None, record=None
         )
 
-    def _repr_html_(self) -> str:
-        return self.to_html()
+    def _table(self) -> VoterTable:
+        """One row per way, one column per column that changes."""
+        names = list(dict.fromkeys(name for way in self.ways for name in way.columns))
+        now = {change.column: shorten(change.value) for way in self.ways for change in way.changes}
+        rows = [] if self.private else [_row("now", *(now[name] for name in names), "", "", "", kind="dwac-example")]
+        for number, way in enumerate(self.ways, 1):
+            to = {change.column: "changed" if self.private else shorten(change.to) for change in way.changes}
+            typical = "" if way.typicality is None else way.typicality_words + _STRANGE * way.atypical
+            who = [] if way.precedent is None else [str(way.precedent.id)]
+            rows.append(_row(str(number), *(to.get(name, "") for name in names), self._write(way.value), typical, *who))
+        return VoterTable(
+            ["", *map(title_of, names), "result", "typicality", *([] if self.private else ["as in"])], rows
+        )
 
 
-# The search
-
-
-class _Try(NamedTuple):
-    """Columns that take the values of a precedent."""
-
-    number: int  # of the precedent in the pool
-    columns: tuple[int, ...]  # places
-
-
-@dataclass(frozen=True, eq=False)
-class _Search:
-    """Asks the model which changes of a row reach a goal."""
-
-    inquiry: Inquiry
-    goal: WantedOutcome
-    pool: Pool
-
-    def rows(self, tries: Sequence[_Try]) -> pd.DataFrame:
-        """The changed rows."""
-        choices = np.zeros((len(tries), len(self.pool.names)), dtype=np.intp)
-        for row, each in enumerate(tries):
-            choices[row, list(each.columns)] = each.number
-        return self.pool.make(choices)
-
-    def observe(self, tries: Sequence[_Try]) -> Any:
-        """What the model observes of them."""
-        return self.inquiry.observe(self.rows(tries))
-
-    def reaching(self, tries: Sequence[_Try]) -> list[_Try]:
-        """Those of the tries that reach the goal."""
-        reached = self.goal.reached(self.observe(tries)) if tries else ()
-        return [each for each, is_reached in zip(tries, reached, strict=True) if is_reached]
-
-    def smallest(self, full: Sequence[_Try], enough: int) -> list[_Try]:
-        """The smallest changes towards each precedent, given all that are allowed, each of which reaches the goal.
-
-        All combinations of one column, of two and so on are tried towards all precedents at once, until there are
-        enough different ones. Where combinations are too many, one is sought step by step.
-        """
-        smallest: list[_Try] = []
-        left = list(full)
-        for size in range(1, max(len(each.columns) for each in full) + 1):
-            many = [each for each in left if comb(len(each.columns), size) > _COMBINATIONS]
-            smallest += [self.step_by_step(each) for each in many]
-            left = [each for each in left if each not in many]
-            tries = [each._replace(columns=some) for each in left for some in combinations(each.columns, size)]
-            reaching = self.reaching(tries)
-            smallest += reaching
-            left = [each for each in left if each.number not in {found.number for found in reaching}]
-            if not left or len({each.columns for each in smallest}) >= enough:
-                break
-        return smallest
-
-    def step_by_step(self, full: _Try) -> _Try:
-        """A small change: the most helpful column is added until the goal is reached; needless ones are dropped."""
-        columns: tuple[int, ...] = ()
-        while len(columns) < len(full.columns):
-            tries = [full._replace(columns=(*columns, c)) for c in full.columns if c not in columns]
-            observed = self.observe(tries)
-            reached = self.goal.reached(observed)
-            best = int(np.argmax(np.where(reached, np.inf, self.goal.margin(observed))))
-            columns = tries[best].columns
-            if reached[best]:
-                break
-        for column in columns:
-            less = full._replace(columns=tuple(c for c in columns if c != column))
-            columns = less.columns if less.columns and self.reaching([less]) else columns
-        return full._replace(columns=tuple(sorted(columns)))
-
-    def typical(self, full: _Try) -> list[_Try]:
-        """A change to a typical row: from all allowed columns, the least typical is dropped as long as it stays one."""
-        best = full
-        if not self._keeps([full])[0]:
-            return []
-        while len(best.columns) > 1:
-            tries = [best._replace(columns=tuple(c for c in best.columns if c != gone)) for gone in best.columns]
-            typicality = self._keeps(tries)
-            if not typicality.any():
-                break
-            best = tries[int(np.argmax(typicality))]
-        return [best]
-
-    def _keeps(self, tries: Sequence[_Try]) -> Floats:
-        """(n,): the typicality of changed rows; 0 where it is too low or the goal is missed."""
-        observed = self.observe(tries)
-        typicality = self.inquiry.typicality_of(observed)
-        known = np.ones(len(tries)) if typicality is None else typicality
-        return np.where(self.goal.reached(observed) & (known > STRANGE), known, 0.0)
-
-
-def find_ways(
-    inquiry: Inquiry, goal: WantedOutcome, votes: Votes, limits: Constraints, k: int
-) -> tuple[list[Way], tuple[Any, ...]]:
-    """(the k smallest and most different ways to the goal, the columns that stand in the way if there is none)."""
-    limits.check(inquiry.column_names())
-    places = find_precedents(inquiry, votes, np.flatnonzero(goal.voters()), goal.outcome, _TRIED)
-    places = places or find_precedents(inquiry, votes, np.arange(len(votes.labels)), goal.outcome, _TRIED)
-    if not places:
-        return [], ()
-    pool = inquiry.pool(plain_ids(votes.references.ids[places]))
-    search = _Search(inquiry, goal, pool)
-    every, full = [], []
-    for number in range(1, len(places) + 1):
-        parts = [
-            (place, Part(name, pool.cells[name][0], pool.cells[name][number]))
-            for place, name in enumerate(pool.names)
-            if pool.differs(name, number)
-        ]
-        every.append(_Try(number, tuple(place for place, _ in parts)))
-        full.append(_Try(number, tuple(place for place, part in parts if limits.allow(part))))
-    reaching = search.reaching([each for each in full if each.columns])
-    if not reaching:
-        return [], _obstacle(search, every, full)
-    tries = search.smallest(reaching[:_SOUGHT], 2 * k)
-    return _choose(search, tries, reaching[0], places, k), ()
-
-
-def _choose(search: _Search, tries: list[_Try], full: _Try, places: list[int], k: int) -> list[Way]:
-    """The k best: few columns first, then small changes; with different columns each, if possible.
-
-    Ways to atypical rows come last; if there are only such, a larger change to a typical row is sought.
-    """
-    tries = sorted(tries, key=lambda each: (len(each.columns), each.number))[:_JUDGED]
-    inquiry, goal = search.inquiry, search.goal
-
-    def judge(tries: list[_Try]) -> Any:
-        rows = search.rows(tries)
-        observed = inquiry.observe(rows)
-        return rows, observed, inquiry.typicality_of(observed)
-
-    rows, observed, typicality = judge(tries)
-    if typicality is not None and (typicality <= STRANGE).all():
-        tries += search.typical(full)
-        rows, observed, typicality = judge(tries)
-    known = np.ones(len(tries)) if typicality is None else typicality
-    apart, values = inquiry.apart(rows), goal.value(observed)
-    order = sorted(range(len(tries)), key=lambda i: (known[i] <= STRANGE, len(tries[i].columns), apart[i], i))
-    first = list({tries[i].columns: i for i in reversed(order)}.values())  # the best with these columns
-    chosen = sorted(sorted(order, key=lambda i: i not in first)[:k], key=order.index)
-    records = rows.iloc[chosen].to_dict("records")
-    precedents = [make_precedent(inquiry, places[tries[i].number - 1]) for i in chosen]
-    ways = []
-    for i, record, precedent in zip(chosen, records, precedents, strict=True):
-        names = [search.pool.names[place] for place in tries[i].columns]
-        mine, theirs = ([search.pool.cells[name][number] for name in names] for number in (0, tries[i].number))
-        changes = tuple(map(ChangedColumn, names, mine, theirs))
-        ways.append(Way(changes, precedent, float(values[i]), None if typicality is None else float(known[i]), record))
-    return ways
-
-
-def _obstacle(search: _Search, every: Sequence[_Try], full: Sequence[_Try]) -> tuple[Any, ...]:
-    """The fewest columns that would have to change as well as those allowed; empty if that would not help either."""
-    pairs = list(zip(every, full, strict=True))[:_SOUGHT]
-    for size in (1, 2, len(search.pool.names)):
-        tries = []
-        for whole, allowed in pairs:
-            blocked = [place for place in whole.columns if place not in allowed.columns]
-            extras = combinations(blocked, min(size, len(blocked)))
-            tries += [allowed._replace(columns=(*allowed.columns, *extra)) for extra in extras if extra]
-        reaching = search.reaching(tries)
-        if reaching:
-            allowed = next(allowed for _, allowed in pairs if allowed.number == reaching[0].number)
-            return tuple(search.pool.names[place] for place in reaching[0].columns[len(allowed.columns) :])
-    return ()
+def _row(*texts: str, kind: str = "") -> Row:
+    return Row([Cell(text) for text in texts], kind)
 
 
 def make_private(exact: Recourse, step: float) -> Recourse:

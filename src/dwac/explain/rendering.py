@@ -6,7 +6,7 @@ import math
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -38,9 +38,30 @@ def line_width() -> int:
     return min(max(shutil.get_terminal_size((USUAL, 24)).columns, NARROWEST), WIDEST)
 
 
-def wrap(sentence: str, width: int) -> list[str]:
-    """A sentence as lines of at most `width` characters; all but the first are indented."""
-    return textwrap.wrap(sentence, width, subsequent_indent="  ", break_on_hyphens=False) or [""]
+class Page:
+    """What people read: printed as wide as the terminal, and a page in a notebook."""
+
+    def to_text(self, width: int | None = None) -> str:
+        """In lines of at most `width` characters, by default as wide as the terminal."""
+        raise NotImplementedError
+
+    def to_html(self) -> str:
+        """A self-contained HTML fragment; every value escaped."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        """As `to_text`, as wide as the terminal."""
+        return self.to_text()
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+
+def wrap(sentences: Iterable[str], width: int | None = None) -> list[str]:
+    """Sentences as lines of at most `width` characters; all but the first of each are indented."""
+    options: dict[str, Any] = {"subsequent_indent": "  ", "break_on_hyphens": False}
+    width = line_width() if width is None else width
+    return [line for sentence in sentences for line in textwrap.wrap(sentence, width, **options) or [""]]
 
 
 def table_lines(
