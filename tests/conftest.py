@@ -65,7 +65,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Start every test, and the fixtures that it makes, from the same state of all global generators."""
+    """Start every test, and the fixtures that it makes, from the same state of all global generators, on one thread."""
+    torch.set_num_threads(1)  # `dwac serve` sets it for its own process
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002
     torch.manual_seed(0)
