@@ -17,6 +17,7 @@ SOURCE = ROOT / "src" / "dwac"
 # From the ground up; `__init__` gathers the public names and stands on the roof.
 FLOORS = [
     "errors",
+    "languages",
     "_checks",
     "_machine",
     "storage",

@@ -21,6 +21,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from dwac import _checks as checks
 from dwac.conformal import label_sets
 from dwac.errors import InputError, LabelError, NonFiniteError, ShapeError
+from dwac.languages import message, numeral, say
 
 __all__ = [
     "AgainstChance",
@@ -527,10 +528,14 @@ class Agreement(NamedTuple):
     high: float
     n: int
 
+    def words(self) -> str:
+        """In words, in the current language."""
+        share, low, high = (numeral(checks.percent(each, 2)) for each in (self.share, self.low, self.high))
+        text = message("{share} of {n} rows (95 % interval {low} to {high})")
+        return say(text, share=share, n=numeral(f"{self.n:,}"), low=low, high=high)
+
     def __str__(self) -> str:
-        """In words."""
-        low, high = checks.percent(self.low, 2), checks.percent(self.high, 2)
-        return f"{checks.percent(self.share, 2)} of {self.n:,} rows (95 % interval {low} to {high})"
+        return self.words()
 
 
 def agreement(labels: ArrayLike, others: ArrayLike) -> Agreement:

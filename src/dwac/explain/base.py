@@ -24,6 +24,7 @@ from dwac.explain.rendering import (
     coverage,
     distance,
     example_values,
+    label_name,
     line_width,
     more_columns,
     percent,
@@ -32,12 +33,13 @@ from dwac.explain.rendering import (
     wrap,
 )
 from dwac.explain.voters import Group, record_items
+from dwac.languages import count, message, numeral, say, spoken
 from dwac.metrics import Agreement
 from dwac.reference import ReferenceSet
 
 _BESIDE = 4  # columns of a record that fit beside the votes on a page
 _ABREAST = 6  # records that fit beside each other
-EXAMPLE = "this example"  # the name of its row in a table of voters
+EXAMPLE = message("this example")  # the name of its row in a table of voters
 _FIRST = 2  # conditions of a group in a sentence on what speaks for another answer
 _MATTERS, _NAMED = 0.1, 3  # share of the largest contribution from which parts are named, and how many
 _LONGEST = 40  # characters of a value in a sentence
@@ -51,8 +53,13 @@ class VoteExplanation(Page, VoteFacts):
 
     # Words
 
-    def sentences(self) -> list[str]:
-        """The explanation in plain words, one entry per fact: the reason first, p-values last."""
+    @spoken
+    def sentences(self, *, language: str | None = None) -> list[str]:
+        """The explanation in plain words, one entry per fact: the reason first, p-values last.
+
+        language: of the sentences, such as "de".
+        """
+        del language  # see `spoken`
         return unread_sentences(self.unreadable) if self.unreadable else [*self.lead(), *self.details()]
 
     def lead(self) -> list[str]:
@@ -67,97 +74,167 @@ class VoteExplanation(Page, VoteFacts):
         raise NotImplementedError
 
     @property
-    def _cases(self) -> str:
-        """ "few cases that agree"."""
-        count = "" if self.private else "few " if (self.n_effective or 0.0) <= FEW_CASES else "many "
-        return f"{count}cases that {'disagree' if self._disagree else 'agree'}"
+    def _few_cases(self) -> bool:
+        return (self.n_effective or 0.0) <= FEW_CASES
+
+    @property
+    def _from_cases(self) -> str:
+        """ "from few cases that agree"."""
+        if self.private:
+            return say("from cases that disagree") if self._disagree else say("from cases that agree")
+        if self._few_cases:
+            return say("from few cases that disagree") if self._disagree else say("from few cases that agree")
+        return say("from many cases that disagree") if self._disagree else say("from many cases that agree")
 
     @property
     def _disagree(self) -> bool:
         """Whether the voters disagree."""
         raise NotImplementedError
 
-    def _because(self) -> str:
-        """What decides, and against whom, as the end of a sentence; empty if unknown.
+    def _because(self, answer: str, reasons: Reasons | None) -> str:
+        """The first sentence: the answer, from which cases, what decides, and against whom.
 
         Columns are those that speak for the prediction most, up to three, against a similar example with another one;
         of a text, words that it shares with those that voted for it.
         """
-        reasons = self.main_reasons
+        known = {"answer": answer, "from_cases": self._from_cases}
         if reasons is None or not reasons.total:
             shared = [each.text for each in self.shared] if kind_of(self.record) == "text" else []
-            return f", sharing {words_in_series(shared)} with them" if shared else ""
+            if not shared:
+                return say("{answer} {from_cases}.", **known)
+            return count(
+                "{answer} {from_cases}, sharing the word {words} with them.",
+                "{answer} {from_cases}, sharing the words {words} with them.",
+                len(shared),
+                words=series(shared),
+                **known,
+            )
         parts = self._parts(reasons, reasons.total)
         if reasons.precedent is None or not parts:
-            return ""
-        other = reasons.outcome(reasons.other)
-        return f", because of {series(parts)}; example {reasons.precedent.id}, similar otherwise, is {other}"
+            return say("{answer} {from_cases}.", **known)
+        return say(
+            "{answer} {from_cases}, because of {columns}; example {id}, similar otherwise, is {other}.",
+            columns=series(parts),
+            id=reasons.precedent.id,
+            other=reasons.outcome(reasons.other),
+            **known,
+        )
 
     def _parts(self, reasons: Reasons, sign: float) -> list[str]:
         """The columns with the largest contributions of this sign that matter."""
         least = _MATTERS * abs(reasons.contributions[0].contribution)
         same = (part for part in reasons.deciding if part.contribution * sign > 0)
         parts = [part for part in same if abs(part.contribution) >= least][:_NAMED]
-        return [f"{title_of(each.column)} {_value(each.value)} (not {_value(each.other_value)})" for each in parts]
+        return [
+            say(
+                "{column} {value} (not {other})",
+                column=title_of(each.column),
+                value=_value(each.value),
+                other=_value(each.other_value),
+            )
+            for each in parts
+        ]
 
     def _group_words(self, group: Group) -> str:
-        """ "275 examples with dir at most 0.395, as here"."""
+        """ "from 275 examples with dir at most 0.395, as here"."""
         shared = [] if group.comparison is None else [each.text for each in group.comparison.shared[:_FIRST]]
-        words = words_in_series(shared) if kind_of(self.record) == "text" else series(shared)
-        alike = f" with {words}, as here" if shared else ""
-        return f"{group.size:,} example{'s' * (group.size > 1)}{alike}"
+        n, words = group.size, series(shared)
+        if not shared:
+            return count("from {n} example", "from {n} examples", n)
+        if kind_of(self.record) != "text":
+            return count(
+                "from {n} example with {words}, as here", "from {n} examples with {words}, as here", n, words=words
+            )
+        if len(shared) == 1:
+            return count(
+                "from {n} example with the word {words}, as here",
+                "from {n} examples with the word {words}, as here",
+                n,
+                words=words,
+            )
+        return count(
+            "from {n} example with the words {words}, as here",
+            "from {n} examples with the words {words}, as here",
+            n,
+            words=words,
+        )
 
-    def _shared_sentences(self, votes: str, others: str) -> list[str]:
-        """What the example shares with nearly all votes, in words; votes: which. others: who mostly lacks it."""
-        parts = [f"{each.text} ({others} {percent(each.elsewhere)})" for each in self.shared]
+    def _shared_sentences(self) -> list[str]:
+        """What the example shares with nearly all votes, in words."""
+        shared = [
+            (each.text, {"share": percent(each.share), "others": percent(each.elsewhere)}) for each in self.shared
+        ]
+        if not shared:
+            return []
+        word, condition, words, nearest, most = self._shared_messages
         if kind_of(self.record) == "text":
-            parts = [f"{each.text} ({percent(each.share)}; {others} {percent(each.elsewhere)})" for each in self.shared]
-            return [f"Words shared with {votes}: {', '.join(parts)}."] if parts else []
-        which = "the nearest" if self.few_suffice else "nearly all"
-        return [f"Shared with {which} {votes}: {', '.join(parts)}."] if parts else []
+            listed = ", ".join(say(word, word=text, **shares) for text, shares in shared)
+            return [say(words, words=listed, **self._vote_names())]
+        listed = ", ".join(say(condition, condition=text, **shares) for text, shares in shared)
+        return [say(nearest if self.few_suffice else most, conditions=listed, **self._vote_names())]
+
+    @property
+    def _shared_messages(self) -> tuple[str, str, str, str, str]:
+        """A word and a condition with their shares; the sentences on words, and on conditions of the nearest or all."""
+        raise NotImplementedError
+
+    def _vote_names(self) -> dict[str, str]:
+        """The name of the prediction in sentences on what is shared."""
+        return {}
 
     def _sure_sentence(self, redrawn: str) -> str:
         """How sure the vote itself is, in words: the effective number of voters, and where the vote would be again."""
         n = self.n_effective or 0.0
-        amount = f"{n:.1f}" if n <= FEW_CASES else f"{n:,.0f}"
-        again = f" Other cases like these would give {redrawn} (95 %)." if redrawn else ""
-        return f"The votes of these {self._cases} weigh as much as {amount} equal ones.{again}"
-
-    @property
-    def _voter(self) -> str:
-        return "representative" if self._represents else "training example"
-
-    @property
-    def _order(self) -> str:
-        return "heaviest" if self._represents else "nearest"
-
-    def _voters(self, n: int) -> str:
-        """ "n training examples", or "n representatives" where these vote for all."""
-        return self._voter if n == 1 else f"{n:,} {self._voter}s"
+        amount = numeral(f"{n:.1f}" if n <= FEW_CASES else f"{n:,.0f}")
+        if self._few_cases and self._disagree:
+            weight = say("The votes of these few cases that disagree weigh as much as {n} equal ones.", n=amount)
+        elif self._few_cases:
+            weight = say("The votes of these few cases that agree weigh as much as {n} equal ones.", n=amount)
+        elif self._disagree:
+            weight = say("The votes of these many cases that disagree weigh as much as {n} equal ones.", n=amount)
+        else:
+            weight = say("The votes of these many cases that agree weigh as much as {n} equal ones.", n=amount)
+        return f"{weight} {redrawn}".rstrip()
 
     def _neighbor_share(self) -> str:
         """The neighbours' share of the vote, in words."""
         share, k = percent(sum(n.share for n in self.neighbors)), len(self.neighbors)
-        return f"the {self._order} one holds {share}" if k == 1 else f"the {k:,} {self._order} hold {share}"
+        if self._represents:
+            return count("the heaviest one holds {share}", "the {n} heaviest hold {share}", k, share=share)
+        return count("the nearest one holds {share}", "the {n} nearest hold {share}", k, share=share)
 
-    def _agreement_sentences(self, same: str) -> list[str]:
+    def _agreement_sentences(self) -> list[str]:
         """How many representatives vote for all, and how often they predict the same as all, in words."""
         if not self._represents:
             return []
-        known = self.agreement and f" They {same} on {self._agreement_words(self.agreement)}."
+        known = [] if self.agreement is None else [self._agreement_sentence(self._agreement_words(self.agreement))]
         if self.private:
             few, all_ = about(self.n_references), about(self.n_examples)
-            return [f"Representatives ({few}) vote for all training examples ({all_}).{known or ''}"]
-        return [f"{self.n_references:,} representatives vote for {self.n_examples:,} training examples.{known or ''}"]
+            text = say("Representatives ({few}) vote for all training examples ({all}).", few=few, all=all_)
+        else:
+            text = say(
+                "{few} representatives vote for {all} training examples.",
+                few=numeral(f"{self.n_references:,}"),
+                all=numeral(f"{self.n_examples:,}"),
+            )
+        return [" ".join([text, *known])]
+
+    def _agreement_sentence(self, share: str) -> str:
+        """How often representatives predict the same as all; share: of which rows."""
+        raise NotImplementedError
 
     def _agreement_words(self, known: Agreement) -> str:
-        return f"{privacy.percent(known.share)} of calibration rows" if self.private else str(known)
+        if self.private:
+            return say("{share} of calibration rows", share=privacy.percent(known.share))
+        return known.words()
 
     # Pages
 
     def __repr__(self) -> str:
         """The prediction and the number of voters, in one line."""
-        voted = "could not be read" if self.unreadable else f"{self._voters(self.n_references)} voted"
+        who = "representative" if self._represents else "training example"
+        many = who if self.n_references == 1 else f"{self.n_references:,} {who}s"
+        voted = "could not be read" if self.unreadable else f"{many} voted"
         return f"<{type(self).__name__}: {self._headline()}; {voted}>"
 
     def _headline(self) -> str:
@@ -176,17 +253,21 @@ class VoteExplanation(Page, VoteFacts):
             first = max(self.neighbors, key=lambda neighbor: neighbor.share)
             return {"share": first.share, "heaviest voter": str(first.id)}
         group = self.groups[0]
-        size = f"{group.size:,} example{'s' * (group.size > 1)}"
-        words = f"{group.in_common} ({size})" if group.in_common else f"{size} like {group.face.id}"
+        n, common = group.size, group.in_common
+        words = count("{n} example like {id}", "{n} examples like {id}", n, id=group.face.id)
+        if common:
+            words = count("{words} ({n} example)", "{words} ({n} examples)", n, words=common)
         return {"share": group.share, "heaviest voter": words}
 
-    def to_text(self, width: int | None = None, *, again: bool = True) -> str:
+    @spoken
+    def to_text(self, width: int | None = None, *, again: bool = True, language: str | None = None) -> str:
         """The reason, then a table of the voters, then p-values, in lines of at most `width` characters.
 
         The table begins with the example itself, and has as many columns as fit, the most informative first; a line
         below says how many are left out. width: by default that of the terminal. again: include the sentences that
-        hold for all labels of the example.
+        hold for all labels of the example. language: of the text, such as "de".
         """
+        del language  # see `spoken`
         width = line_width() if width is None else width
         facts, details = (wrap(part, width) for part in self._printed(again=again))
         if self.unreadable:
@@ -219,7 +300,7 @@ class VoteExplanation(Page, VoteFacts):
         kind = kind_of(self.record)
         if kind not in ("table", "text"):
             return [], []
-        start = f"{EXAMPLE.capitalize()}: "
+        start = say("This example: ")
         if kind == "text":
             return [textwrap.shorten(start + self.record["text"], width, placeholder=" …")], []
         values = {name: f"{title_of(name)} {shorten(self.record[name])}" for name in columns if name in self.record}
@@ -255,15 +336,17 @@ class VoteExplanation(Page, VoteFacts):
             return pd.DataFrame(columns=[*own, *columns], dtype=object)
         name = next((name for name in ("most alike", "id") if name in own), own[-1])
         mine = {self._title(key): value for key, value in self.record.items()}
-        row = dict.fromkeys(own, "") | {name: EXAMPLE} | {column: mine.get(column, "") for column in columns}
+        row = dict.fromkeys(own, "") | {name: say(EXAMPLE)} | {column: mine.get(column, "") for column in columns}
         return pd.DataFrame([row], columns=[*own, *columns], dtype=object)
 
-    def to_html(self, *, example: bool = True) -> str:
+    @spoken
+    def to_html(self, *, example: bool = True, language: str | None = None) -> str:
         """A self-contained HTML fragment: no scripts, no links, every value escaped.
 
         example: show the example itself, a table row above its voters, anything else at the top; and include what holds
-        for all labels of the example.
+        for all labels of the example. language: of the texts, such as "de".
         """
+        del language  # see `spoken`
         frame = self._shown_frame()
         columns, own = self._arrange(frame)
         mine = self._example_row(columns[:own], columns[own:]) if example and own < len(columns) else frame.iloc[:0]
@@ -290,20 +373,26 @@ class VoteExplanation(Page, VoteFacts):
         rows = [
             Row([cell_of("", value, private=self.private) for value in cells[name]], name=str(name)) for name in columns
         ]
-        return VoterTable(["", *[EXAMPLE] * len(mine), *frame[who]], rows, "dwac-records" + " dwac-example" * len(mine))
+        head = ["", *[say(EXAMPLE)] * len(mine), *frame[who]]
+        return VoterTable(head, rows, "dwac-records" + " dwac-example" * len(mine))
 
 
 def set_sentences(labels: Sequence[Any] | None, epsilon: float) -> list[str]:
     """The prediction set and its coverage, in words."""
     if labels is None:
         return []
-    names = ", ".join(map(str, labels)) if labels else "empty, as no label fits"
-    return [f"{coverage(1 - epsilon)} prediction set: {names}."]
+    share = coverage(1 - epsilon)
+    if not labels:
+        return [say("{share} prediction set: empty, as no label fits.", share=share)]
+    return [say("{share} prediction set: {labels}.", share=share, labels=", ".join(map(label_name, labels)))]
 
 
 def unread_sentences(why: str) -> list[str]:
     """Sentences that say that an example could not be read, and what follows from that."""
-    return [f"This example could not be read: {why}.", "No training example voted on it, and nothing is predicted."]
+    return [
+        say("This example could not be read: {reason}.", reason=why),
+        say("No training example voted on it, and nothing is predicted."),
+    ]
 
 
 def unread_counts(references: ReferenceSet, *, private: bool) -> dict[str, Any]:
@@ -315,26 +404,24 @@ def unread_counts(references: ReferenceSet, *, private: bool) -> dict[str, Any]:
 
 def unknown_sentences(unknown: str | None) -> list[str]:
     """The values that the training data never had, in words; empty if it had all."""
-    return (
-        []
-        if unknown is None
-        else [f"Unknown values: {unknown}. They do not occur in the training data and count as missing."]
-    )
+    text = message("Unknown values: {values}. They do not occur in the training data and count as missing.")
+    return [] if unknown is None else [say(text, values=unknown)]
 
 
 def typicality_sentences(typicality: float | None, *, private: bool) -> list[str]:
     """How typical an example is, in words; empty if that was not measured."""
     if typicality is None:
         return []
-    strange = typicality <= STRANGE
-    share, exact = p_value(typicality, "typicality", private=private)
-    lead = "It is unlike the training data: only" if strange else "It is like the training data:"
-    return [f"{lead} {share} of known cases are as unusual{'' if strange else ' or more so'}{exact}."]
+    text = message("It is like the training data: {share} of known cases are as unusual or more so ({typicality}).")
+    if typicality <= STRANGE:
+        text = message("It is unlike the training data: only {share} of known cases are as unusual ({typicality}).")
+    share, exact = p_value(typicality, private=private)
+    return [say(text, share=share, typicality=say("typicality") + exact)]
 
 
-def p_value(value: float, name: str, *, private: bool) -> tuple[str, str]:
-    """A p-value as text: the share of calibration examples that it stands for, and its name with all digits."""
-    return (privacy.credibility(value), f" ({name})") if private else (privacy.percent(value), f" ({name} {value:.3f})")
+def p_value(value: float, *, private: bool) -> tuple[str, str]:
+    """A p-value as text: the share of calibration examples that it stands for, and all its digits, unless private."""
+    return (privacy.credibility(value), "") if private else (privacy.percent(value), numeral(f" {value:.3f}"))
 
 
 def series(texts: Sequence[str]) -> str:
@@ -343,19 +430,12 @@ def series(texts: Sequence[str]) -> str:
     >>> series(["a"]), series(["a", "b"]), series(["a", "b", "c"])
     ('a', 'a and b', 'a, b and c')
     """
-    return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
-
-
-def words_in_series(words: Sequence[str]) -> str:
-    """Words of a text in a sentence.
-
-    >>> words_in_series(["goal"]), words_in_series(["goal", "team"])
-    ('the word goal', 'the words goal and team')
-    """
-    return f"the word{'s' * (len(words) > 1)} {series(words)}"
+    if len(texts) < 2:
+        return "".join(texts)
+    return say("{first} and {last}", first=", ".join(texts[:-1]), last=texts[-1])
 
 
 def _value(value: Any) -> str:
     """A value in a sentence."""
     text = shorten(value, _LONGEST)
-    return "missing" if text == "–" else text or "nothing"
+    return say("missing") if text == "–" else text or say("nothing")

@@ -33,14 +33,24 @@ from dwac.explain.base import (
 from dwac.explain.comparing import Inquiry, LabelCase, reasons_between
 from dwac.explain.descriptions import summary
 from dwac.explain.reasons import Reasoner
-from dwac.explain.rendering import about, percent
+from dwac.explain.rendering import about, label_name, percent
 from dwac.explain.voters import Group, Neighbor, Source, nearest_voters, read_query
 from dwac.explain.votes import LabelVotes
+from dwac.languages import count, message, numeral, say
 from dwac.metrics import Agreement
 from dwac.reference import ReferenceSet
 
-_WHATEVER = "it would be the same whatever labels all others had"
-_NUMBERS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six", 7: "Seven", 8: "Eight", 9: "Nine", 10: "Ten"}
+_NUMBERS = {
+    2: message("Two"),
+    3: message("Three"),
+    4: message("Four"),
+    5: message("Five"),
+    6: message("Six"),
+    7: message("Seven"),
+    8: message("Eight"),
+    9: message("Nine"),
+    10: message("Ten"),
+}
 _FEW = 10
 _AGREED = 0.75  # probability from which voters are said to agree
 
@@ -152,6 +162,19 @@ class Explanation(VoteExplanation):
             "flip_size": self.flip_size,
         }
 
+    @property
+    def _shared_messages(self) -> tuple[str, str, str, str, str]:
+        return (
+            message("{word} ({share}; others {others})"),
+            message("{condition} (others {others})"),
+            message("Words shared with votes for {label}: {words}."),
+            message("Shared with the nearest votes for {label}: {conditions}."),
+            message("Shared with nearly all votes for {label}: {conditions}."),
+        )
+
+    def _vote_names(self) -> dict[str, str]:
+        return {"label": label_name(self.label)}
+
     def _headline(self) -> str:
         return "no label" if self.unreadable else f"{self.label}, {percent(self.probability, private=self.private)}"
 
@@ -168,7 +191,7 @@ class Explanation(VoteExplanation):
             self._first_sentence(),
             *unknown_sentences(self.unknown),
             *set_sentences(self.label_set, self.epsilon),
-            *self._shared_sentences(f"votes for {self.label}", "others"),
+            *self._shared_sentences(),
             *self._rival_sentences(),
             *self._deciding_sentences(),
         ]
@@ -181,15 +204,17 @@ class Explanation(VoteExplanation):
             *self._sure_sentences(),
             self._flip_sentence(),
             *self._trust_sentences(),
-            *self._agreement_sentences("give the label that all would"),
+            *self._agreement_sentences(),
         ]
 
     def _first_sentence(self) -> str:
         """The answer, how sure, what decides, against whom."""
-        answer = f"Predicted {self.label} with probability {percent(self.probability, private=self.private)}"
-        if len(self.probabilities) < 2:
-            return f"{answer}."
-        return f"{answer} from {self._cases}{self._because()}."
+        answer = say(
+            "Predicted {label} with probability {share}",
+            label=label_name(self.label),
+            share=percent(self.probability, private=self.private),
+        )
+        return f"{answer}." if len(self.probabilities) < 2 else self._because(answer, self.main_reasons)
 
     @property
     def _disagree(self) -> bool:
@@ -204,30 +229,61 @@ class Explanation(VoteExplanation):
         group = next((group for group in self.groups if group.label == rival), None)
         if group is None:
             return []
-        mostly = "mostly" if group.share > self.probabilities[rival] / 2 else "above all"
-        facts = f"{percent(self.probabilities[rival])} of the vote, {mostly} from {self._group_words(group)}"
+        share = {"share": percent(self.probabilities[rival]), "from_group": self._group_words(group)}
+        facts = say("It has {share} of the vote, above all {from_group}", **share)
+        if group.share > self.probabilities[rival] / 2:
+            facts = say("It has {share} of the vote, mostly {from_group}", **share)
+        known: dict[str, Any] = {"label": label_name(rival), "facts": facts}
         reasons = self.main_reasons
         if reasons is None or reasons.precedent is None or reasons.other != rival:
-            return [f"Why not {rival}? It has {facts}; the most similar is {group.face.id}."]
+            return [say("Why not {label}? {facts}; the most similar is {id}.", id=group.face.id, **known)]
+        known["id"] = reasons.precedent.id
         columns = self._parts(reasons, -reasons.total)
-        speak = f"{series(columns)} speak{'s' * (len(columns) == 1)}" if columns else "no column speaks"
-        return [f"Why not {rival}? It has {facts}; compared with example {reasons.precedent.id}, {speak} for it."]
+        if not columns:
+            return [say("Why not {label}? {facts}; compared with example {id}, no column speaks for it.", **known)]
+        return [
+            count(
+                "Why not {label}? {facts}; compared with example {id}, {columns} speaks for it.",
+                "Why not {label}? {facts}; compared with example {id}, {columns} speak for it.",
+                len(columns),
+                columns=series(columns),
+                **known,
+            )
+        ]
 
     def _trust_sentences(self) -> list[str]:
         typical = typicality_sentences(self.typicality, private=self.private)
         if self.credibility is None or self.confidence is None:
             return typical
-        share, exact = p_value(self.credibility, "credibility", private=self.private)
-        fits, only = (" fits", "") if self.credibility > self.epsilon else (" fits badly", "only ")
+        share, exact = p_value(self.credibility, private=self.private)
+        text = message(
+            "{label} fits: as well as the true label does, or better, in {share} of known cases ({credibility})."
+        )
+        if self.credibility <= self.epsilon:
+            text = message(
+                "{label} fits badly: as well as the true label does, or better, in only {share} of known cases "
+                "({credibility})."
+            )
         confidence = privacy.confidence(self.confidence) if self.private else percent(self.confidence)
         second = privacy.credibility(1 - self.confidence) if self.private else percent(1 - self.confidence)
-        others, none = "Another label is possible: it fits", ""
-        if self.confidence >= 1 - self.epsilon:
-            others, none = "Every other label is ruled out: none fits", "more than " * (second[0] != "<")
+        others = message(
+            "Another label is possible: it fits as well as the true label does in {share} of known cases "
+            "(confidence {confidence})."
+        )
+        if self.confidence >= 1 - self.epsilon and second[0] == "<":
+            others = message(
+                "Every other label is ruled out: none fits as well as the true label does in {share} of known cases "
+                "(confidence {confidence})."
+            )
+        elif self.confidence >= 1 - self.epsilon:
+            others = message(
+                "Every other label is ruled out: none fits as well as the true label does in more than {share} of "
+                "known cases (confidence {confidence})."
+            )
         return [
             *typical,
-            f"{self.label}{fits}: as well as the true label does, or better, in {only}{share} of known cases{exact}.",
-            f"{others} as well as the true label does in {none}{second} of known cases (confidence {confidence}).",
+            say(text, label=label_name(self.label), share=share, credibility=say("credibility") + exact),
+            say(others, share=second, confidence=confidence),
         ]
 
     def _sure_sentences(self) -> list[str]:
@@ -236,71 +292,134 @@ class Explanation(VoteExplanation):
         redrawn = ""
         if self.vote_interval is not None:
             low, high = map(percent, self.vote_interval)
-            redrawn = f"{self.label} a probability of {low} to {high}"
+            redrawn = say(
+                "Other cases like these would give {label} a probability of {low} to {high} (95 %).",
+                label=label_name(self.label),
+                low=low,
+                high=high,
+            )
         return [self._sure_sentence(redrawn)]
 
     def _deciding_sentences(self) -> list[str]:
         if self.private:
-            of_all = f"{about(self.deciding)} of {about(self.n_references)}"
-            return [f"The {self._order} {self._voter}s ({of_all}) decide the label: {_WHATEVER}."]
+            text = message(
+                "The nearest training examples ({few} of {all}) decide the label: it would be the same whatever labels "
+                "all others had."
+            )
+            if self._represents:
+                text = message(
+                    "The heaviest representatives ({few} of {all}) decide the label: it would be the same whatever "
+                    "labels all others had."
+                )
+            return [say(text, few=about(self.deciding), all=about(self.n_references))]
         if self.deciding == 0:
-            return ["There is only one label to choose from."]
+            return [say("There is only one label to choose from.")]
         if self.few_suffice:
             return [self._few_sentence()]
         return [self._many_sentence(), self._groups_sentence(), *self._vote_sentences()]
 
     def _few_sentence(self) -> str:
-        rest = self.n_references - self.deciding
-        if rest == 0 and self.deciding == 1:
-            return f"The only {self._voter} decides the label."
+        n, rest = self.deciding, self.n_references - self.deciding
+        if rest == 0 and self._represents:
+            return count(
+                "The only representative decides the label.",
+                "All {n} representatives are needed to decide the label.",
+                n,
+            )
         if rest == 0:
-            return f"All {self._voters(self.deciding)} are needed to decide the label."
-        decide = "decides" if self.deciding == 1 else "decide"
-        others = f"whatever label{'s' * (rest > 1)} the other {self._voters(rest)} had"
-        return f"The {self._order} {self._voters(self.deciding)} {decide} the label: it would be the same {others}."
+            return count(
+                "The only training example decides the label.",
+                "All {n} training examples are needed to decide the label.",
+                n,
+            )
+        if self._represents:
+            decision = count(
+                "The heaviest representative decides the label", "The heaviest {n} representatives decide the label", n
+            )
+            return count(
+                "{decision}: it would be the same whatever label the other representative had.",
+                "{decision}: it would be the same whatever labels the other {n} representatives had.",
+                rest,
+                decision=decision,
+            )
+        decision = count(
+            "The nearest training example decides the label", "The nearest {n} training examples decide the label", n
+        )
+        return count(
+            "{decision}: it would be the same whatever label the other training example had.",
+            "{decision}: it would be the same whatever labels the other {n} training examples had.",
+            rest,
+            decision=decision,
+        )
 
     def _many_sentence(self) -> str:
         """The sentence that a handful of examples does not explain the prediction."""
-        return (
-            f"A few {self._voter}s do not explain it: {self._neighbor_share()} of the vote, and {self.deciding:,} "
-            "are needed to decide the label."
+        text = message(
+            "A few training examples do not explain it: {neighbors} of the vote, and {n} are needed to decide the "
+            "label."
         )
+        if self._represents:
+            text = message(
+                "A few representatives do not explain it: {neighbors} of the vote, and {n} are needed to decide the "
+                "label."
+            )
+        return say(text, neighbors=self._neighbor_share(), n=numeral(f"{self.deciding:,}"))
 
     def _groups_sentence(self) -> str:
         few = self.deciding_groups or 0
         size = sum(group.size for group in self.groups[:few])
+        every = numeral(f"{self.n_examples:,}")
         if len(self.groups) == 1:
-            return f"All {self.n_examples:,} training examples form one group, which decides the label."
+            return say("All {all} training examples form one group, which decides the label.", all=every)
         if few == len(self.groups):
-            return f"All {few} groups are needed to decide the label."
-        groups = "One group" if few == 1 else f"{_NUMBERS.get(few, str(few))} groups"
-        verb = "decides" if few == 1 else "decide"
-        return f"{groups}, {size:,} of {self.n_examples:,} training examples, {verb} the label: {_WHATEVER}."
+            return say("All {n} groups are needed to decide the label.", n=few)
+        return count(
+            "One group, {size} of {all} training examples, decides the label: it would be the same whatever labels all "
+            "others had.",
+            "{number} groups, {size} of {all} training examples, decide the label: it would be the same whatever "
+            "labels all others had.",
+            few,
+            number=say(_NUMBERS[few]) if few in _NUMBERS else str(few),
+            size=numeral(f"{size:,}"),
+            all=every,
+        )
 
     def _vote_sentences(self) -> list[str]:
         """The whole vote in words: what its heaviest groups have in common with the example."""
         words = [
-            text if text is None or group.label == self.label else f"for {group.label}, {text}"
+            text
+            if text is None or group.label == self.label
+            else say("for {label}, {words}", label=label_name(group.label), words=text)
             for text, group in zip([group.in_common for group in self.groups], self.groups, strict=True)
         ]
         vote = summary(words, [group.share for group in self.groups])
-        return [] if vote is None else [f"In words, {vote}."]
+        return [] if vote is None else [say("In words, {vote}.", vote=vote)]
 
     def _repeated_sentences(self) -> list[str]:
         return [] if self.private or self.unreadable or self.few_suffice else self._vote_sentences()
 
     def _flip_sentence(self) -> str:
-        if self.flip_size is None:
-            return "No removal of training examples would change the label."
+        n = self.flip_size
+        if n is None:
+            return say("No removal of training examples would change the label.")
+        if self.private and self._represents:
+            return say("Removing {n} representatives would change the label.", n=about(n))
         if self.private:
-            return f"Removing {about(self.flip_size)} {self._voter}s would change the label."
-        if self._represents and self.flip_size == 1:
-            return "Removing a single representative, with the examples it votes for, would change the label."
+            return say("Removing {n} training examples would change the label.", n=about(n))
         if self._represents:
-            few = f"as few as {self._voters(self.flip_size)}"
-            return f"Removing {few}, with the examples they vote for, would change the label."
-        few = "a single training example" if self.flip_size == 1 else f"as few as {self.flip_size:,} training examples"
-        return f"Removing {few} would change the label."
+            return count(
+                "Removing a single representative, with the examples it votes for, would change the label.",
+                "Removing as few as {n} representatives, with the examples they vote for, would change the label.",
+                n,
+            )
+        return count(
+            "Removing a single training example would change the label.",
+            "Removing as few as {n} training examples would change the label.",
+            n,
+        )
+
+    def _agreement_sentence(self, share: str) -> str:
+        return say("They give the label that all would on {share}.", share=share)
 
     def plot(self) -> Any:
         """A matplotlib figure: the example next to its voters. Needs the extra `dwac[report]`.

@@ -19,6 +19,7 @@ from dwac.explain.profiles import Condition
 from dwac.explain.reasons import Reasoner, Reasons
 from dwac.explain.voters import Group, Neighbor, Source, groups_of, record_items, voter_dict
 from dwac.explain.votes import Votes
+from dwac.languages import spoken
 from dwac.metrics import Agreement
 
 _OWN = ("id", "label", "weight", "log_weight", "share", "size", "distance", "examples", "most alike", "group")
@@ -216,8 +217,10 @@ class VoteFacts:
         """The columns of any table of voters that do not come from records."""
         return _OWN
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as plain Python values, ready for JSON."""
+    @spoken
+    def to_dict(self, *, language: str | None = None) -> dict[str, Any]:
+        """Everything as plain Python values, ready for JSON; language: of the texts, such as "de"."""
+        del language  # see `spoken`
         shown: dict[str, Any] = plain(
             {
                 **self._prediction(),

@@ -20,13 +20,14 @@ from dwac.conformal import LabelPrediction
 from dwac.drawing.pages import render
 from dwac.drawing.records import plain
 from dwac.errors import EPSILON, ShapeError
-from dwac.explain.base import set_sentences, typicality_sentences, unknown_sentences, unread_sentences
+from dwac.explain.base import series, set_sentences, typicality_sentences, unknown_sentences, unread_sentences
 from dwac.explain.classes import Explanation, make_explanation, unreadable
 from dwac.explain.comparing import Inquiry
 from dwac.explain.reasons import Reasoner
-from dwac.explain.rendering import Page, example_values, line_width, percent, wrap
+from dwac.explain.rendering import Page, YesNo, example_values, line_width, percent, wrap
 from dwac.explain.voters import Source, nearest_voters, read_query
 from dwac.explain.votes import LabelVotes, Votes
+from dwac.languages import message, say, spoken
 from dwac.metrics import Agreement
 from dwac.reference import ReferenceSet, with_classes
 
@@ -90,14 +91,18 @@ class LabelExplanations(Page, Mapping[Any, Explanation]):
 
     # Words
 
-    def sentences(self) -> list[str]:
-        """Which labels are predicted, and the probabilities of the others, in plain words."""
+    @spoken
+    def sentences(self, *, language: str | None = None) -> list[str]:
+        """Which labels are predicted, and the probabilities of the others, in plain words; language: such as "de"."""
+        del language  # see `spoken`
         if self.unreadable:
             return unread_sentences(self.unreadable)
         others = sorted((label for label in self if label not in self.labels), key=lambda n: -self.probabilities[n])
-        facts = [f"Predicted {self._list(self.labels)}." if self.labels else "Predicted no label."]
+        facts = [
+            say("Predicted {labels}.", labels=self._list(self.labels)) if self.labels else say("Predicted no label.")
+        ]
         if others:
-            facts.append(f"Not predicted: {self._list(others)}.")
+            facts.append(say("Not predicted: {labels}.", labels=self._list(others)))
         return [
             *facts,
             *unknown_sentences(self.unknown),
@@ -117,8 +122,8 @@ class LabelExplanations(Page, Mapping[Any, Explanation]):
         """Labels with their probabilities."""
         parts = [f"{label} ({self._probability(label)})" for label in labels[:_MOST_LISTED]]
         if len(labels) > _MOST_LISTED:
-            parts.append(f"{len(labels) - _MOST_LISTED} others")
-        return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else "".join(parts)
+            parts.append(say("{n} others", n=len(labels) - _MOST_LISTED))
+        return series(parts)
 
     def _probability(self, label: Any) -> str:
         return percent(self.probabilities[label], private=self.private)
@@ -128,11 +133,13 @@ class LabelExplanations(Page, Mapping[Any, Explanation]):
         """The labels whose explanations are printed: the predicted ones, or the most probable one."""
         return self.labels or (max(self, key=lambda label: self.probabilities[label]),)
 
-    def to_text(self, width: int | None = None) -> str:
+    @spoken
+    def to_text(self, width: int | None = None, *, language: str | None = None) -> str:
         """The sentences, then the explanations of the predicted labels, or of the most probable one.
 
-        width: of lines, by default that of the terminal.
+        width: of lines, by default that of the terminal. language: of the text, such as "de".
         """
+        del language  # see `spoken`
         width = line_width() if width is None else width
         facts = "\n".join(wrap(self.sentences(), width))
         if self.unreadable:
@@ -147,8 +154,13 @@ class LabelExplanations(Page, Mapping[Any, Explanation]):
 
     # Plain values and pages
 
-    def to_dict(self, labels: Iterable[Any] | None = None) -> dict[str, Any]:
-        """Everything as plain Python values, ready for JSON; makes the explanations of all labels, or of these."""
+    @spoken
+    def to_dict(self, labels: Iterable[Any] | None = None, *, language: str | None = None) -> dict[str, Any]:
+        """Everything as plain Python values, ready for JSON; makes the explanations of all labels, or of these.
+
+        language: of the texts, such as "de".
+        """
+        del language  # see `spoken`
         shown: dict[str, Any] = plain(
             {
                 "labels": None if self.unreadable else self.labels,
@@ -166,8 +178,13 @@ class LabelExplanations(Page, Mapping[Any, Explanation]):
         )
         return shown
 
-    def to_html(self) -> str:
-        """A self-contained HTML fragment: the example, and each label's explanation to unfold; every value escaped."""
+    @spoken
+    def to_html(self, *, language: str | None = None) -> str:
+        """A self-contained HTML fragment: the example, and each label's explanation to unfold; every value escaped.
+
+        language: of the texts, such as "de".
+        """
+        del language  # see `spoken`
         shown = [] if self.unreadable else self
         labels = [
             (f"{label}: {self._probability(label)}", label in self._shown, self._folded(label).to_html(example=False))
@@ -183,12 +200,13 @@ class LabelExplanations(Page, Mapping[Any, Explanation]):
 
 def has_it(label: Any) -> str:
     """The name of the class of examples that have a label."""
-    return label if isinstance(label, str) else f"label {label}"
+    return label if isinstance(label, str) else YesNo(message("label {label}"), label)
 
 
 def has_it_not(label: Any) -> str:
     """The name of the class of examples that do not have it."""
-    return f"not {has_it(label)}"
+    text = message("not {label}") if isinstance(label, str) else message("not label {label}")
+    return YesNo(text, label)
 
 
 def explain_labels(

@@ -22,6 +22,7 @@ from dwac.errors import EPSILON, ShapeError
 from dwac.explain import privacy
 from dwac.explain.base import (
     VoteExplanation,
+    series,
     typicality_sentences,
     unknown_sentences,
     unread_counts,
@@ -32,6 +33,7 @@ from dwac.explain.reasons import Reasoner
 from dwac.explain.rendering import Numerals, coverage, edges_of, percent
 from dwac.explain.voters import Influence, NumberSource, nearest_voters, plain_ids, read_query, record_of
 from dwac.explain.votes import NumberRange, NumberVotes
+from dwac.languages import message, say
 from dwac.metrics import Agreement
 from dwac.reference import ReferenceSet, with_classes
 
@@ -41,7 +43,6 @@ LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # levels of `quantiles`
 _BINS = 40  # bins of a histogram, at most
 _DIFFER = 0.5  # standard deviations of all numbers that make votes differ
 _OUTER = 0.005  # share of the votes at each end that may lie outside a histogram
-_SAME = "predict what all would, to within a tenth of the spread of the votes,"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -186,7 +187,7 @@ class NumberExplanation(VoteExplanation):
     def _ends(self, t: int, low: float, high: float) -> str:
         """Numbers of training examples from low to high, or the only one."""
         exact = self._numerals[t].exact
-        return exact(low) if low == high else f"{exact(low)} to {exact(high)}"
+        return exact(low) if low == high else say("{low} to {high}", low=exact(low), high=exact(high))
 
     def _list(self, texts: Iterable[str]) -> str:
         """One text per number; with their names if there are several."""
@@ -199,8 +200,13 @@ class NumberExplanation(VoteExplanation):
             for low, high, share in zip(edges[:-1], edges[1:], shares, strict=True):
                 text = self._numerals[t].text
                 first, last = low == edges[0], high == edges[-1]
-                where = f"below {text(high)}" if first else f"{text(low)} or more" if last else None
-                where = "any" if first and last else where or f"{text(low)} to {text(high)}"
+                ends = {"low": text(low), "high": text(high)}
+                if first and last:
+                    where = say("any")
+                elif first:
+                    where = say("below {high}", **ends)
+                else:
+                    where = say("{low} or more", **ends) if last else say("{low} to {high}", **ends)
                 rows.append({**({} if self._single else {"name": self.names[t]}), "range": where, "share": share})
         return pd.DataFrame(rows, columns=[*([] if self._single else ["name"]), "range", "share"])
 
@@ -239,11 +245,12 @@ class NumberExplanation(VoteExplanation):
         """The number, how sure it is and what decides; what speaks for another number; who voted."""
         if self.unreadable:
             return []
-        facts = [f"Predicted {self._predicted()} from {self._cases}{self._because() if self._single else ''}."]
+        answer = say("Predicted {number}", number=self._predicted())
+        facts = [self._because(answer, self.main_reasons if self._single else None)]
         facts += unknown_sentences(self.unknown)
         if self.private:
             return facts
-        facts += self._shared_sentences("of the vote", "all examples")
+        facts += self._shared_sentences()
         return [
             *facts,
             *self._rival_sentences(),
@@ -258,7 +265,21 @@ class NumberExplanation(VoteExplanation):
             return []
         own = [] if self.private else [self._redrawn_sentence(), *self._influence_sentences()]
         promised = [*self._guarantee_sentences(), *typicality_sentences(self.typicality, private=self.private)]
-        return [*own, *promised, *self._agreement_sentences(_SAME)]
+        return [*own, *promised, *self._agreement_sentences()]
+
+    @property
+    def _shared_messages(self) -> tuple[str, str, str, str, str]:
+        return (
+            message("{word} ({share}; all examples {others})"),
+            message("{condition} (all examples {others})"),
+            message("Words shared with the vote: {words}."),
+            message("Shared with the nearest of the vote: {conditions}."),
+            message("Shared with nearly all of the vote: {conditions}."),
+        )
+
+    def _agreement_sentence(self, share: str) -> str:
+        text = message("They predict what all would, to within a tenth of the spread of the votes, on {share}.")
+        return say(text, share=share)
 
     @property
     def _disagree(self) -> bool:
@@ -273,67 +294,94 @@ class NumberExplanation(VoteExplanation):
         group = next((each for each in self.groups if abs(each.label.mean - self.prediction) > apart > 0), None)
         if group is None:
             return []
-        votes = f"{percent(group.share)} of the vote is for {self._range(0, group.label)}"
-        return [f"For another number: {votes}, from {self._group_words(group)}."]
+        return [
+            say(
+                "For another number: {share} of the vote is for {number}, {from_group}.",
+                share=percent(group.share),
+                number=self._range(0, group.label),
+                from_group=self._group_words(group),
+            )
+        ]
 
     @property
     def headlines(self) -> tuple[str, ...]:
         """Each prediction with its interval, by name if there are several."""
         if self.unreadable:
-            return ("could not be read",) * len(self.names)
-        about, parts = "about " if self.private else "", []
+            return (say("could not be read"),) * len(self.names)
+        parts = []
         for t, (value, name) in enumerate(zip(self._each(self.prediction), self.names, strict=True)):
-            text = ("" if self._single else f"{name} ") + about + self._numerals[t].text(value)
+            number = self._numerals[t].text(value)
+            text = ("" if self._single else f"{name} ") + (say("about {n}", n=number) if self.private else number)
             if self.interval is not None and self.epsilon is not None:
                 ends = self._numerals[t].interval(self._each(self.interval)[t])
-                text += f" ({coverage(1 - self.epsilon)} interval {ends})"
+                share = coverage(1 - self.epsilon)
+                text = say("{number} ({share} interval {ends})", number=text, share=share, ends=ends)
             parts.append(text)
         return tuple(parts)
 
     def _predicted(self) -> str:
-        *others, last = self.headlines
-        return f"{', '.join(others)} and {last}" if others else last
+        return series(self.headlines)
 
     def _guarantee_sentences(self) -> list[str]:
         if self.interval is None or self.epsilon is None:
-            return ["There are no calibration examples, so there is no interval with a guarantee."]
+            return [say("There are no calibration examples, so there is no interval with a guarantee.")]
         ends = [end for interval in self._each(self.interval) for end in interval]
+        share = coverage(1 - self.epsilon)
         if all(map(math.isinf, ends)):
-            return [f"There are too few calibration examples for an interval at {coverage(1 - self.epsilon)}."]
-        alone = "" if self._single else ", each number taken alone"
+            return [say("There are too few calibration examples for an interval at {share}.", share=share)]
         if self.guarantee is None or self.guarantee >= 1 - self.epsilon:
-            least, theory = "at least ", ""
-        else:
-            least, theory = "about ", f"; at least {coverage(self.guarantee)} in theory"
-        return [
-            f"On average, such intervals contain the true number for {least}{coverage(1 - self.epsilon)} of examples "
-            f"like the training data{alone}{theory}."
-        ]
+            text = message(
+                "On average, such intervals contain the true number for at least {share} of examples like the training "
+                "data."
+            )
+            if not self._single:
+                text = message(
+                    "On average, such intervals contain the true number for at least {share} of examples like the "
+                    "training data, each number taken alone."
+                )
+            return [say(text, share=share)]
+        text = message(
+            "On average, such intervals contain the true number for about {share} of examples like the training data; "
+            "at least {least} in theory."
+        )
+        if not self._single:
+            text = message(
+                "On average, such intervals contain the true number for about {share} of examples like the training "
+                "data, each number taken alone; at least {least} in theory."
+            )
+        return [say(text, share=share, least=coverage(self.guarantee))]
 
     def _spread_sentence(self) -> str:
         """The range of the middle half of the votes, in words."""
         assert self.quantiles is not None
         pairs = zip(self._each(self.quantiles[0.25]), self._each(self.quantiles[0.75]), strict=True)
         ends = [self._ends(t, low, high) for t, (low, high) in enumerate(pairs)]
-        return f"The middle half of the vote is for {self._list(ends)}."
+        return say("The middle half of the vote is for {numbers}.", numbers=self._list(ends))
 
     def _redrawn_sentence(self) -> str:
         """How sure the vote itself is."""
         ends = (self._numerals[t].interval(each) for t, each in enumerate(self._each(self.vote_interval)))
-        return self._sure_sentence(self._list(ends))
+        return self._sure_sentence(say("Other cases like these would give {numbers} (95 %).", numbers=self._list(ends)))
 
     def _voters_sentence(self) -> str:
         """The neighbours' share of the vote, and how far apart their numbers are."""
+        if self.n_references == 1 and self._represents:
+            return say("The only representative decides the number.")
         if self.n_references == 1:
-            return f"The only {self._voter} decides the number."
+            return say("The only training example decides the number.")
         share = self._neighbor_share()
+        if not self.few_suffice and self._represents:
+            return say("A few representatives do not explain it: {neighbors} of the vote.", neighbors=share)
         if not self.few_suffice:
-            return f"A few {self._voter}s do not explain it: {share} of the vote."
+            return say("A few training examples do not explain it: {neighbors} of the vote.", neighbors=share)
         numbers = zip(*(self._each(voter.label) for voter in self.neighbors), strict=True)
         ends = [self._ends(t, min(own), max(own)) for t, own in enumerate(numbers)]
-        one = len(self.neighbors) == 1
-        verb = "its number is" if one and self._single else "its numbers are" if one else "their numbers are"
-        return f"{share[0].upper()}{share[1:]} of the vote; {verb} {self._list(ends)}."
+        known = {"neighbors": f"{share[0].upper()}{share[1:]}", "numbers": self._list(ends)}
+        if len(self.neighbors) > 1:
+            return say("{neighbors} of the vote; their numbers are {numbers}.", **known)
+        if self._single:
+            return say("{neighbors} of the vote; its number is {numbers}.", **known)
+        return say("{neighbors} of the vote; its numbers are {numbers}.", **known)
 
     def _group_sentences(self) -> list[str]:
         """How the votes split: the heaviest groups, the numbers of each, and what sets it apart."""
@@ -343,8 +391,8 @@ class NumberExplanation(VoteExplanation):
         for group in self.groups:
             numbers = self._list(self._range(t, each) for t, each in enumerate(self._each(group.label)))
             apart = "" if group.in_common is None else f", {group.in_common}"
-            words.append(f"mean {numbers}{apart}" if self._single else f"{numbers}{apart}")
-        return [f"By groups, {summary(words, [group.share for group in self.groups])}."]
+            words.append((say("mean {number}", number=numbers) if self._single else numbers) + apart)
+        return [say("By groups, {vote}.", vote=summary(words, [group.share for group in self.groups]))]
 
     def _influence_sentences(self) -> list[str]:
         sentences = []
@@ -354,12 +402,25 @@ class NumberExplanation(VoteExplanation):
             if most is None or most.move == 0:
                 continue
             text, exact = self._numerals[t].text, self._numerals[t].exact
-            which = "the prediction" if self._single else f"{name}"
-            with_all = ", with the examples it votes for," if self._represents else ""
+            removal = message(
+                "Removing training example {id} ({number}, {share} of the vote) would move {which} most, by {move} to "
+                "{moved}."
+            )
+            if self._represents:
+                removal = message(
+                    "Removing representative {id} ({number}, {share} of the vote), with the examples it votes for, "
+                    "would move {which} most, by {move} to {moved}."
+                )
             sentences.append(
-                f"Removing {self._voter} {most.id} ({exact(most.target)}, {percent(most.share)} of the vote){with_all} "
-                f"would move {which} most, by {'+' if most.move > 0 else ''}{text(most.move)} "
-                f"to {text(prediction + most.move)}."
+                say(
+                    removal,
+                    id=most.id,
+                    number=exact(most.target),
+                    share=percent(most.share),
+                    which=say("the prediction") if self._single else name,
+                    move=f"{'+' if most.move > 0 else ''}{text(most.move)}",
+                    moved=text(prediction + most.move),
+                )
             )
         return sentences
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dwac.conformal import Calibration, ConformalPrediction, LabelCalibration, LabelPrediction, nonconformity
+from dwac.languages import say
 from dwac.metrics import Agreement
 
 Floats = NDArray[np.float64]
@@ -133,12 +134,13 @@ def percent(value: float, steps: int = STEPS) -> str:
 
 def credibility(value: float) -> str:
     """A rounded credibility or typicality as text."""
-    return f"over {round(PLAIN * STEPS)} %" if value > PLAIN else percent(value)
+    return say("over {share}", share=f"{round(PLAIN * STEPS)} %") if value > PLAIN else percent(value)
 
 
 def confidence(value: float) -> str:
     """A rounded confidence as text."""
-    return f"below {round((1 - PLAIN) * STEPS)} %" if value < 1 - PLAIN - 1e-9 else percent(value)
+    least = 1 - PLAIN
+    return say("below {share}", share=f"{round(least * STEPS)} %") if value < least - 1e-9 else percent(value)
 
 
 class PrivatePrediction(ConformalPrediction):

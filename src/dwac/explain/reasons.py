@@ -24,6 +24,7 @@ from dwac.drawing.records import data_url, image_of, kind_of, plain, shorten, ti
 from dwac.errors import InputError
 from dwac.explain.hybrids import Box
 from dwac.explain.rendering import Page, line_width, table_lines, wrap
+from dwac.languages import spoken
 
 _NAMED, _SMALL = 5, 0.02  # parts in the sentence, and the least share of the largest one that they have
 LOG_ODDS = "log-odds"
@@ -199,8 +200,10 @@ class Reasons(Page):
         first = f": {self._part(self.deciding[0])}" if self.deciding else ""
         return f"<{type(self).__name__}: {self._case()}{first}>"
 
-    def to_text(self, width: int | None = None) -> str:
+    @spoken
+    def to_text(self, width: int | None = None, *, language: str | None = None) -> str:
         """The sentences, then the two cases side by side with the contributions; width: of lines."""
+        del language  # see `spoken`
         width = line_width() if width is None else width
         facts = wrap(self.sentences(), width)
         frame = self._shown_frame()
@@ -225,8 +228,10 @@ class Reasons(Page):
     def _other_title(self) -> str:
         return "" if self.precedent is None else example_title(self.precedent.id)
 
-    def to_html(self) -> str:
+    @spoken
+    def to_html(self, *, language: str | None = None) -> str:
         """A self-contained HTML fragment: the two cases side by side, and bars between them; every value escaped."""
+        del language  # see `spoken`
         most = max((abs(part.contribution) for part in self.deciding), default=1.0) or 1.0
         rows = [
             (

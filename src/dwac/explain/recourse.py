@@ -20,6 +20,7 @@ from dwac.explain.base import STRANGE
 from dwac.explain.hybrids import Part, require_columns
 from dwac.explain.reasons import Precedent, example_title
 from dwac.explain.rendering import Cell, Page, Row, VoterTable, percent, wrap
+from dwac.languages import spoken
 
 Bound = str | tuple[Any, Any]
 
@@ -207,12 +208,16 @@ class Recourse(Page):
         first = f": {self.ways[0].words(self._write)}" if self.ways else ""
         return f"<{type(self).__name__}: {len(self.ways)} way{'s' * (len(self.ways) != 1)} to {self.wanted}{first}>"
 
-    def to_text(self, width: int | None = None) -> str:
+    @spoken
+    def to_text(self, width: int | None = None, *, language: str | None = None) -> str:
         """The sentences, in lines of at most `width` characters."""
+        del language  # see `spoken`
         return "\n".join(wrap(self.sentences(), width))
 
-    def to_html(self) -> str:
+    @spoken
+    def to_html(self, *, language: str | None = None) -> str:
         """A self-contained HTML fragment: a table of the ways; every value escaped."""
+        del language  # see `spoken`
         first = self.sentences()[:1] if self.ways else self.sentences()
         tables = [self._table()] if self.ways else []
         return render(

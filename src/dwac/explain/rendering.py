@@ -18,6 +18,7 @@ from dwac import _checks as checks
 from dwac.drawing.records import data_url, is_png, shorten
 from dwac.explain import privacy
 from dwac.explain.claims import NumberScale
+from dwac.languages import count, numeral, say
 
 Floats = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -41,12 +42,12 @@ def line_width() -> int:
 class Page:
     """What people read: printed as wide as the terminal, and a page in a notebook."""
 
-    def to_text(self, width: int | None = None) -> str:
-        """In lines of at most `width` characters, by default as wide as the terminal."""
+    def to_text(self, width: int | None = None, *, language: str | None = None) -> str:
+        """In lines of at most `width` characters, by default as wide as the terminal; language: such as "de"."""
         raise NotImplementedError
 
-    def to_html(self) -> str:
-        """A self-contained HTML fragment; every value escaped."""
+    def to_html(self, *, language: str | None = None) -> str:
+        """A self-contained HTML fragment; every value escaped. language: of its texts, such as "de"."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -124,7 +125,7 @@ def _fill(shown: list[list[str]], values: pd.Series[Any], name: Any, room: int, 
 
 def distance(value: float) -> str:
     """A distance as text; rounding errors around 0 become 0."""
-    return f"{value:.3g}" if value >= 1e-4 else "0"
+    return numeral(f"{value:.3g}") if value >= 1e-4 else "0"
 
 
 def more_columns(names: Sequence[Any], width: int) -> list[str]:
@@ -135,7 +136,10 @@ def more_columns(names: Sequence[Any], width: int) -> list[str]:
     """
     if not names:
         return []
-    line = f"{len(names):,} more column{'s' * (len(names) > 1)}, in to_frame(): {', '.join(map(str, names))}"
+    listed = ", ".join(map(str, names))
+    line = count(
+        "{n} more column, in to_frame(): {names}", "{n} more columns, in to_frame(): {names}", len(names), names=listed
+    )
     return [textwrap.shorten(line, width, placeholder=" …")]
 
 
@@ -200,7 +204,31 @@ def about(n: int) -> str:
     >>> about(10), about(45), about(12_000)
     ('10 or fewer', '45', 'about 12,000')
     """
-    return f"{n:,} or fewer" if n == privacy.FEWEST else f"about {n:,}" if n >= 100 else f"{n:,}"
+    number = numeral(f"{n:,}")
+    if n == privacy.FEWEST:
+        return say("{n} or fewer", n=number)
+    return say("about {n}", n=number) if n >= 100 else number
+
+
+class YesNo(str):
+    """The name of a class of examples that have a label, or do not: "sad", "not sad"."""
+
+    text: str
+    value: Any
+
+    def __new__(cls, text: str, value: Any) -> YesNo:
+        """text: the message that names the class; value: the label."""
+        name = super().__new__(cls, text.format(label=value))
+        name.text, name.value = text, value
+        return name
+
+    def __reduce__(self) -> tuple[type[YesNo], tuple[str, Any]]:
+        return YesNo, (self.text, self.value)
+
+
+def label_name(label: Any) -> str:
+    """A label in a sentence."""
+    return say(label.text, label=label.value) if isinstance(label, YesNo) else str(label)
 
 
 def percent(share: float, *, private: bool = False) -> str:
@@ -211,7 +239,7 @@ def percent(share: float, *, private: bool = False) -> str:
     """
     if private:
         return privacy.percent(share)
-    return "< 0.1 %" if share < 0.001 else "> 99.9 %" if share > 0.999 else checks.percent(share)
+    return numeral("< 0.1 %" if share < 0.001 else "> 99.9 %" if share > 0.999 else checks.percent(share))
 
 
 # Predicted numbers
@@ -252,10 +280,12 @@ class Numerals:
         """An interval in words; "at least" or "at most" if one end is infinite."""
         low, high = ends
         if math.isinf(low) and math.isinf(high):
-            return "any number"
-        if math.isinf(low) or math.isinf(high):
-            return f"at most {self.text(high)}" if math.isinf(low) else f"at least {self.text(low)}"
-        return f"{self.text(low)} to {self.text(high)}"
+            return say("any number")
+        if math.isinf(low):
+            return say("at most {high}", high=self.text(high))
+        if math.isinf(high):
+            return say("at least {low}", low=self.text(low))
+        return say("{low} to {high}", low=self.text(low), high=self.text(high))
 
 
 def step_of(span: float, parts: int, *, whole: bool) -> float:
@@ -299,4 +329,4 @@ def coverage(share: float) -> str:
     >>> coverage(0.9), coverage(0.995), coverage(1 - 0.1)
     ('90 %', '99.5 %', '90 %')
     """
-    return f"{math.floor(share * 1000 + 1e-9) / 10:g} %"
+    return numeral(f"{math.floor(share * 1000 + 1e-9) / 10:g} %")

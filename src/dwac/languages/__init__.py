@@ -1,0 +1,150 @@
+"""Languages: the texts of explanations in the language of the reader, from one catalogue per language. Internal.
+
+with speaking("de"):
+    print(explanation)
+
+The messages in the code are English sentences with named placeholders. `LANGUAGE.po` in this folder translates them,
+`python -m tools.messages` updates and compiles these files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, wraps
+from gettext import GNUTranslations
+from pathlib import Path
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from dwac.errors import InputError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+ENGLISH = "en"
+_FOLDER = Path(__file__).parent
+_RANGE = re.compile(r"\s*([a-z*]+)[^,;]*(?:;\s*q=([0-9.]+))?", re.IGNORECASE)  # of Accept-Language
+
+
+class Language(NamedTuple):
+    """A language other than English: its name, its messages, and how its numbers are written."""
+
+    name: str
+    messages: GNUTranslations
+    marks: dict[int, str]  # for str.translate: its decimal mark and thousands separator in place of "." and ","
+
+
+_CURRENT: ContextVar[Language | None] = ContextVar("language", default=None)  # None: English
+
+
+@cache
+def languages() -> tuple[str, ...]:
+    """The languages in which explanations can be told."""
+    return ENGLISH, *sorted(path.stem for path in _FOLDER.glob("*.mo"))
+
+
+@cache
+def read_language(name: str) -> Language | None:
+    """A language by its name, such as "de"; None for English."""
+    if name not in languages():
+        raise InputError(f"unknown language {name!r}; choose {', '.join(languages())}")
+    if name == ENGLISH:
+        return None
+    with (_FOLDER / f"{name}.mo").open("rb") as file:
+        messages = GNUTranslations(file)
+    marks = {".": messages.pgettext("decimal mark", "."), ",": messages.pgettext("thousands separator", ",")}
+    return Language(name, messages, str.maketrans(marks))
+
+
+@contextmanager
+def speaking(language: str | None) -> Iterator[None]:
+    """Tell explanations in this language, in this thread or task; None changes nothing.
+
+    >>> with speaking("de"):
+    ...     numeral("12,345.6")
+    '12.345,6'
+    """
+    if language is None:
+        yield
+        return
+    token = _CURRENT.set(read_language(language))
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def spoken(method: Callable[P, R]) -> Callable[P, R]:
+    """Give a method that makes texts its argument `language`: the language of these texts, by default the current."""
+
+    @wraps(method)
+    def speak(*args: P.args, **values: P.kwargs) -> R:
+        language: Any = values.pop("language", None)
+        with speaking(language):
+            return method(*args, **values)
+
+    return speak
+
+
+def current() -> str:
+    """The name of the current language."""
+    language = _CURRENT.get()
+    return ENGLISH if language is None else language.name
+
+
+def preferred(header: str | None) -> str:
+    """The language that an Accept-Language header prefers, of those that there are; English if none.
+
+    >>> preferred("fr-CH, de;q=0.8, en;q=0.5"), preferred("fr"), preferred(None)
+    ('de', 'en', 'en')
+    """
+    ranges = [
+        (float(found[2] or 1), found[1].lower()) for part in (header or "").split(",") if (found := _RANGE.match(part))
+    ]
+    known = [(q, name) for q, name in ranges if name in languages() and q > 0]
+    return max(known, key=lambda each: each[0], default=(1.0, ENGLISH))[1]
+
+
+# Messages
+
+
+def message(text: str) -> str:
+    """The same text: marks a message for the catalogue that `say` translates elsewhere."""
+    return text
+
+
+def say(text: str, /, **values: Any) -> str:
+    """A message in the current language, with these values in place of its placeholders.
+
+    >>> say("Predicted {label}.", label="good")
+    'Predicted good.'
+    """
+    language = _CURRENT.get()
+    text = text if language is None else language.messages.gettext(text)
+    return text.format_map(values) if values else text
+
+
+def say_of(context: str, text: str, /, **values: Any) -> str:
+    """The same for a message that has several meanings; context: which it has here."""
+    language = _CURRENT.get()
+    text = text if language is None else language.messages.pgettext(context, text)
+    return text.format_map(values) if values else text
+
+
+def count(one: str, many: str, n: int, /, **values: Any) -> str:
+    """A message about n things: `one` if it is one of them, else `many`; its placeholder {n} is the number.
+
+    >>> count("{n} example", "{n} examples", 1_200)
+    '1,200 examples'
+    """
+    language = _CURRENT.get()
+    text = (one if n == 1 else many) if language is None else language.messages.ngettext(one, many, n)
+    return text.format_map({"n": numeral(f"{n:,}"), **values})
+
+
+def numeral(text: str) -> str:
+    """A number that was written as in English, with the marks of the current language."""
+    language = _CURRENT.get()
+    return text if language is None else text.translate(language.marks)
