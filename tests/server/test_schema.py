@@ -37,7 +37,9 @@ def test_requests_made_from_its_own_schema_are_answered_as_it_says(kind: str, re
     statuses: set[int] = set()
 
     def check(case: Any) -> None:
-        statuses.add(case.call_and_validate(checks=checks, timeout=HANG).status_code)
+        # Nor can it tell the id of a training example from other texts, or a range from two numbers.
+        wider = case.path == "/v1/recourse" or (isinstance(case.body, dict) and case.body.get("against") is not None)
+        statuses.add(case.call_and_validate(checks=CHECKS if wider else checks, timeout=HANG).status_code)
 
     with served(create_app(request.getfixturevalue(kind))) as client:
         schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{client.port}/openapi.json")

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dwac import _checks as checks
 from dwac import storage
 from dwac.encoders import Encoder
-from dwac.errors import EPSILON, LabelError
+from dwac.errors import EPSILON, LabelError, PrivacyError
 from dwac.estimator import editing, saving
 from dwac.estimator.certificate import Certificate
 from dwac.estimator.fit import fit
@@ -387,6 +387,11 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """
         fitted, k, epsilon = self._fitted, checks.positive_int(k, "k"), checks.epsilon(epsilon)
         private = fitted.private if private is None else private
+        if private and bounds:
+            raise PrivacyError(
+                "a private answer takes no bounds: with many of them anybody could find the values of training "
+                "examples; use frozen and only"
+            )
         observed, sets = self.observe(X, private=private), self.sets_
         goal = goal_of(sets, label, probability, epsilon if alone else None)
         limits = Constraints(frozen, only, bounds)

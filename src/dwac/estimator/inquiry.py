@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dwac.encoders import TabularEncoder
 from dwac.errors import InputError
 from dwac.estimator.fitted import Fitted
 from dwac.estimator.observed import Observed, judged_inputs, observe
@@ -49,8 +50,13 @@ class RowInquiry:
     def _form(self, rows: Any) -> Any:
         """Rows of a table as a frame, texts as a list, images as a tensor."""
         encoder = self.fitted.encoder
-        if encoder.kind == "tabular":
-            return encoder.records(rows)
+        if isinstance(encoder, TabularEncoder):
+            frame = encoder.records(rows)
+            dates = [c.name for c in encoder.columns if c.kind == "datetime" and frame[c.name].dtype == object]
+            frame = frame.copy() if dates else frame
+            for name in dates:  # as texts, in JSON and files
+                frame[name] = pd.to_datetime(frame[name], utc=True, format="ISO8601").dt.tz_localize(None)
+            return frame
         if encoder.kind in ("text", "huggingface"):
             return encoder.records(rows)["text"].tolist()
         if encoder.kind == "image":

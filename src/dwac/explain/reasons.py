@@ -121,6 +121,7 @@ class Reasons(Page):
             {
                 "label": self.label,
                 "other": self.other,
+                "sentences": self.sentences(),
                 "precedents": [each.to_dict() for each in self.precedents],
                 "contributions": self.to_frame().to_dict("records"),
                 "total": self.total,

@@ -182,6 +182,7 @@ class Recourse(Page):
             {
                 "label": self.label,
                 "wanted": self.wanted,
+                "sentences": self.sentences(),
                 "reached": self.reached,
                 "ways": ways,
                 "obstacle": self.obstacle,
@@ -244,14 +245,20 @@ def _row(*texts: str, kind: str = "") -> Row:
 
 
 def make_private(exact: Recourse, step: float) -> Recourse:
-    """The columns to change, rounded results, and nothing of the precedents; step: of numbers, 0 for labels."""
+    """The columns to change, each set of them once, rounded results, and nothing of the precedents.
+
+    step: of numbers, 0 for labels.
+    """
 
     def rounded(value: float) -> float:
         return float(privacy.numbers(value, step)) if exact.is_number else privacy.share(value)
 
+    first: dict[tuple[Any, ...], Way] = {}
+    for way in exact.ways:
+        first.setdefault(way.columns, way)
     ways = tuple(
         Way(tuple(ChangedColumn(name, None, None) for name in way.columns), None, rounded(way.value), way.typicality)
-        for way in exact.ways
+        for way in first.values()
     )
     label = rounded(exact.label) if exact.is_number else exact.label
     return replace(exact, label=label, ways=ways, private=True)

@@ -73,6 +73,10 @@ class Reader(ABC):
         """The columns of a table: name, kind and known categories."""
         return None
 
+    def names(self) -> list[Any] | None:
+        """The names of the columns, or their places if they have none; None if rows are no rows of a table."""
+        return None
+
 
 def reader_of(model: DWACEstimator, pixels: int, *, private: bool = False) -> Reader:
     """The reader for a model's data. pixels: the most of a picture; private: reveal no value of a training row."""
@@ -125,6 +129,10 @@ class TableReader(Reader):
             {"name": column.name, "kind": column.kind, "categories": None if self._private else column.categories}
             for column in self._columns
         ]
+
+    def names(self) -> list[Any]:
+        """As in training."""
+        return self._names
 
     def schema(self) -> Schema:
         """Every column must be present; null means unknown."""
@@ -200,6 +208,10 @@ class NumberReader(Reader):
         dtype = np.dtype(seen[0]["type"])
         low, high = (-_LARGEST, _LARGEST) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         return cls(tuple(seen[0]["shape"]), dtype, low, high)
+
+    def names(self) -> list[Any] | None:
+        """Places in a list of numbers."""
+        return list(range(self._shape[0])) if len(self._shape) == 1 else None
 
     def schema(self) -> Schema:
         """Nested lists of numbers in the shape of the input."""

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from dwac.conformal import smallest_calibration
 from dwac.drawing.records import plain
-from dwac.errors import CalibrationError, CalibrationWarning
+from dwac.errors import CalibrationError, CalibrationWarning, InputError, PrivacyError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.evaluation import predict
 from dwac.explain import privacy
+from dwac.explain.recourse import Constraints
 from dwac.reading.requests import Reader
 from dwac.server.limits import RefusalError
 from dwac.server.schemas import names_field
@@ -49,17 +52,30 @@ class ExplainJob(NamedTuple):
     k: int
     epsilon: float
     labels: tuple[Any, ...] = ()  # those to explain, if a row may have several; (): the predicted ones
+    precedents: int = 0  # with how many each row is compared; 0: no reasons
+    against: Any = None  # as `Explanation.reasons` takes it; of several numbers, {name: range}
 
     @property
     def call(self) -> Any:
-        """Requests for which this is equal are answered in one call of the model."""
-        return self
+        """As above. Reasons ask the model row by row: to join requests would only delay others."""
+        return object() if self.precedents else self
+
+
+class RecourseJob(NamedTuple):
+    """A request for recourse without its rows."""
+
+    arguments: dict[str, Any]  # of `recourse`
+
+    @property
+    def call(self) -> Any:
+        """Every request is answered in a call of its own."""
+        return object()
 
 
 class Ask(NamedTuple):
     """A request to the model."""
 
-    job: PredictJob | ExplainJob
+    job: PredictJob | ExplainJob | RecourseJob
     rows: list[Any]
 
 
@@ -137,9 +153,10 @@ class Responder:
         parts = [slice(start, end) for start, end in pairwise(ends)]
         jobs: list[Any] = [request.job for request in requests]
         with silent():
-            if isinstance(jobs[0], ExplainJob):
-                explanations = self._explain(X, jobs[0])
-                return [explanations[rows] for rows in parts]
+            if not isinstance(jobs[0], PredictJob):
+                ask: Any = self._explain if isinstance(jobs[0], ExplainJob) else self._recourse
+                explained = ask(X, jobs[0])
+                return [explained[rows] for rows in parts]
             predictions = self._predict(X, watched=jobs[0].watched)
             answers: list[Any] = [None] * len(jobs)
             for job in dict.fromkeys(jobs):  # votes and p-values are computed once, what depends on ε for each job
@@ -179,9 +196,37 @@ class Responder:
     def _explain(self, X: Any, job: ExplainJob) -> list[dict[str, Any]]:
         """An explanation per row of X, for JSON. Of several labels only some: each costs a separate vote."""
         explanations = self.model.explain(X, job.k, epsilon=job.epsilon, private=self.private)
-        if self.model.target_.kind != LABELS:
-            return [each.to_dict() for each in explanations]
-        return [each.to_dict(job.labels or each.labels or (_likeliest(each),)) for each in explanations]
+        rows = []
+        for each in explanations:
+            if self.model.target_.kind != LABELS:
+                rows.append(self._with_reasons(each, each.to_dict(), job))
+                continue
+            labels = job.labels or each.labels or (_likeliest(each),)
+            row = each.to_dict(labels)
+            for label in labels:
+                self._with_reasons(each[label], row["explanations"][str(plain(label))], job)
+            rows.append(row)
+        return rows
+
+    def _with_reasons(self, explanation: Any, row: dict[str, Any], job: ExplainJob) -> dict[str, Any]:
+        """The JSON of an explanation, with reasons if they are asked for: null if the row has the other label."""
+        if not job.precedents:
+            return row
+        row["reasons"] = None
+        if explanation.unreadable or job.against == getattr(explanation, "label", ()):
+            return row
+        target, ask = self.model.target_, partial(explanation.reasons, precedents=job.precedents)
+        if target.kind != NUMBERS or target.single:
+            row["reasons"] = ask(job.against).to_dict()
+        elif isinstance(job.against, dict):
+            row["reasons"] = {str(name): ask(ends, name=name).to_dict() for name, ends in job.against.items()}
+        else:
+            row["reasons"] = {str(name): ask(job.against, name=name).to_dict() for name in target.plain_names}
+        return row
+
+    def _recourse(self, X: Any, job: RecourseJob) -> list[dict[str, Any]]:
+        """The recourse of each row of X, for JSON."""
+        return [each.to_dict() for each in self.model.recourse(X, private=self.private, **job.arguments)]
 
     # What a request needs from the model
 
@@ -195,15 +240,65 @@ class Responder:
 
     def explain_job(self, ask: Any) -> ExplainJob:
         """What explanations need from the model."""
+        job = ExplainJob(ask.k, ask.epsilon)
+        if ask.wants_reasons:
+            self._require_examples()
+            job = job._replace(precedents=ask.precedents, against=self._other(ask.against))
         labels = getattr(ask, "labels", None)
         if labels is None:
-            return ExplainJob(ask.k, ask.epsilon)
-        known = {str(plain(label)): label for label in self.model.classes_.tolist()}
+            return job
+        known = _by_text(self.model.classes_.tolist())
         unknown = [label for label in labels if str(plain(label)) not in known]
         if unknown:
             message = f"labels must be among those of the model (GET /v1/model); got {unknown[0]!r:.60}"
             raise RefusalError(422, "invalid_request", message)
-        return ExplainJob(ask.k, ask.epsilon, tuple(dict.fromkeys(known[str(plain(label))] for label in labels)))
+        return job._replace(labels=tuple(dict.fromkeys(known[str(plain(label))] for label in labels)))
+
+    def recourse_job(self, ask: Any) -> RecourseJob:
+        """What recourse needs from the model: labels and columns as it has them, ranges with open ends."""
+        self._require_examples()
+        columns = _by_text(self.reader.names() or ())
+        kinds = {each["name"]: each["kind"] for each in self.reader.columns() or ()}
+        named = {columns.get(name, name): bound for name, bound in ask.bounds.items()}
+        bounds = {name: _bound(name, bound, kinds.get(name, "numeric")) for name, bound in named.items()}
+        lists: dict[str, Any] = {
+            name: None if names is None else [columns.get(str(plain(each)), each) for each in names]
+            for name, names in (("frozen", ask.frozen), ("only", ask.only))
+        }
+        Constraints(**lists, bounds=bounds).check(list(columns.values()))
+        how = {"k": ask.k, "probability": ask.probability, "alone": ask.alone, "epsilon": ask.epsilon}
+        return RecourseJob({"label": self._wanted(ask.label), **lists, "bounds": bounds, **how})
+
+    def _require_examples(self) -> None:
+        if len(self.model.fitted_.examples) == 0:
+            raise PrivacyError(
+                "reasons and recourse compare rows with training examples, and this model was saved without them; "
+                "serve the model that it was saved from, with --private if nobody may see them"
+            )
+
+    def _wanted(self, label: Any) -> Any:
+        """The label or the range that recourse shall reach, from JSON."""
+        target = self.model.target_
+        if target.kind != NUMBERS:
+            names = target.plain_names
+            known = _by_text([*names, *(f"not {name}" for name in names)] if target.kind == LABELS else names)
+            return known.get(str(plain(label)), label)
+        return _numbers(label)
+
+    def _other(self, against: Any) -> Any:
+        """What reasons compare with, from JSON: a label, a range, or the id of a training example that votes."""
+        target = self.model.target_
+        if against is None or isinstance(against, list | dict):
+            return None if against is None else _numbers(against)
+        known = _by_text([] if target.kind in (LABELS, NUMBERS) else target.plain_names)
+        if str(plain(against)) in known:
+            return known[str(plain(against))]
+        return against if against in self.model.references_.ids else self._ids.get(str(against), against)
+
+    @cached_property
+    def _ids(self) -> dict[str, Any]:
+        """Ids of voters by their text in JSON, for those that are neither texts nor numbers."""
+        return _by_text(self.model.references_.ids)
 
     # The form of answers
 
@@ -265,6 +360,48 @@ class Responder:
     def count(self, n: int) -> int:
         """A number of examples; rounded if private."""
         return privacy.count(n) if self.private else int(n)
+
+
+def _by_text(names: Iterable[Any]) -> dict[str, Any]:
+    """Names by their text in JSON."""
+    return {str(plain(name)): name for name in names}
+
+
+def _numbers(ends: Any) -> Any:
+    """A range of numbers from JSON, or {name: range}."""
+    return {name: _range(each) for name, each in ends.items()} if isinstance(ends, dict) else _range(ends)
+
+
+def _bound(name: Any, bound: Any, kind: str) -> Any:
+    """A bound on a column of this kind, from JSON: a word, or a range of numbers or dates."""
+    if kind not in ("numeric", "boolean", "datetime"):
+        raise InputError(f"bounds are for numbers and dates; column {name!r} has categories; use frozen or only")
+    if not isinstance(bound, list):
+        return bound
+    dates = kind == "datetime"
+    try:
+        if len(bound) == 2 and all(end is None or isinstance(end, str if dates else int | float) for end in bound):
+            return _dates(bound) if dates else _range(bound)
+    except ValueError:
+        pass
+    what = "dates" if dates else "numbers"
+    raise InputError(
+        f"bounds of {name!r} must be 'grow', 'fall' or two {what}, null for an open end; got {bound!r:.60}"
+    )
+
+
+def _dates(ends: list[str | None]) -> tuple[pd.Timestamp, pd.Timestamp]:
+    """A range of dates in UTC, without a time zone, as rows have them."""
+    low, high = (None if end is None else pd.to_datetime(end, utc=True).tz_localize(None) for end in ends)
+    return low or pd.Timestamp.min, high or pd.Timestamp.max
+
+
+def _range(ends: Any) -> Any:
+    """(low, high) from JSON, in which an open end is null; anything else as it is."""
+    if not isinstance(ends, list) or len(ends) != 2:
+        return ends
+    low, high = ends
+    return (-math.inf if low is None else low, math.inf if high is None else high)
 
 
 def _likeliest(explanations: Any) -> Any:

@@ -2,8 +2,8 @@
 
 app = create_app(dwac.load("model"), token="…", private=True)
 
-The REST API, version 1, has predict, sets, explain, model, monitor, health and metrics. The contents of requests and
-answers depend on the task: one label, several labels or numbers, which have no sets.
+The REST API, version 1, has predict, sets, explain, recourse, model, monitor, health and metrics. The contents of
+requests and answers depend on the task: one label, several labels or numbers, which have no sets.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def routes_of(service: Service) -> APIRouter:
     task = service.schemas
 
     def describe(name: str, kind: type[schemas.Asked], answer: type[BaseModel]) -> dict[str, Any]:
-        body = schemas.request_body(kind, reader, limits)
+        body = schemas.request_body(kind, reader, limits, service.model.target_)
         about = {"response_model": answer, "description": task.about[name]}
         return {**about, "openapi_extra": body, "responses": _refusals(_ASKED)}
 
@@ -214,10 +214,19 @@ def routes_of(service: Service) -> APIRouter:
     @api.post("/explain", summary="Explain", **describe("explain", task.ask_why, task.explanations))
     async def explain(request: Request) -> Response:
         ask = schemas.check_request(task.ask_why, await service.read(request))
-        service.check_rows(ask.rows, limits.rows_to_explain)
-        if ask.k > limits.neighbors:
-            raise RefusalError(422, "invalid_request", f"k must be at most {limits.neighbors}; got {ask.k}")
+        service.check_rows(ask.rows, limits.rows_to_compare if ask.wants_reasons else limits.rows_to_explain)
+        for name, value, most in (("k", ask.k, limits.neighbors), ("precedents", ask.precedents, limits.precedents)):
+            if value > most:
+                raise RefusalError(422, "invalid_request", f"{name} must be at most {most}; got {value}")
         return json_response({"explanations": await service.explain(ask)})
+
+    if reader.names() is not None:
+
+        @api.post("/recourse", summary="Recourse", **describe("recourse", schemas.AskRecourse, schemas.Recourses))
+        async def recourse(request: Request) -> Response:
+            ask = schemas.check_request(schemas.AskRecourse, await service.read(request))
+            service.check_rows(ask.rows, limits.rows_to_compare)
+            return json_response({"recourse": await service.recourse(ask)})
 
     async def rows_of(request: Request, kind: type[schemas.Asked]) -> schemas.Asked:
         ask = schemas.check_request(kind, await service.read(request))

@@ -26,6 +26,8 @@ class Limits:
     rows: int = 256  # per request
     explained: int = 32  # rows to explain per request: each sorts all references
     neighbors: int = 100  # per explanation
+    compared: int = 8  # rows with reasons or recourse per request: each asks the model about thousands of rows
+    precedents: int = 5  # per row with reasons
     pixels: int = 2**24  # per picture
     waiting: int = 64  # requests in the queue; the next one is refused at once
     batch_rows: int = 64  # rows gathered into one call of the model
@@ -36,6 +38,11 @@ class Limits:
     def rows_to_explain(self) -> int:
         """Maximum per request."""
         return min(self.rows, self.explained)
+
+    @property
+    def rows_to_compare(self) -> int:
+        """Maximum per request."""
+        return min(self.rows_to_explain, self.compared)
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
+from dwac.drawing.records import plain
 from dwac.errors import EPSILON
 from dwac.reading.requests import Reader
 from dwac.server.limits import Limits, RefusalError
@@ -18,7 +19,7 @@ from dwac.tasks import CLASSES, LABELS, NUMBERS, Target
 from dwac.tasks.answers import TYPICALITY, UNKNOWN, UNREADABLE, AnswerColumn, ValueKind
 from dwac.tasks.classes import class_columns
 
-MOST_LEVELS = 99
+MOST_LEVELS, MOST_WAYS = 99, 10
 Epsilon = Annotated[float, Field(ge=1e-9, lt=1)]
 T = TypeVar("T", bound=BaseModel)
 # JSON does not distinguish 5.0 from 5.
@@ -65,6 +66,24 @@ class AskWhy(Asked):
 
     k: Whole = Field(5, ge=1, description="Number of training examples to show per row.")
     epsilon: Epsilon = Field(EPSILON, description="The error rate of prediction sets and intervals.")
+    reasons: bool = Field(
+        False,
+        description="Also say which columns, phrases or patches decide between each row and a real precedent. This "
+        "takes some 40 ms per row and precedent, so a request may have fewer rows.",
+    )
+    against: Any = Field(
+        None,
+        description="Compare with this label, or with the training example that has this id; numbers: with this range; "
+        "null: the runner-up. Includes `reasons`.",
+    )
+    precedents: Whole = Field(
+        1, ge=1, description="Compare with so many precedents; contributions are then means. Includes `reasons`."
+    )
+
+    @property
+    def wants_reasons(self) -> bool:
+        """Whether any of the options asks for reasons."""
+        return self.reasons or self.against is not None or self.precedents > 1
 
 
 class AskWhyLabels(AskWhy):
@@ -75,6 +94,28 @@ class AskWhyLabels(AskWhy):
         min_length=1,
         description="Which labels; null: those that each row is predicted to have, or the likeliest.",
     )
+
+
+class AskRecourse(Asked):
+    """Rows, and what shall become of them."""
+
+    label: Any = Field(
+        description="The wanted label. Numbers: the range that the number shall be in, null for an open end, by name "
+        "if there are several."
+    )
+    frozen: list[Any] = Field([], description="Columns that cannot change.")
+    only: list[Any] | None = Field(None, description="The only columns that can change; null: all that are not frozen.")
+    bounds: dict[str, Any] = Field(
+        {}, description='By column: it can only "grow" or "fall", or must stay in a range; null for an open end.'
+    )
+    k: Whole = Field(
+        3, ge=1, le=MOST_WAYS, description="How many ways to give at most, with different columns if possible."
+    )
+    probability: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None, description="The least probability of the label; null: it has to win."
+    )
+    alone: bool = Field(False, description="Whether the prediction set, or the interval, at ε may hold nothing else.")
+    epsilon: Epsilon = Field(EPSILON, description="The error rate of that set or interval.")
 
 
 def check_request(kind: type[T], request: Any) -> T:
@@ -88,21 +129,52 @@ def check_request(kind: type[T], request: Any) -> T:
         raise RefusalError(422, "invalid_request", f"{where}: {first['msg']}; got {value}") from None
 
 
-def request_body(kind: type[Asked], reader: Reader, limits: Limits) -> dict[str, Any]:
+def request_body(kind: type[Asked], reader: Reader, limits: Limits, target: Target) -> dict[str, Any]:
     """The body of a request in OpenAPI, for this model."""
     schema = kind.model_json_schema()
-    why = issubclass(kind, AskWhy)
-    schema["properties"]["rows"] |= {
-        "items": {"anyOf": [reader.schema(), {}]},  # any other row is reported as unreadable
-        "maxItems": limits.rows_to_explain if why else limits.rows,
-    }
-    schema["if"] = {"properties": {"strict": {"const": True}}, "required": ["strict"]}
+    fields, example = schema["properties"], {"rows": [reader.example()]}
+    most = limits.rows
+    if issubclass(kind, AskWhy):
+        most = limits.rows_to_explain
+        fields["k"]["maximum"], fields["precedents"]["maximum"] = limits.neighbors, limits.precedents
+        example["k"] = kind.model_fields["k"].default
+        asking = [_given("reasons", {"const": True}), _given("against", {"not": {"type": "null"}})]
+        asking.append(_given("precedents", {"minimum": 2}))
+        fewer = {"properties": {"rows": {"maxItems": limits.rows_to_compare}}}
+        schema["allOf"] = [{"if": {"anyOf": asking}, "then": fewer}]
+    elif issubclass(kind, AskRecourse):
+        most, names = limits.rows_to_compare, {"enum": plain(reader.names() or [])}
+        wanted = _wanted(target)
+        fields["label"] |= wanted["schema"]
+        example["label"] = wanted["example"]
+        fields["frozen"]["items"] = fields["only"]["anyOf"][0]["items"] = names
+        ends = {"type": "array", "items": {"type": ["number", "string", "null"]}, "minItems": 2, "maxItems": 2}
+        bound = {"anyOf": [{"enum": ["grow", "fall"]}, ends]}
+        fields["bounds"] |= {"properties": dict.fromkeys(map(str, names["enum"]), bound), "additionalProperties": False}
+    else:
+        example["epsilon"] = kind.model_fields["epsilon"].default
+    # Any other row is reported as unreadable.
+    fields["rows"] |= {"items": {"anyOf": [reader.schema(), {}]}, "maxItems": most}
+    schema["if"] = _given("strict", {"const": True})
     schema["then"] = {"properties": {"rows": {"items": reader.schema()}}}
-    if why:
-        schema["properties"]["k"]["maximum"] = limits.neighbors
-    option = "k" if why else "epsilon"
-    example = {"rows": [reader.example()], option: kind.model_fields[option].default}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "example": example}}}}
+
+
+def _given(name: str, value: dict[str, Any]) -> dict[str, Any]:
+    return {"properties": {name: value}, "required": [name]}
+
+
+def _wanted(target: Target) -> dict[str, Any]:
+    """The label or range that recourse shall reach: its JSON Schema, and an example."""
+    names = plain(target.names)
+    if target.kind != NUMBERS:
+        without = [f"not {name}" for name in names] if target.kind == LABELS else []
+        return {"schema": {"enum": [*names, *without]}, "example": names[-1]}
+    ends = {"type": "array", "items": {"type": ["number", "null"]}, "minItems": 2, "maxItems": 2}
+    if target.single:
+        return {"schema": ends, "example": [0, None]}
+    by_name = {"type": "object", "minProperties": 1, "maxProperties": 1, "additionalProperties": False}
+    return {"schema": {**by_name, "properties": dict.fromkeys(names, ends)}, "example": {names[0]: [0, None]}}
 
 
 # Answers
@@ -157,6 +229,39 @@ class VoterAgreement(BaseModel):
     n: int = Field(description="Number of rows.")
 
 
+class Compared(BaseModel):
+    """A training example with which a row is compared."""
+
+    id: Any
+    label: Any = Field(description="Its own label or number.")
+    typicality: float | None
+    record: Any
+
+
+class PartFields(BaseModel):
+    """A column, phrase or patch, and what it adds to the difference between the row and the precedent."""
+
+    column: Any
+    value: Any = Field(description="Of the row; of a patch, its place in pixels: top, left, bottom, right.")
+    other_value: Any = Field(None, description="Of the precedent; null if the service is private.")
+    contribution: float
+    spread: float | None = Field(None, description="Over several precedents.")
+
+
+class ReasonFields(BaseModel):
+    """Why a row gets its label or number and a precedent another one, as `Reasons.to_dict()` in Python."""
+
+    label: Any = Field(description="Of the row: its label, or its predicted number.")
+    other: Any = Field(description="That the model gives the precedent.")
+    sentences: list[str] = Field(description="The same in plain words.")
+    precedents: list[Compared] = Field(description="Most similar first; none if the service is private.")
+    contributions: list[PartFields] = Field(description="Largest first; they add up to `total`.")
+    total: float = Field(description="The difference between the row and the precedent.")
+    error: float = Field(description="A bound on the error of each contribution; 0: they are exact.")
+    unit: str = Field(description='"log-odds" of the label against the other one, or the predicted number.')
+    private: bool
+
+
 class ExplainedRow(BaseModel):
     """What every explanation says of its row."""
 
@@ -184,6 +289,9 @@ class ExplainedVote(ExplainedRow):
     neighbors: list[VoterFields] = Field(description="Nearest first; heaviest first if they vote for others.")
     groups: list[VoterGroup] = Field(
         description="The k heaviest groups, and the heaviest one for another label; none if the service is private."
+    )
+    reasons: ReasonFields | None = Field(
+        None, description="If asked for; null if the row has the label to compare with already, or cannot be read."
     )
 
 
@@ -234,6 +342,48 @@ class ExplainedNumbers(ExplainedNumber):
     interval: list[Ends] | None  # type: ignore[assignment]
     quantiles: dict[str, list[float]] | None  # type: ignore[assignment]
     histogram: list[Histogram] | None  # type: ignore[assignment]
+    reasons: dict[str, ReasonFields] | None = None  # type: ignore[assignment]
+
+
+class ChangeFields(BaseModel):
+    """A column, its value now, and the value that it would have to have; neither if the service is private."""
+
+    column: Any
+    value: Any
+    to: Any
+
+
+class WayFields(BaseModel):
+    """A change of a few columns that reaches what is wanted, checked with the model."""
+
+    changes: list[ChangeFields]
+    precedent: Compared | None = Field(description="Whose values they are; null if the service is private.")
+    value: float = Field(description="The probability of the label after the change, or the predicted number.")
+    typicality: float | None = Field(description="Of the changed row.")
+    atypical: bool = Field(description="Whether the changed row is unlike the training data.")
+    record: Any = Field(description="The changed row; null if the service is private.")
+
+
+class RecourseFields(BaseModel):
+    """The smallest changes that give a row another label or number, as `Recourse.to_dict()` in Python."""
+
+    label: Any = Field(description="What the row gets now.")
+    wanted: Any
+    sentences: list[str] = Field(description="The same in plain words.")
+    reached: bool = Field(description="Whether the row has it already.")
+    ways: list[WayFields] = Field(description="Few changes first; those to atypical rows last.")
+    obstacle: list[Any] = Field(
+        description="If there is no way: the fewest columns that would have to change as well; none if that would not "
+        "help."
+    )
+    private: bool
+    unreadable: str | None
+
+
+class Recourses(BaseModel):
+    """The recourse of the rows, in their order."""
+
+    recourse: list[RecourseFields]
 
 
 class ModelCard(BaseModel):
@@ -327,24 +477,31 @@ class Schemas(NamedTuple):
     about: Mapping[str, str]  # by the name of a route
 
 
+_RECOURSE = (
+    "The smallest changes of each row, towards real training examples, that give it a label or a number in a range; or "
+    "the columns that stand in the way."
+)
 _ABOUT = {
     CLASSES: {
         "predict": "Label, probabilities, confidence, credibility, typicality and prediction set of each row.",
         "sets": "The labels that cannot be rejected at error rate ε, and the p-value of every label.",
         "explain": "The training examples that voted and their shares; how few decide; how many must go to change the "
         "label.",
+        "recourse": _RECOURSE,
         "model": "Its kind and classes, the form of its rows, the number of voters, and the limits of this service.",
     },
     LABELS: {
         "predict": "Labels, their probabilities, a decision on each, typicality, and the set that misses few labels.",
         "sets": "A decision on each label at error rate ε, its p-values, and the set that misses few labels.",
         "explain": "For each label the training examples that voted and their shares; how few decide.",
+        "recourse": _RECOURSE,
         "model": "Its kind and labels, the form of its rows, the number of voters, and the limits of this service.",
     },
     NUMBERS: {
         "predict": "Number, interval at error rate ε, quantiles asked for and typicality of each row.",
         "explain": "The training examples that voted, with their numbers and shares, the distribution of the votes, "
         "and whose removal would move the prediction most.",
+        "recourse": _RECOURSE,
         "model": "Its kind, the form of its rows, the number of voters, and the limits of this service.",
     },
 }

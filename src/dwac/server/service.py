@@ -20,7 +20,7 @@ from dwac.reading.requests import Reader, reader_of
 from dwac.server.answers import Ask, Model, Responder
 from dwac.server.batching import Batcher
 from dwac.server.limits import CLOSE, Limits, RefusalError
-from dwac.server.schemas import Asked, AskWhy, Schemas, schemas_of
+from dwac.server.schemas import Asked, AskRecourse, AskWhy, Schemas, schemas_of
 from dwac.server.watch import Metrics, Watch
 
 log = logging.getLogger("dwac.server")
@@ -133,6 +133,10 @@ class Service:
     async def explain(self, ask: AskWhy) -> list[dict[str, Any]]:
         """Explanations for the rows of a request; an error if it is strict and one cannot be read."""
         return await self._submit(Ask(self.responder.explain_job(ask), ask.rows), strict=ask.strict)
+
+    async def recourse(self, ask: AskRecourse) -> list[dict[str, Any]]:
+        """Recourse for the rows of a request; an error if it is strict and one cannot be read."""
+        return await self._submit(Ask(self.responder.recourse_job(ask), ask.rows), strict=ask.strict)
 
     async def _submit(self, request: Ask, *, strict: bool) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = await self.queue().submit(request.job.call, request, size=len(request.rows))
