@@ -25,6 +25,7 @@ from dwac.errors import InputError, KindError, NonFiniteError, ShapeError
 Floats = NDArray[np.float64]
 Name = str | int
 Value = str | int | float | bool | None
+Differences = Callable[["pd.Series[Any]"], Floats]  # a series of one value → (n,) in [0, 1]
 
 FEW = 256  # a number with at most this many distinct values may be a category too
 LARGEST = 1e100  # numbers are clipped to ± this, so that no square or difference overflows
@@ -130,13 +131,13 @@ class Column:
             return np.clip(series.to_numpy().astype(np.float64), -LARGEST, LARGEST)
         return parts_of(_restore_numbers(series, self.kind), self.name, self.kind)[0]
 
-    def differences(self, one: pd.Series[Any], many: pd.Series[Any]) -> Floats:
-        """(n,) in [0, 1]: how much n values differ from `one`; numbers and dates in units of their usual range."""
+    def differences(self, many: pd.Series[Any]) -> Differences:
+        """How much values of the column differ from these; numbers and dates in units of their usual range."""
         if not self.scales:
-            return category_differences(one.iloc[0], many)
-        scale = self.scales[0]
-        x, others = (self._comparable(series) for series in (one, many))
-        return number_differences(float(x[0]), others, 0.0 if scale is None else scale.span)
+            return category_differences(many)
+        scale, others = self.scales[0], self._comparable(many)
+        span = 0.0 if scale is None else scale.span
+        return lambda one: number_differences(float(self._comparable(one)[0]), others, span)
 
 
 def _is_scale(form: str, values: list[Any], fill: Any) -> bool:
@@ -181,15 +182,14 @@ def number_differences(one: float, many: Floats, span: float) -> Floats:
     return np.where(np.isnan(many), 1.0, scaled)
 
 
-def category_differences(one: Any, many: pd.Series[Any]) -> Floats:
+def category_differences(many: pd.Series[Any]) -> Differences:
     """0 where the category is the same or both are missing, else 1. Values are compared as text.
 
     A column of mixed types becomes text when it is stored: there 1 and "1" are the same category.
     """
     codes, values = pd.factorize(many)  # -1, the last position, where missing
-    wanted = _category(one)
-    differs = np.array([_category(value) != wanted for value in values] + [wanted is not None], dtype=np.float64)
-    return differs[codes]
+    names = np.array([*map(_category, values), None], dtype=object)
+    return lambda one: (names != _category(one.iloc[0])).astype(np.float64)[codes]
 
 
 def _category(value: Any) -> str | None:

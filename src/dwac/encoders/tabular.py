@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import asdict
 from itertools import chain
@@ -249,7 +249,8 @@ class TabularEncoder(Encoder):
 
     def records(self, X: Any) -> pd.DataFrame:
         """The rows of X with the columns and order of fit; an error names a missing or extra column."""
-        self._require_fit()
+        if isinstance(X, pd.DataFrame) and X.columns.equals(self._plan.names):
+            return X.reset_index(drop=True)
         frame, names = frame_of(X), [column.name for column in self.columns]
         if not isinstance(X, pd.DataFrame):  # matched by position
             if frame.shape[1] != len(names):
@@ -274,11 +275,21 @@ class TabularEncoder(Encoder):
         Categories differ by 0 or 1; numbers and dates by |x - x_i| / (the usual range in training), at most 1. Two
         gaps differ by 0, a gap and a value by 1. See `Encoder.input_distances`.
         """
-        one, many = self.records(X_one), self.records(X_many)
-        require_one(len(one))
-        pairs = zip(self.columns, one.items(), many.items(), strict=True)
-        apart = [column.differences(a, b) for column, (_, a), (_, b) in pairs if column.used]
-        return np.mean(apart, axis=0) if apart else np.zeros(len(many))
+        return self.distances_to(X_many)(X_one)
+
+    def distances_to(self, X_many: Any) -> Callable[[Any], Floats]:
+        """The same as a function of the one row: the others are read once."""
+        many = self.records(X_many)
+        pairs = zip(self.columns, many.items(), strict=True)
+        differences = {column.name: column.differences(values) for column, (_, values) in pairs if column.used}
+
+        def measure(X_one: Any) -> Floats:
+            one = self.records(X_one)
+            require_one(len(one))
+            apart = [each(one[name]) for name, each in differences.items()]
+            return np.mean(apart, axis=0) if apart else np.zeros(len(many))
+
+        return measure
 
     def ensemble(self, size: int) -> Ensemble:
         """Several new networks; wide ones are computed together."""
@@ -370,7 +381,7 @@ class _Plan:
 
     def __init__(self, columns: list[Column], *, beyond: bool) -> None:
         self.columns, self._beyond = columns, beyond
-        self._names = pd.Index([c.name for c in columns], tupleize_cols=False)
+        self.names = pd.Index([c.name for c in columns], tupleize_cols=False)
         self._plain_table = all(c.kind != "datetime" for c in columns)
         used = [place for place, c in enumerate(columns) if c.scales]
         self._named = [place for place, c in enumerate(columns) if c.n_indices and not c.scales]
@@ -442,12 +453,12 @@ class _Plan:
         """(n, columns), numbers or objects, in the order of fit; None if X needs a closer look."""
         if not self._plain_table:
             return None
-        width = len(self._names)
+        width = len(self.names)
         if isinstance(X, pd.DataFrame):
             names = X.columns
             if len(names) != width or names.dtype.kind not in "iuO" or not _is_uniform(X):
                 return None
-            order = None if names.equals(self._names) else names.get_indexer(self._names) if names.is_unique else [-1]
+            order = None if names.equals(self.names) else names.get_indexer(self.names) if names.is_unique else [-1]
             cells = X.to_numpy()
             if order is not None:
                 if min(order) < 0:

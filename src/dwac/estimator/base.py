@@ -332,7 +332,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         inquire = None
         if X is not None:
             asked = fitted if references is None else fitted.edited(references)
-            inquire = partial(RowInquiry, asked, sets_of(asked, self), self.unknown, X, alike, private)
+            inquire = partial(RowInquiry, asked, sets_of(asked, self), self.unknown, X, alike, private, shown=shown)
         explanations: list[Any] = sets.explain(
             h,
             references,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -30,7 +30,7 @@ class RowInquiry:
     """A row and a model that answers questions about it; see `dwac.explain.comparing.Inquiry`.
 
     X: rows, of which this is one. distances: of rows from voters, as `input_distances` gives them. which: of several
-    labels or numbers, the one in question.
+    labels or numbers, the one in question. shown: rows as a person sees them, if known.
     """
 
     fitted: Fitted
@@ -41,6 +41,7 @@ class RowInquiry:
     private: bool
     row: int
     which: int
+    shown: Sequence[Mapping[str, Any]] | None = None
 
     @cached_property
     def _own(self) -> Any:
@@ -141,8 +142,11 @@ class RowInquiry:
         name = plain_ids(references.ids[place : place + 1])[0]
         return name, self.sets.label_of(place, self.which), self.fitted.examples.get(name)
 
+    @property
     def record(self) -> Any:
         """The row as a person sees it."""
+        if self.shown is not None:
+            return self.shown[self.row].get("record")
         records = self.fitted.encoder.records(take(self.X, np.array([self.row]))).to_dict("records")
         return records[0] if records else None
 

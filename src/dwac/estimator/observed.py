@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from dwac.encoders import Encoder
+from dwac.encoders import Encoder, TabularEncoder
 from dwac.encoders.module import read_dataset
 from dwac.errors import InputError
 from dwac.estimator.containers import batches_of, gather_batches, require_order
@@ -31,7 +31,7 @@ from dwac.tasks.base import Evidence, Reasons
 from dwac.training.cross_fit import FOLDS
 
 Floats = NDArray[np.float64]
-_AT_ONCE, _ROWS = 2_000, 8  # training examples compared in one call; rows for which the result is kept
+_AT_ONCE, _ROWS = 5_000, 8  # training examples that are read once; rows for which the result is kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,13 +238,13 @@ def input_distances(fitted: Fitted, X: Any) -> Callable[[int, list[Any]], Floats
         rows = examples.rows(ids)
         return np.zeros(len(ids)) if rows is None else encoder.input_distances(take(X, np.array([row])), rows)
 
-    if encoder.kind != "tabular" or len(examples) > _AT_ONCE:
+    if not isinstance(encoder, TabularEncoder) or len(examples) > _AT_ONCE:
         return measure
-    everybody = cache(lambda: pd.Index(list(examples), tupleize_cols=False))
-    measure_all = lru_cache(_ROWS)(lambda row: measure(row, everybody().tolist()))
+    measure_all = lru_cache(_ROWS)(lambda row: examples.distances(encoder)[1](take(X, np.array([row]))))
 
     def look_up(row: int, ids: list[Any]) -> Floats:
-        places = everybody().get_indexer(pd.Index(ids, tupleize_cols=False))
-        return measure(row, ids) if (places < 0).any() else measure_all(row)[places]
+        places = examples.distances(encoder)[0]
+        known = [places[name] for name in ids if name in places]
+        return measure_all(row)[known] if len(known) == len(ids) else measure(row, ids)
 
     return look_up

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac._checks import listed, warn
-from dwac.encoders import choose
+from dwac.encoders import TabularEncoder, choose
 from dwac.encoders.text import is_empty
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
 from dwac.estimator.containers import native
@@ -349,6 +349,7 @@ class Examples(Mapping[Any, dict[Any, Any]]):
     def _forget_made(self) -> None:
         """Drop everything computed from the parts, because they change."""
         self._values: dict[Any, frozenset[str]] = {}
+        self._distances: tuple[dict[Any, int], Callable[[Any], Floats]] | None = None
         self._records: dict[tuple[int, int], list[dict[Any, Any]]] = {}  # by part and block of rows
 
     def __copy__(self) -> Examples:
@@ -356,6 +357,14 @@ class Examples(Mapping[Any, dict[Any, Any]]):
         other = Examples()
         other._parts = list(self._parts)
         return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is computed from the parts, such as functions."""
+        return {"_parts": self._parts}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._parts = state["_parts"]
+        self._forget_made()
 
     def add(self, ids: pd.Index[Any], X: Any, describe: Callable[[Any], pd.DataFrame] | None = None) -> None:
         """Keep the rows of X under these ids."""
@@ -388,6 +397,15 @@ class Examples(Mapping[Any, dict[Any, Any]]):
             column = [] if frame is None or name not in frame else frame[name].dropna().unique()
             self._values[name] = frozenset(map(str, column))
         return self._values[name]
+
+    def distances(self, encoder: TabularEncoder) -> tuple[dict[Any, int], Callable[[Any], Floats]]:
+        """(the place of each id, how different all are from a row of a table, as a function of it); read once."""
+        if self._distances is None:
+            frame = self.frame()
+            assert frame is not None
+            places = {name: place for place, name in enumerate(self)}
+            self._distances = places, encoder.distances_to(frame)
+        return self._distances
 
     def rows(self, ids: Iterable[Any]) -> Any:
         """The rows with these ids, in their order, as given or as records; None unless all are here."""

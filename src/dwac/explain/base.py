@@ -274,16 +274,14 @@ class VoteExplanation(Page, VoteFacts):
             return "\n".join(facts)
         frame = self._shown_frame()
         columns, own = self._arrange(frame)
-        rows = frame[columns].astype(object)
+        filling = "group" if "group" in columns else "text" if columns[own:] == ["text"] else None
+        rows = frame[columns[:own] if filling == "group" else columns].astype(object)
         if "distance" in rows:
             rows["distance"] = [distance(value) for value in frame["distance"]]
         rows["share"] = [
             share if isinstance(share, str) else percent(share, private=self.private) for share in frame["share"]
         ]
-        filling = "group" if "group" in columns else "text" if columns[own:] == ["text"] else None
-        if filling == "group":
-            rows = rows[columns[:own]]
-        elif own < len(columns):
+        if filling != "group" and own < len(columns):
             rows = pd.concat([self._example_row(columns[:own], columns[own:]), rows])
         lines, left_out = table_lines(rows, width, always=own, filling=filling)
         if filling == "group":

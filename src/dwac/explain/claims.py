@@ -122,7 +122,7 @@ class NumberScale:
         """A value of the column as a number; NaN if it is missing, infinite or no number."""
         if self.unit:
             value = pd.to_timedelta(value, errors="coerce").total_seconds() / dict(_UNITS)[self.unit.strip()]
-        x = float(pd.to_numeric(value, errors="coerce"))
+        x = float(value if isinstance(value, int | float) else pd.to_numeric(value, errors="coerce"))
         return x if math.isfinite(x) else math.nan
 
     def start(self, value: float) -> float:
@@ -161,7 +161,7 @@ class DateScale:
         low, high = np.quantile(x, (0.05, 0.95))
         span = float(high - low) or float(x.max() - x.min())
         day = 86_400
-        self.unit = "M" if span > 4 * 365 * day else "D" if span > 4 * day else "m"
+        self.unit: Any = "M" if span > 4 * 365 * day else "D" if span > 4 * day else "m"
 
     def number(self, value: Any) -> float:
         """A date as seconds; NaN if it is missing or no date."""
@@ -305,7 +305,7 @@ def adverb(share: float, rows: slice, complete: bool) -> str:
     return "always " if share == 1 and complete else "nearly always " if share >= 0.95 else "mostly "
 
 
-def worth(inside: Any, n: float, rest: Any, n_rest: float) -> Any:
+def worth(inside: Any, n: Any, rest: Any, n_rest: Any) -> Any:
     """The divergence, in nats, of a share inside/n from rest/n_rest, each shrunk a little towards a half.
 
     0 where the share is no larger in the group than in the rest, or where there is no rest.

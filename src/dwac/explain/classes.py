@@ -386,13 +386,14 @@ class Explanation(VoteExplanation):
 
     def _vote_sentences(self) -> list[str]:
         """The whole vote in words: what its heaviest groups have in common with the example."""
-        words = [
-            text
-            if text is None or group.label == self.label
-            else say("for {label}, {words}", label=label_name(group.label), words=text)
-            for text, group in zip([group.in_common for group in self.groups], self.groups, strict=True)
-        ]
-        vote = summary(words, [group.share for group in self.groups])
+
+        def describe(place: int) -> str | None:
+            group, text = self.groups[place], self.groups[place].in_common
+            if text is None or group.label == self.label:
+                return text
+            return say("for {label}, {words}", label=label_name(group.label), words=text)
+
+        vote = summary(describe, [group.share for group in self.groups])
         return [] if vote is None else [say("In words, {vote}.", vote=vote)]
 
     def _repeated_sentences(self) -> list[str]:

@@ -61,6 +61,7 @@ class Inquiry(Protocol):
     def voter(self, place: int) -> tuple[Any, Any, Any]:
         """(id, label or number, record) of a voter."""
 
+    @property
     def record(self) -> Any:
         """The row as a person sees it."""
 
@@ -156,7 +157,7 @@ def weigh_parts(
     inquiry: Inquiry, voters: Sequence[Any], tied: Sequence[Collection[Any]], label: int, other: int
 ) -> tuple[list[Contribution], float, float]:
     """(contributions, their total, the bound on their error): means over the voters with these ids."""
-    if len(voters) > 1 and kind_of(inquiry.record()) == "text":
+    if len(voters) > 1 and kind_of(inquiry.record) == "text":
         raise InputError("several precedents need columns or patches, which all have; compare a text with precedents=1")
     totals, errors, table = [], [], list[dict[Any, float]]()
     first: dict[Any, Part] = {}
@@ -220,7 +221,7 @@ def reasons_between(
         contributions=tuple(parts),
         total=total,
         error=error,
-        record=inquiry.record(),
+        record=inquiry.record,
     )
     return _make_private(known, privacy.FIT) if case.private else known
 
@@ -277,7 +278,7 @@ def number_reasons(
         contributions=tuple(parts),
         total=total,
         error=error,
-        record=inquiry.record(),
+        record=inquiry.record,
         unit="number" if case.single and case.names[t] is None else str(case.names[t]),
         _number=case.numerals[t].text,
     )

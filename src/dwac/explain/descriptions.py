@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dwac import _checks as checks
 from dwac.explain.claims import CategoryColumn, Claim, RangeColumn, column, usable_words, worth
-from dwac.explain.profiles import Comparison, Profile, Side, TableProfile, TextProfile
+from dwac.explain.profiles import Comparison, Profile, Sides, TableProfile, TextProfile
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -82,13 +82,23 @@ class GroupTexts(list[str | None]):
 
         rest: (G,) weights of the groups to tell them from, by default those of no weight, by their sizes.
         """
+        return self._compare(record, weights[None], None if rest is None else rest[None])[0]
+
+    def compare_groups(self, record: Any, groups: Sequence[int]) -> list[Comparison | None]:
+        """A row and each of these groups, against all other groups."""
+        return self._compare(record, np.eye(len(self))[list(groups)])
+
+    def _compare(self, record: Any, weights: Floats, rest: Floats | None = None) -> list[Comparison | None]:
+        """The same for several weights (S, G)."""
         profile = self.profile
-        if profile is None or not isinstance(record, Mapping) or not (profile.sizes[weights > 0] > 0).any():
-            return None
+        if profile is None or not isinstance(record, Mapping):
+            return [None] * len(weights)
         rest = np.where(weights > 0, 0.0, profile.sizes) if rest is None else rest
-        inside = Side(weights / weights.sum(), float(profile.sizes[weights > 0].sum()))
-        others = Side(rest / (rest.sum() or 1.0), float(rest.sum()))
-        return profile.compare(record, inside, others)
+        sizes, n_rest = np.where(weights > 0, profile.sizes, 0.0).sum(axis=1), rest.sum(axis=1)
+        inside = Sides(weights / weights.sum(axis=1, keepdims=True), sizes)
+        others = Sides(rest / np.where(n_rest > 0, n_rest, 1.0)[:, None], n_rest)
+        compared = profile.compare(record, inside, others)
+        return [each if size > 0 else None for each, size in zip(compared, sizes.tolist(), strict=True)]
 
 
 def describe(X: Any, codes: Ints, n_groups: int, kinds: Mapping[Any, str] | str) -> GroupTexts:
@@ -119,28 +129,28 @@ def profile(X: Any, codes: Ints, n_groups: int, kinds: Mapping[Any, str] | str) 
     return _Table.read(X, codes, n_groups, kinds).profile()
 
 
-def summary(descriptions: Sequence[str | None], shares: ArrayLike) -> str | None:
+def summary(describe: Callable[[int], str | None], shares: ArrayLike) -> str | None:
     """A whole vote in one sentence: its heaviest groups and their shares of the vote; None if none is described.
 
-    descriptions: one per group. shares: (G,) of the vote. Names the heaviest described groups, up to three, and no
-    more than needed for nine tenths of the vote.
+    describe: a group, by its number, in words, or None; only for as many as are needed. shares: (G,) of the vote. Names
+    the heaviest described groups, up to three, and no more than needed for nine tenths of the vote.
 
-    >>> summary(["age 17 to 29", "age at least 50", "age 30 to 49"], [0.62, 0.05, 0.33])
+    >>> summary(["age 17 to 29", "age at least 50", "age 30 to 49"].__getitem__, [0.62, 0.05, 0.33])
     '62 % of the vote: age 17 to 29; 33 %: age 30 to 49; 5 %: another group'
     """
     weights = np.asarray(shares, dtype=np.float64)
-    order = [g for g in np.argsort(-weights, kind="stable").tolist() if descriptions[g] is not None and weights[g] > 0]
-    named: list[int] = []
-    for group in order[:_MOST_GROUPS]:
-        if weights[named].sum() >= 0.9 * weights.sum():
+    named: dict[int, str] = {}
+    for group in np.argsort(-weights, kind="stable").tolist():
+        if len(named) == _MOST_GROUPS or weights[list(named)].sum() >= 0.9 * weights.sum():
             break
-        named.append(group)
+        if weights[group] > 0 and (text := describe(group)) is not None:
+            named[group] = text
     if not named:
         return None
-    parts = [f"{_percent(weights[group])}: {str(descriptions[group]).removeprefix(_WORDS_ARE)}" for group in named]
+    parts = [f"{_percent(weights[group])}: {text.removeprefix(_WORDS_ARE)}" for group, text in named.items()]
     parts[0] = parts[0].replace(":", " of the vote:", 1)
     others = int((weights > 0).sum()) - len(named)
-    left = float(weights.sum() - weights[named].sum())
+    left = float(weights.sum() - weights[list(named)].sum())
     if others and left >= 0.005:
         parts.append(f"{_percent(left)}: {'another group' if others == 1 else f'{others} other groups'}")
     return "; ".join(parts)

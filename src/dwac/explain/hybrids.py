@@ -65,8 +65,12 @@ class Pool:
 
     def __init__(self, row: pd.DataFrame, others: pd.DataFrame) -> None:
         self.names: list[Any] = list(row.columns)
-        self._columns = {name: _join(row[name], others[name]) for name in self.names}
-        self.cells = {name: pd.Series(column).tolist() for name, column in self._columns.items()}
+        same = [name for name, one, other in zip(self.names, row.dtypes, others.dtypes, strict=True) if one == other]
+        some = (row, others) if len(same) == len(self.names) else (row[same], others[same])
+        joined = dict(pd.concat(some, ignore_index=True).items())
+        columns = {name: joined[name] if name in joined else _join(row[name], others[name]) for name in self.names}
+        self._columns = {name: column.array for name, column in columns.items()}
+        self.cells = {name: column.tolist() for name, column in columns.items()}
 
     def make(self, choices: NDArray[np.intp]) -> pd.DataFrame:
         """The rows (n, p) that take each column from the row with this number."""
@@ -145,12 +149,10 @@ def is_same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _join(one: pd.Series[Any], others: pd.Series[Any]) -> Any:
-    """The values of a column as an array of its type, or of objects if the types differ."""
-    if one.dtype == others.dtype:
-        return pd.concat([one, others], ignore_index=True).array
+def _join(one: pd.Series[Any], others: pd.Series[Any]) -> pd.Series[Any]:
+    """A column whose types differ: of numbers, or of objects."""
     numbers = all(isinstance(each.dtype, np.dtype) and each.dtype.kind in "iuf" for each in (one, others))
-    return pd.Series([*one, *others], dtype=np.float64 if numbers else object).array
+    return pd.Series([*one, *others], dtype=np.float64 if numbers else object)
 
 
 # Texts and images

@@ -387,12 +387,14 @@ class NumberExplanation(VoteExplanation):
         """How the votes split: the heaviest groups, the numbers of each, and what sets it apart."""
         if len(self.groups) < 2:
             return []
-        words = []
-        for group in self.groups:
+
+        def describe(place: int) -> str:
+            group = self.groups[place]
             numbers = self._list(self._range(t, each) for t, each in enumerate(self._each(group.label)))
             apart = "" if group.in_common is None else f", {group.in_common}"
-            words.append((say("mean {number}", number=numbers) if self._single else numbers) + apart)
-        return [say("By groups, {vote}.", vote=summary(words, [group.share for group in self.groups]))]
+            return (say("mean {number}", number=numbers) if self._single else numbers) + apart
+
+        return [say("By groups, {vote}.", vote=summary(describe, [group.share for group in self.groups]))]
 
     def _influence_sentences(self) -> list[str]:
         sentences = []

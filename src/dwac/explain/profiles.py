@@ -18,7 +18,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dwac.explain.claims import CategoryColumn, DateScale, NumberScale, RangeColumn, usable_words, value_name, worth
+from dwac.explain.claims import (
+    MISSING,
+    CategoryColumn,
+    DateScale,
+    NumberScale,
+    RangeColumn,
+    usable_words,
+    value_name,
+    worth,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -87,11 +96,14 @@ class Comparison(NamedTuple):
         return "; ".join(filter(None, parts))
 
 
-class Side(NamedTuple):
-    """Members of groups: the weight (G,) of each group, which sum to 1, and the number of the members."""
+class Sides(NamedTuple):
+    """S times members of groups: the weights (S, G) of the groups, which sum to 1, and the numbers (S,) of members."""
 
     weights: Floats
-    n: float
+    n: Floats
+
+
+Compared = tuple[Condition | None, Difference | None]
 
 
 class RangeProfile:
@@ -121,38 +133,41 @@ class RangeProfile:
         limits = np.concatenate([self.edges, self.ends, [np.inf]])
         return np.asarray(weights @ (x[:, None] < limits))
 
-    def compare(self, value: Any, inside: Side, rest: Side) -> tuple[Condition | None, Difference | None]:
-        """The most telling condition that the value and nearly all of a group meet; and how it differs from them."""
+    def compare(self, value: Any, inside: Sides, rest: Sides) -> list[Compared]:
+        """For each side the most telling condition that the value and nearly all members meet; or how it differs."""
         x, n = self.scale.number(value), len(self.edges)
         mine, others = inside.weights @ self.shares, rest.weights @ self.shares
+        differences = self._differences(x, mine, inside.n)
         if math.isnan(x):
-            c, r = 1 - mine[-1], 1 - others[-1]
-            gain = float(worth(c * inside.n, inside.n, r * rest.n, rest.n))
-            is_shared = c >= NEARLY_ALL and gain >= LEAST
-            shared = Condition(self.name, f"{self.title} missing", c, r, gain, self._is_missing) if is_shared else None
-            return shared, self._difference(x, mine, inside.n)
-        if (difference := self._difference(x, mine, inside.n)) is not None:
-            return None, difference
-        # From no limit or one at most x, to one at least x or none.
-        first, last = int(np.searchsorted(self.edges, x, "right")), int(np.searchsorted(self.ends, x, "right"))
-        c, r = (s[None, n + last :] - np.append(0.0, s[:first])[:, None] for s in (mine, others))
-        gains = worth(c * inside.n, inside.n, r * rest.n, rest.n)
-        gains[1:, :-1] -= _SIMPLER
-        gains[0, -1] = 0.0
+            first, last, c, r = 0, 0, (1 - mine[:, -1:])[:, None], (1 - others[:, -1:])[:, None]
+        else:  # From no limit or one at most x, to one at least x or none.
+            first, last = int(np.searchsorted(self.edges, x, "right")), int(np.searchsorted(self.ends, x, "right"))
+            none = np.zeros((len(mine), 1))
+            c, r = (s[:, None, n + last :] - np.hstack([none, s[:, :first]])[..., None] for s in (mine, others))
+        n_inside, n_rest = (each[:, None, None] for each in (inside.n, rest.n))
+        gains = worth(c * n_inside, n_inside, r * n_rest, n_rest)
+        if not math.isnan(x):
+            gains[:, 1:, :-1] -= _SIMPLER
+            gains[:, 0, -1] = 0.0
         gains[c < NEARLY_ALL] = 0.0
-        a, b = np.unravel_index(int(gains.argmax()), gains.shape)
-        if gains[a, b] < LEAST:
-            return None, None
-        low, high = None if a == 0 else int(a) - 1, None if b == gains.shape[1] - 1 else last + int(b)
-        text = f"{self.title} {self._words(low, high)}"
-        holds = partial(self._is_between, low, high)
-        return Condition(self.name, text, float(c[a, b]), float(r[a, b]), float(gains[a, b]), holds), None
+        compared: list[Compared] = []
+        for side, best in enumerate(gains.reshape(len(gains), -1).argmax(axis=1).tolist()):
+            a, b = divmod(best, gains.shape[2])
+            gain, difference = float(gains[side, a, b]), differences[side]
+            if gain < LEAST or (difference is not None and not math.isnan(x)):
+                compared.append((None, difference))
+                continue
+            low, high = None if a == 0 else a - 1, None if b == gains.shape[2] - 1 else last + b
+            holds = partial(self._holds, low, high, is_missing=math.isnan(x))
+            words = MISSING if math.isnan(x) else self._words(low, high)
+            shares = float(c[side, a, b]), float(r[side, a, b])
+            compared.append((Condition(self.name, f"{self.title} {words}", *shares, gain, holds), difference))
+        return compared
 
-    def _is_missing(self, value: Any) -> bool:
-        return math.isnan(self.scale.number(value))
-
-    def _is_between(self, low: int | None, high: int | None, value: Any) -> bool:
+    def _holds(self, low: int | None, high: int | None, value: Any, *, is_missing: bool) -> bool:
         x = self.scale.number(value)
+        if is_missing:
+            return math.isnan(x)
         return bool((low is None or x >= self.edges[low]) and (high is None or x < self.ends[high]))
 
     def _words(self, low: int | None, high: int | None) -> str:
@@ -162,33 +177,36 @@ class RangeProfile:
             return self.scale.above.format(a) if b is None else self.scale.below.format(b)
         return a if a == b else f"{a} to {b}"
 
-    def _difference(self, x: float, mine: Floats, n: float) -> Difference | None:
-        """How a number differs from nearly all of a group: it is missing, or beyond their usual range."""
-        n_edges, known = len(self.edges), mine[-1]
-        if 1 - known >= NEARLY_ALL and not math.isnan(x):
-            return self._different(self.scale.exact(x), "missing", known, n)
-        below, at_most = mine[:n_edges], mine[n_edges:-1]
-        low, high = int((below <= _OUTER).sum()) - 1, int((at_most < known - _OUTER).sum())
-        a, b = None if low < 0 else low, None if high == n_edges else high
-        if known < NEARLY_ALL or (a is None and b is None):
-            return None
-        usual = self._words(a, b)
-        if math.isnan(x):
-            return self._different("missing", usual, 1 - known, n)
-        shown = self.scale.number(self._printed(x))
-        if a is not None and shown < self.edges[a]:
-            return self._different(self.scale.exact(x), usual, at_most[a], n)
-        if b is not None and shown >= self.ends[b]:
-            return self._different(self.scale.exact(x), usual, known - below[b], n)
-        return None
+    def _differences(self, x: float, mine: Floats, n: Floats) -> list[Difference | None]:
+        """How a number differs from nearly all members of each side: it is missing, or beyond their usual range."""
+        n_edges, shown = len(self.edges), x if math.isnan(x) else self._printed(x)
+        below, at_most, known = mine[:, :n_edges], mine[:, n_edges:-1], mine[:, -1]
+        lows = ((below <= _OUTER).sum(axis=1) - 1).tolist()
+        highs = (at_most < known[:, None] - _OUTER).sum(axis=1).tolist()
+        differences: list[Difference | None] = []
+        for side, (low, high, share) in enumerate(zip(lows, highs, known.tolist(), strict=True)):
+            rare = None
+            a, b = None if low < 0 else low, None if high == n_edges else high
+            if 1 - share >= NEARLY_ALL and not math.isnan(x):
+                rare = MISSING, share
+            elif share >= NEARLY_ALL and (a is not None or b is not None):
+                if math.isnan(x):
+                    rare = self._words(a, b), 1 - share
+                elif a is not None and shown < self.edges[a]:
+                    rare = self._words(a, b), float(at_most[side, a])
+                elif b is not None and shown >= self.ends[b]:
+                    rare = self._words(a, b), float(share - below[side, b])
+            differences.append(None if rare is None else self._different(x, *rare, float(n[side])))
+        return differences
 
-    def _printed(self, x: float) -> Any:
-        """The number as it is printed."""
+    def _printed(self, x: float) -> float:
+        """The number that is printed."""
         text = self.scale.exact(x)
-        return text if isinstance(self.scale, DateScale) or self.scale.unit else text.replace(",", "")
+        plain = isinstance(self.scale, NumberScale) and not self.scale.unit
+        return float(text.replace(",", "")) if plain else self.scale.number(text)
 
-    def _different(self, value: str, usual: str, share: float, n: float) -> Difference:
-        text = f"{self.title} {value} (in the group {usual})"
+    def _different(self, x: float, usual: str, share: float, n: float) -> Difference:
+        text = f"{self.title} {MISSING if math.isnan(x) else self.scale.exact(x)} (in the group {usual})"
         return Difference(self.name, text, -math.log((share * n + 0.5) / (n + 1)))
 
 
@@ -213,19 +231,25 @@ class CategoryProfile:
         places = [self._places.get(value_name(value), len(self.categories)) for value in values]
         return np.asarray(np.bincount(places, weights, len(self.categories) + 1)[:-1], dtype=np.float64)
 
-    def compare(self, value: Any, inside: Side, rest: Side) -> tuple[Condition | None, Difference | None]:
-        """The values that nearly all of a group have, if the row has one of them; else how it differs."""
+    def compare(self, value: Any, inside: Sides, rest: Sides) -> list[Compared]:
+        """For each side the values that nearly all members have, if the row has one of them; else how it differs."""
         shown = value_name(value)
         place = self._places.get(shown)
         mine, others = inside.weights @ self.shares, rest.weights @ self.shares
-        order = np.argsort(-mine, kind="stable")[:3]
+        orders = np.argsort(-mine, axis=1, kind="stable")[:, :3]
+        sides = zip(orders, mine, others, inside.n.tolist(), rest.n.tolist(), strict=True)
+        return [self._compare(shown, place, *side) for side in sides]
+
+    def _compare(
+        self, shown: str, place: int | None, order: Ints, mine: Floats, others: Floats, n: float, n_rest: float
+    ) -> Compared:
         usual = next((order[:k] for k in (1, 2, 3) if mine[order[:k]].sum() >= NEARLY_ALL), None)
         if usual is None:
             return None, None
         names = " or ".join(self.categories[i] for i in usual)
         if place in usual:
             c, r = float(mine[usual].sum()), float(others[usual].sum())
-            gain = float(worth(c * inside.n, inside.n, r * rest.n, rest.n))
+            gain = float(worth(c * n, n, r * n_rest, n_rest))
             holds = partial(self._is_one_of, frozenset(self.categories[i] for i in usual))
             return (
                 Condition(self.name, f"{self.title} {names}", c, r, gain, holds) if gain >= LEAST else None,
@@ -234,7 +258,7 @@ class CategoryProfile:
         share = 0.0 if place is None else float(mine[place])
         if share > _OUTER:
             return None, None
-        rarity = -math.log((share * inside.n + 0.5) / (inside.n + 1))
+        rarity = -math.log((share * n + 0.5) / (n + 1))
         return None, Difference(self.name, f"{self.title} {shown} (in the group {names})", rarity)
 
     @staticmethod
@@ -276,18 +300,18 @@ class TableProfile:
             column.shares = np.vstack([column.shares, row])
         return TableProfile(columns, np.append(self.sizes, 1 / np.square(weights).sum()), self.twins)
 
-    def compare(self, record: Mapping[Any, Any], inside: Side, rest: Side) -> Comparison:
-        """A row and the members of groups, against the rest."""
-        shared: list[Condition] = []
-        different: list[Difference] = []
-        for column in self.columns:
-            if column.name in record:
-                same, other = column.compare(record[column.name], inside, rest)
-                shared += [] if same is None else [same]
-                different += [] if other is None else [other]
-        shared.sort(key=lambda each: -each.worth)
-        different.sort(key=lambda each: -each.rarity)
-        return Comparison(tuple(self._distinct(shared, _SHARED)), tuple(self._distinct(different, _DIFFERENT)))
+    def compare(self, record: Mapping[Any, Any], inside: Sides, rest: Sides) -> list[Comparison]:
+        """A row and the members of groups, against the rest, for each side."""
+        columns = [c.compare(record[c.name], inside, rest) for c in self.columns if c.name in record]
+        comparisons = []
+        for side in range(len(inside.n)):
+            shared = [same for column in columns if (same := column[side][0]) is not None]
+            different = [other for column in columns if (other := column[side][1]) is not None]
+            shared.sort(key=lambda each: -each.worth)
+            different.sort(key=lambda each: -each.rarity)
+            named = tuple(self._distinct(shared, _SHARED)), tuple(self._distinct(different, _DIFFERENT))
+            comparisons.append(Comparison(*named))
+        return comparisons
 
     def _distinct(self, offers: list[Any], most: int) -> list[Any]:
         """The first of them, without columns that repeat one before."""
@@ -315,12 +339,16 @@ class TextProfile:
         sizes = np.append(self.sizes, 1 / np.square(weights).sum())
         return TextProfile(self.words, np.vstack([self.shares, row]), sizes)
 
-    def compare(self, record: Mapping[Any, Any], inside: Side, rest: Side) -> Comparison:
-        """The words of a text that are typical of groups, and words typical of them that it lacks."""
+    def compare(self, record: Mapping[Any, Any], inside: Sides, rest: Sides) -> list[Comparison]:
+        """For each side the words of a text that are typical of it, and words typical of it that the text lacks."""
         own = usable_words(record.get("text"))
         mine, others = inside.weights @ self.shares, rest.weights @ self.shares
-        gains = worth(mine * inside.n, inside.n, others * rest.n, rest.n)
+        n, n_rest = inside.n[:, None], rest.n[:, None]
+        gains = worth(mine * n, n, others * n_rest, n_rest)
         gains[mine < 2 * others] = 0.0
+        return [self._compare(own, *side) for side in zip(mine, others, gains, strict=True)]
+
+    def _compare(self, own: set[str], mine: Floats, others: Floats, gains: Floats) -> Comparison:
         order = [i for i in np.argsort(-gains, kind="stable").tolist() if gains[i] >= _LEAST_OF_WORD]
         shared = [
             Condition("text", self.words[i], float(mine[i]), float(others[i]), float(gains[i]), bool)

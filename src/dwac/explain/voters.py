@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from dwac.reference import Neighbors, ReferenceSet
 Floats = NDArray[np.float64]
 _COMPARED = 2000  # members of a group that are compared with the query
 _ALIKE = 3  # members shown per group
+_AT_ONCE = 8  # groups that are compared with the query at once
 
 
 @dataclass(frozen=True)
@@ -102,11 +103,22 @@ class NumberSource(Source):
 
 
 class Group:
-    """Training examples that vote alike. Its share is the exact sum of its members' votes."""
+    """Training examples that vote alike. Its share is the exact sum of its members' votes.
 
-    def __init__(self, votes: Votes, source: Source, code: int, *, leaf: bool = False) -> None:
+    compare: gives its comparison with the example; None if unknown.
+    """
+
+    def __init__(
+        self,
+        votes: Votes,
+        source: Source,
+        code: int,
+        *,
+        leaf: bool = False,
+        compare: Callable[[], Comparison | None] | None = None,
+    ) -> None:
         groups = votes.references.groups
-        self._votes, self._source, self._code, self._leaf = votes, source, code, leaf
+        self._votes, self._source, self._code, self._leaf, self._compare = votes, source, code, leaf, compare
         central, sizes = (
             (groups.leaf_representatives, groups.leaf_sizes) if leaf else (groups.representatives, groups.sizes)
         )
@@ -143,10 +155,7 @@ class Group:
     @cached_property
     def comparison(self) -> Comparison | None:
         """What the example shares with nearly all members, and in what it differs from them; None if unknown."""
-        known = self._source.descriptions
-        if not isinstance(known, GroupTexts) or self._leaf:
-            return None
-        return known.compare(self._source.record, np.eye(len(known))[self._code])
+        return None if self._compare is None else self._compare()
 
     @property
     def compared(self) -> str | None:
@@ -233,7 +242,25 @@ class Group:
 
 def groups_of(votes: Votes, source: Source) -> tuple[Group, ...]:
     """All groups, heaviest first."""
-    return tuple(Group(votes, source, code) for code in votes.group_order.tolist())
+    codes = votes.group_order.tolist()
+    compare = _Comparisons(source, codes)
+    return tuple(Group(votes, source, code, compare=partial(compare, place)) for place, code in enumerate(codes))
+
+
+class _Comparisons:
+    """Compares the example with groups, a few at a time; codes: of the groups, heaviest first."""
+
+    def __init__(self, source: Source, codes: list[int]) -> None:
+        self._source, self._codes = source, codes
+        self._compared: dict[int, Comparison | None] = {}
+
+    def __call__(self, place: int) -> Comparison | None:
+        """The comparison with the group at this place; None if unknown."""
+        known, start = self._source.descriptions, place - place % _AT_ONCE
+        if place not in self._compared and isinstance(known, GroupTexts):
+            some = known.compare_groups(self._source.record, self._codes[start : start + _AT_ONCE])
+            self._compared |= dict(enumerate(some, start))
+        return self._compared.get(place)
 
 
 def voter_dict(voter: Neighbor, *, private: bool = False) -> dict[str, Any]:
