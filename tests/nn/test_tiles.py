@@ -1,9 +1,9 @@
-"""Tiles: a row of a table has the same numbers alone and in any batch, and frozen networks follow their weights."""
+"""Tiles: a row of a table, or an image, has the same numbers alone and in any batch; frozen networks follow weights."""
 
 import copy
 import pickle
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dwac.encoders import TabularEncoder
+from dwac.encoders import ImageEncoder, TabularEncoder
 from dwac.nn import SoftmaxTwin, WeightedAverage, batches
 from dwac.nn.tiles import join_tiles, multiply_tiles, split_tiles
 
@@ -79,6 +79,31 @@ def test_a_row_of_a_table_has_the_same_embedding_alone_and_in_any_batch(
             assert torch.equal(batches.embed(model, some), full[first : first + n])
     with torch.no_grad():
         assert torch.equal(model.embed(inputs), full)  # as `remember` embeds voters
+
+
+@pytest.mark.parametrize(
+    ("network", "shape", "n"), [("default", (60, 8, 9), 60), ("default", (9, 70, 66, 3), 9), ("resnet18", (9, 5, 4), 9)]
+)
+def test_an_image_has_the_same_embedding_alone_and_in_any_batch(
+    threads: int, network: str, shape: tuple[int, ...], n: int
+) -> None:
+    torch.manual_seed(0)
+    X = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    encoder = ImageEncoder(network, width=8).fit(X)
+    model = WeightedAverage(encoder.ensemble(2), n_classes=3, embedding_size=8)
+    (images,) = encoder.transform(X)
+    with torch.no_grad():
+        model.embed(images[:2])
+        for part in model.modules():
+            if isinstance(part, torch.nn.BatchNorm1d | torch.nn.BatchNorm2d):  # as after training
+                for numbers in (part.weight, part.bias, part.running_mean):
+                    torch.nn.init.uniform_(cast(Tensor, numbers), -1, 1)
+    model.eval()
+    assert model.frozen() is not None
+    full = batches.embed(model, images)
+    torch.testing.assert_close(full, plain(model, (images,)), rtol=1e-3, atol=1e-4)
+    for first, last in ((0, 1), (n - 1, n), (3, 5), (4, n), (0, n - 1)):
+        assert torch.equal(batches.embed(model, images[first:last]), full[first:last])
 
 
 @pytest.mark.parametrize("network", ["wide", "default", "paper"])

@@ -23,6 +23,7 @@ from dwac.encoders import image_networks as networks
 from dwac.encoders import image_pretrained, pictures
 from dwac.encoders.base import Encoder, Recipe, require_one
 from dwac.encoders.image_pretrained import PretrainedImages
+from dwac.encoders.image_tiles import Images
 from dwac.encoders.pictures import Array, ImageFormat
 from dwac.encoders.pretrained import FINE_TUNED, FIXED, FeatureHead, Files, check_layers, choose_layers
 from dwac.errors import InputError, ShapeError
@@ -200,7 +201,7 @@ class ImageEncoder(Encoder):
             return self.ensemble(1) if self._frozen else self._new_pretrained(self._model, seen, self._new_files)
         # A restored encoder gets its weights from the saved model, so there is no need to download others.
         pretrained = self.settings["pretrained"] and not self._restored
-        return networks.build(
+        layers = networks.build(
             self.settings["network"],
             seen.shape,
             seen.mean,
@@ -209,6 +210,7 @@ class ImageEncoder(Encoder):
             pretrained=pretrained,
             **self._views,
         )
+        return Images(layers, seen.shape[1:])
 
     def ensemble(self, size: int) -> Ensemble:
         """Several new networks; with a pretrained one, several small networks over it."""

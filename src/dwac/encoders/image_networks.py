@@ -78,10 +78,11 @@ class Standardise(nn.Module):
         return (images.float() - self.mean) / self.std
 
 
-class _ChannelsLast(nn.Module):
+class ChannelsLast(nn.Module):
     """The fastest layout for convolutions. Placed after the first one: with one channel, layouts look the same."""
 
     def forward(self, x: Tensor) -> Tensor:
+        """The same numbers."""
         return x.contiguous(memory_format=torch.channels_last)
 
 
@@ -129,10 +130,11 @@ def average_views(network: nn.Module, *, flip: bool, moved: bool) -> nn.Module:
     return Averaged(network, flip=flip, moved=moved) if flip or moved else network
 
 
-class _Pool(nn.Module):
-    """The mean over all pixels: (n, c, H, W) → (n, c)."""
+class MeanOfPixels(nn.Module):
+    """The mean over all pixels."""
 
     def forward(self, x: Tensor) -> Tensor:
+        """(n, c, H, W) → (n, c)."""
         return x.mean(dim=(2, 3))
 
 
@@ -183,7 +185,7 @@ def default(shape: Shape, width: int) -> nn.Sequential:
     side //= stride
     layers: list[nn.Module] = [
         _conv(channels, width, max(3, 2 * stride - 1), stride),
-        _ChannelsLast(),
+        ChannelsLast(),
         nn.BatchNorm2d(width),
         nn.ReLU(),
         ResidualBlock(width, width),
@@ -194,7 +196,7 @@ def default(shape: Shape, width: int) -> nn.Sequential:
         # The pool comes before the norm, which then normalises only a quarter of the values.
         layers += [_conv(c_in, c_out), nn.MaxPool2d(2), nn.BatchNorm2d(c_out), nn.ReLU(), ResidualBlock(c_out, c_out)]
         c_in = c_out
-    return nn.Sequential(*layers, _Pool(), _FeatureNorm(c_in))
+    return nn.Sequential(*layers, MeanOfPixels(), _FeatureNorm(c_in))
 
 
 def paper(shape: Shape) -> nn.Sequential:
@@ -226,9 +228,9 @@ def resnet18(shape: Shape) -> nn.Sequential:
     """
     channels, side = shape[0], min(shape[1:])
     if side <= 64:
-        layers: list[nn.Module] = [_conv(channels, 64), _ChannelsLast(), nn.BatchNorm2d(64), nn.ReLU()]
+        layers: list[nn.Module] = [_conv(channels, 64), ChannelsLast(), nn.BatchNorm2d(64), nn.ReLU()]
     else:
-        layers = [_conv(channels, 64, 7, 2), _ChannelsLast(), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+        layers = [_conv(channels, 64, 7, 2), ChannelsLast(), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
         side = -(-side // 4)
     c_in = 64
     for c_out in (64, 128, 256, 512):
@@ -236,7 +238,7 @@ def resnet18(shape: Shape) -> nn.Sequential:
         side = -(-side // 2) if halve else side
         layers += [ResidualBlock(c_in, c_out, 2 if halve else 1), ResidualBlock(c_out, c_out)]
         c_in = c_out
-    return nn.Sequential(*layers, _Pool(), _FeatureNorm(c_in))
+    return nn.Sequential(*layers, MeanOfPixels(), _FeatureNorm(c_in))
 
 
 def find_timm(name: str) -> Any:
@@ -277,7 +279,7 @@ def build(
     pretrained: bool,
     flip: bool,
     moved: bool = False,
-) -> nn.Module:
+) -> nn.Sequential:
     """The named network, after standardisation; with `flip` or `moved`, it averages several views of each image."""
     if name.startswith("timm:"):
         body = from_timm(name.removeprefix("timm:"), shape, pretrained=pretrained)

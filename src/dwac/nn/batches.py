@@ -2,7 +2,7 @@
 
 All batches have the same size; the last one is padded. Rounding depends on the shape of a computation: otherwise a row
 would get different numbers alone and in a batch, and would not tie with itself in a calibration set. On a CPU, networks
-for tables compute rows in tiles (`dwac.nn.tiles`), and need no padding.
+for tables and images compute rows in tiles (`dwac.nn.tiles`), and need no padding.
 
 Processes that share a training (`dwac.nn.ranks`) divide the rows.
 """

@@ -60,12 +60,14 @@ class Ensemble(nn.Module):
         return self.members[0]
 
     def freeze(self, weight: Tensor, bias: Tensor) -> Frozen | None:
-        """h of rows in tiles, with the head's weight (M·d, f) and bias (M·d,); None if a member has no `freeze`."""
+        """h of rows in tiles, with the head's weight (M·d, f) and bias (M·d,); None if a member cannot be frozen."""
         n, members = len(self), cast(Iterable[Any], self.members)
         if not all(hasattr(member, "freeze") for member in members):
             return None
         last = zip((weight / math.sqrt(n)).chunk(n), (bias / math.sqrt(n)).chunk(n), strict=True)
-        parts = [member.freeze(*own) for member, own in zip(members, last, strict=True)]
+        parts: list[Frozen] = [member.freeze(*own) for member, own in zip(members, last, strict=True)]
+        if any(part is None for part in parts):
+            return None
         return Frozen(lambda *inputs: torch.cat([part.embed(*inputs) for part in parts], dim=1), parts[0].rows)
 
     def attention(self, *inputs: Tensor) -> Tensor:
