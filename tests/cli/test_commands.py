@@ -225,6 +225,19 @@ def test_data_can_be_piped_in(folder: Path) -> None:
     assert pd.read_csv(io.StringIO(piped))["id"].tolist() == list(range(40))
 
 
+def test_decisions_and_strangers_are_those_of_python(folder: Path) -> None:
+    words = ("decide", folder / "model", folder / "new.csv", "--risk", "0.4", "--strangers", "0.99")
+    result = run(*words, "--json")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    clf, new = dwac.load(folder / "model"), pd.read_csv(folder / "new.csv")[["age", "work"]]
+    decisions, strangers = clf.decide(new, 0.4), clf.strangers(new, 0.99)["position"].tolist()
+    expected = [bool(here) and row not in strangers for row, here in enumerate(decisions.decided)]
+    assert [line["decided"] for line in lines] == expected
+    assert [line["why"] is None for line in lines] == expected
+    assert f"{sum(expected)} of 40 rows decided" in result.stderr
+    assert named(error_line("decide", folder / "model", folder / "new.csv", "--label", "x"), "<=50K", ">50K", "x")
+
+
 def test_predict_says_what_is_wrong(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "few.csv").write_text("name,age\np1,3\n")
     words = ("predict", folder / "model", folder / "new.csv")

@@ -23,6 +23,8 @@ COMMANDS = {
     "demo": "Train on handwritten digits except one, and see how the model treats the digit it has never seen.",
     "train": "Train a model on your data.",
     "predict": "Predict new rows, and say how far to trust each prediction.",
+    "decide": "Decide as many rows as possible with few errors among them, and hand the others over to a person, with "
+    "why.",
     "explain": "Explain predictions by the training examples with the largest votes, and show how few of them decide.",
     "evaluate": "Measure a model on rows whose target is known: errors, calibration, coverage of sets or intervals, "
     "typicality.",

@@ -26,6 +26,7 @@ TASKS = ("classes", "ordered", "labels", "numbers")
 UNLABELLED = ("refuse", "drop")
 UNKNOWN = ("atypical", "missing", "refuse")
 METHODS = ("shapley", "banzhaf", "leave_one_out")
+MEASURES = ("error", "false positives", "false negatives")
 UTILITIES = ("probability", "log_probability", "accuracy")
 MANIFEST = "model.json"
 
@@ -52,6 +53,13 @@ def _epsilon(value: float) -> float:
     if 0 < value < 1:
         return value
     raise typer.BadParameter(f"must lie in (0, 1); got {value}; 0.05 gives sets with an error rate of at most 5 %")
+
+
+def share(value: float | None) -> float | None:
+    """A callback that refuses a number outside (0, 1); None is allowed."""
+    if value is None or 0 < value < 1:
+        return value
+    raise typer.BadParameter(f"must lie in (0, 1); got {value}")
 
 
 # The model and the rows

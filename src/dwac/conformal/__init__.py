@@ -38,6 +38,7 @@ from dwac.conformal.classes import (
     typicality,
 )
 from dwac.conformal.classes import Floats as Floats
+from dwac.conformal.decisions import DecisionRule, RiskControl, strange
 from dwac.conformal.guarantees import smallest_calibration
 from dwac.conformal.intervals import (
     CrossIntervalCalibration,
@@ -55,6 +56,7 @@ __all__ = [
     "ConformalPrediction",
     "CrossCalibration",
     "CrossIntervalCalibration",
+    "DecisionRule",
     "ExpectedDecisions",
     "ExpectedIntervals",
     "ExpectedMisses",
@@ -63,6 +65,7 @@ __all__ = [
     "LabelCalibration",
     "LabelPrediction",
     "MissControl",
+    "RiskControl",
     "confidence",
     "credibility",
     "distance_beyond",
@@ -71,6 +74,7 @@ __all__ = [
     "nonconformity",
     "p_values",
     "smallest_calibration",
+    "strange",
     "tail_scores",
     "tails_of",
     "true_label_scores",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -19,8 +20,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dwac import _checks as checks
 from dwac import storage
+from dwac.conformal.decisions import CONFIDENCE, strange
 from dwac.encoders import Encoder
-from dwac.errors import EPSILON, LabelError, PrivacyError
+from dwac.errors import EPSILON, CalibrationWarning, LabelError, PrivacyError
 from dwac.estimator import editing, saving
 from dwac.estimator.certificate import Certificate
 from dwac.estimator.fit import fit
@@ -43,6 +45,7 @@ from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
 from dwac.reference import ReferenceSet
 from dwac.tasks.base import LABELS, NUMBERS, Evidence, Reasons
+from dwac.tasks.decisions import Decisions, control_of, decide_rows, stake_of
 from dwac.tasks.goals import goal_of
 from dwac.tasks.sets import sets_of
 
@@ -440,6 +443,63 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             raise LabelError(f"label must be one of {checks.listed(names)}; got {label!r}")
         fixed = names[1] if label is None and len(names) == 2 and target.kind != LABELS else label
         return importance_of(explanations, {}, tied, label=fixed)
+
+    # Decisions
+
+    def decide(
+        self,
+        X: Any,
+        risk: float = 0.05,
+        *,
+        measure: str = "error",
+        label: Any = None,
+        tolerance: Any = None,
+        confidence: float = CONFIDENCE,
+        private: bool | None = None,
+    ) -> Decisions:
+        """Decide as many rows of X as possible with few errors among them, and hand the others over, with why.
+
+        Among decided rows, at most a share `risk` has an error, for new rows like those of fit. This holds with
+        probability `confidence` over draws of the calibration rows, whose errors are counted (exact binomial tests; for
+        a cross-fitted model, whose calibration rows also vote, it is measured, not proved). A row's decision does not
+        depend on the other rows of X.
+
+        Args:
+            measure: what counts: any "error", or "false positives" or "false negatives" of a label alone.
+            label: that label; by default the second of two classes. For several labels, an error is any wrong label or,
+                with a label, that one.
+            tolerance: for numbers: an error is being off by more than this; one number, or one for each.
+            private: round expected losses, as in `explain`.
+        """
+        fitted, sets = self._fitted, self.sets_
+        private = fitted.private if private is None else private
+        stake = stake_of(sets, measure, label, tolerance)
+        rule = control_of(fitted, stake).rule(risk, confidence)
+        observed = X if isinstance(X, Observed) else self.observe(X, private=private)
+        ids = pd.Index(ids_of(X, len(observed)), tupleize_cols=False)
+        return decide_rows(sets, observed, stake, rule, ids, private=private)
+
+    def strangers(self, X: Any, rate: float = 0.1) -> pd.DataFrame:
+        """The rows of X that are unlike the training data: on average at most a share `rate` of the list is wrong.
+
+        Which rows are listed depends on all of X (Benjamini and Hochberg, on typicality); many rows need many
+        calibration rows. Returns id, position and typicality, the strangest first.
+        """
+        self._fitted.calibration.require()
+        observed = X if isinstance(X, Observed) else self.observe(X)
+        typicality = observed.typicality(private=self.private_)
+        rows = np.flatnonzero(strange(typicality, rate))
+        n, n_rows = len(self._fitted.calibration.y), len(observed)
+        fewest = math.ceil(n_rows / (rate * (n + 1)))
+        if len(rows) == 0 and fewest > 1:
+            checks.warn(
+                f"{n:,} calibration rows cannot find fewer than {fewest:,} strangers among {n_rows:,} rows at a rate "
+                f"of {rate:g}; ask about fewer rows at once, or allow a higher rate",
+                CalibrationWarning,
+            )
+        rows = rows[np.argsort(typicality[rows], kind="stable")]
+        index = pd.Index(ids_of(X, n_rows), name="id", tupleize_cols=False)[rows]
+        return pd.DataFrame({"position": rows, "typicality": typicality[rows]}, index=index)
 
     # Edits, without training
 

@@ -1,0 +1,119 @@
+"""`dwac decide`: decide as many rows as a bound on their errors allows, and hand the others over to a person."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from dwac._checks import percent
+from dwac.cli import options
+from dwac.cli.output import (
+    exit_if_unreadable,
+    packed,
+    print_notes,
+    print_written,
+    reasons_by_row,
+    report_unreadable,
+    rows_located,
+    write,
+)
+from dwac.cli.predict import show
+
+
+@options.with_bundles
+def decide(
+    model: options.Model,
+    data: options.Data,
+    output: options.Table = None,
+    risk: Annotated[
+        float, typer.Option(callback=options.share, help="The largest share of decided rows that may have an error.")
+    ] = 0.05,
+    measure: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(options.MEASURES),
+            callback=options.one_of(options.MEASURES),
+            help="What counts: any error, or only false positives or false negatives of --label.",
+        ),
+    ] = "error",
+    label: Annotated[str | None, typer.Option(help="The label that --measure is about.")] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help="For models that predict numbers: an error is being off by more than this.")
+    ] = None,
+    confidence: Annotated[
+        float, typer.Option(callback=options.share, help="The probability with which the bound holds.")
+    ] = 0.9,
+    strangers: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RATE",
+            callback=options.share,
+            help="Also hand over rows unlike the training data; on average, at most this share of them is wrong.",
+        ),
+    ] = None,
+    private: options.Rounded = False,
+    ids: options.Id = None,
+    unknown: options.Unknown = None,
+    json: options.Json = False,
+    *,
+    reading: options.ReadingOptions,
+    tables: options.TableOptions,
+) -> None:
+    """Decide as many rows as possible with few errors among them, and hand the others over to a person, with why.
+
+    Among decided rows, at most a share --risk has an error, for rows like those of training: this holds with the
+    probability --confidence, by counting the errors of the calibration rows. The last line says how many rows are
+    decided, and on what evidence. Columns: id, decided, decision, expected_loss, why.
+
+    Examples:
+
+    dwac decide model/ new.csv -o decisions.csv
+
+    dwac decide model/ new.csv --risk 0.02 --measure "false negatives" --label malignant
+
+    dwac decide model/ houses.csv --tolerance 20000 --risk 0.1     # a model of numbers
+    """
+    options.check_rows(model, tables.form, data)
+    file_form = options.check_table(output)
+    import pandas as pd
+
+    from dwac.reading import load, read
+
+    loaded = load(model, device=reading.device, expect=reading.expect, unknown=unknown)
+    clf = loaded.clf
+    rows = read(data, like=loaded, text=reading.text, ids=ids, **tables.arguments())
+    print_notes(rows.notes)
+    name = next((name for name in clf.target_.plain_names if str(name) == label), label)
+    with rows_located(rows):
+        rounded = True if private else None
+        observed = clf.observe(rows.X, private=rounded)
+        decisions = clf.decide(
+            observed,
+            risk,
+            measure=measure,
+            label=name,
+            tolerance=tolerance,
+            confidence=confidence,
+            private=rounded,
+        )
+    if strangers is not None:
+        decisions = decisions.hand_over(
+            clf.strangers(observed, strangers)["position"], "it is unlike the training data"
+        )
+    bad = reasons_by_row(observed.reasons)
+    report_unreadable(bad, rows, strict=reading.strict, fate="are handed over")
+    frame = decisions.to_frame().reset_index(drop=True)
+    frame.insert(0, "id", pd.Series(rows.ids, dtype=object).infer_objects())
+    console = Console()
+    if output is not None and file_form is not None:
+        write(output, packed(frame, "jsonl" if json else file_form))
+        print_written(f"{output}, {len(frame):,} rows")
+    elif json or not console.is_terminal:
+        typer.echo(packed(frame, "jsonl" if json else "csv").decode(), nl=False)
+    else:
+        loss = frame["expected_loss"].map(lambda value: percent(value, most=1))
+        show(frame.assign(expected_loss=loss, why=frame["why"].fillna("")), risk, console)
+    typer.echo(f"dwac: {decisions}".replace("\n", "\ndwac: "), err=True)
+    exit_if_unreadable(bad)
