@@ -25,6 +25,7 @@ from dwac.encoders import Encoder
 from dwac.errors import EPSILON, CalibrationWarning, LabelError, PrivacyError
 from dwac.estimator import editing, saving
 from dwac.estimator.certificate import Certificate
+from dwac.estimator.containers import native
 from dwac.estimator.fit import fit
 from dwac.estimator.fit.sharded import forget_exactly
 from dwac.estimator.fitted import Fitted, StreamReport
@@ -45,6 +46,7 @@ from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
 from dwac.reference import ReferenceSet
 from dwac.tasks.base import LABELS, NUMBERS, Evidence, Reasons
+from dwac.tasks.by_group import read_groups
 from dwac.tasks.decisions import Decisions, control_of, decide_rows, stake_of
 from dwac.tasks.goals import goal_of
 from dwac.tasks.sets import sets_of
@@ -500,6 +502,29 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         rows = rows[np.argsort(typicality[rows], kind="stable")]
         index = pd.Index(ids_of(X, n_rows), name="id", tupleize_cols=False)[rows]
         return pd.DataFrame({"position": rows, "typicality": typicality[rows]}, index=index)
+
+    def evaluate(
+        self, X: Any, y: Any, *, by: Any = None, epsilon: float = EPSILON, costs: Any = None, strict: bool = True
+    ) -> Any:
+        """Measure the model on rows X with known targets y, which must be new to it; by group and by cost on request.
+
+        The result has every number as an attribute, `groups` and `costs`; print it, show it in a notebook, or take
+        `to_frame()`, `to_dict()` and `to_html()`. Rows that cannot be read are only counted.
+
+        Args:
+            by: the groups to compare: names of columns of X, or one value per row (an array, a Series, a DataFrame, or
+                a mapping of names to these). Several columns are compared one by one and as intersections. A missing
+                value is a group of its own; numbers and dates with more than 12 values are cut at their quartiles.
+            epsilon: the error rate of prediction sets and intervals.
+            costs: what a wrong label costs: {(true, decided): cost}, a DataFrame or an array (K, K) with true labels as
+                rows; of several labels {label: (cost of a false positive, of a false negative)}. The decisions with the
+                smallest expected cost are then compared with the predicted labels.
+            strict: refuse labels that were not in training. Otherwise their rows count as wrong and not covered.
+        """
+        observed = X if isinstance(X, Observed) else self.observe(X)
+        groups = None if by is None else read_groups(by, native(observed.rows.X if observed is X else X), len(observed))
+        predictions = self.sets_.predict(observed, private=self.private_)
+        return predictions.evaluate(y, checks.epsilon(epsilon), strict=strict, by=groups, costs=costs)
 
     # Edits, without training
 
