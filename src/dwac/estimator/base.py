@@ -38,9 +38,9 @@ from dwac.explain.descriptions import GroupTexts
 from dwac.explain.importance import importance_of
 from dwac.explain.many import ids_of
 from dwac.explain.numbers import numerals_of
-from dwac.explain.recourse import Constraints, Way, make_private
+from dwac.explain.recourse import Constraints, make_private
 from dwac.explain.votes import Votes
-from dwac.explain.ways import find_ways
+from dwac.explain.ways import Ways, find_ways
 from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
@@ -363,6 +363,8 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         frozen: Collection[Any] = (),
         only: Collection[Any] | None = None,
         bounds: Mapping[Any, Any] | None = None,
+        tied: Sequence[Collection[Any]] = (),
+        least: bool = False,
         k: int = 3,
         probability: float | None = None,
         alone: bool = False,
@@ -381,6 +383,9 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             frozen: columns that cannot change. only: columns that can; by default all.
             bounds: columns that can only "grow" or "fall", or have to stay in a range: {"income": "grow", "debt":
                 (0, 500)}.
+            tied: groups of columns that change together, such as [["amount", "price"]].
+            least: change numbers and dates only as far towards the precedent as needed. By default they take its
+                values, so that each is one that occurs, and the change is not at the edge of the decision.
             k: how many ways to give at most, with different columns if possible.
             probability: the least probability of the label; by default it has to win. alone: the prediction set at
                 `epsilon` must hold nothing else (for a number: its interval must lie in the range).
@@ -399,7 +404,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             )
         observed, sets = self.observe(X, private=private), self.sets_
         goal = goal_of(sets, label, probability, epsilon if alone else None)
-        limits = Constraints(frozen, only, bounds)
+        limits = Constraints(frozen, only, bounds, tied)
         alike = input_distances(fitted, observed.rows.X) if len(observed.h) else None
         inquire = partial(RowInquiry, fitted, sets, self.unknown, observed.rows.X, alike, private)
         is_number = fitted.target.kind == NUMBERS
@@ -412,11 +417,12 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 found.append(Recourse(None, goal.name, (), unreadable=why))
                 continue
             place = int(observed.readable[:row].sum())
-            now, ways, obstacle = sets.given(observed.h[place : place + 1], goal.which), list[Way](), tuple[Any, ...]()
+            now, answer = sets.given(observed.h[place : place + 1], goal.which), Ways()
             if not reached[place]:
                 votes = Votes(fitted.references, observed.h[place])
-                ways, obstacle = find_ways(inquire(place, goal.which), goal, votes, limits, k)
-            exact = Recourse(now, goal.name, tuple(ways), bool(reached[place]), obstacle, is_number=is_number)
+                answer = find_ways(inquire(place, goal.which), goal, votes, limits, k, least=least)
+            ways, obstacle, closest = answer
+            exact = Recourse(now, goal.name, ways, bool(reached[place]), obstacle, closest, is_number=is_number)
             found.append(make_private(exact, step) if private else exact)
         return Explanations(found, ids_of(X, len(found)))
 
