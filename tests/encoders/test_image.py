@@ -20,7 +20,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from dwac.encoders.image import ImageEncoder
-from dwac.encoders.image_networks import Averaged
+from dwac.encoders.image_networks import Averaged, ResidualBlock
 from dwac.errors import InputError, NonFiniteError, ShapeError
 from dwac.estimator import DWACClassifier
 from dwac.nn import WeightedAverage
@@ -311,6 +311,16 @@ def test_a_restored_timm_encoder_downloads_nothing(monkeypatch):
 
 def varied(encoder, images, seed=0):
     return encoder.augment((images,), torch.Generator().manual_seed(seed))[0]
+
+
+def test_few_images_of_32_pixels_pool_early_and_older_configs_keep_their_network():
+    few, small = (ImageEncoder().fit(pixels(4, side, side)) for side in (32, 31))
+    assert (few.seen.early_pools, small.seen.early_pools) == (True, False)
+    config = few.config()
+    del config["seen"]["early_pools"]
+    late, early = (list(new.network().children())[1] for new in (ImageEncoder.from_config(config), few))
+    assert [sum(isinstance(part, ResidualBlock) for part in net.children()) for net in (late, early)] == [4, 3]
+    assert few.network()(only(few, pixels(2, 32, 32))).shape == (2, 128)
 
 
 @pytest.mark.parametrize("X", [pixels(32, 12, 10), pixels(32, 12, 10, 3) / 255])

@@ -156,17 +156,18 @@ class ImageEncoder(Encoder):
                 f"network={name!r} needs at least {least}×{least} pixels; got {height}×{wide} with {channels} channels"
                 '; if another axis holds the channels, set channels="first" or "last"'
             )
-        small = min(height, wide) <= 12 or len(images) < 5000
+        few = len(images) < 5000
         mean, std = pictures.mean_and_deviation(images)
         low, high = float(images.min()), float(images.max())
-        width = self.settings["width"] or (32 if small else 64)
-        seen = ImageFormat(layout, numbers, (channels, height, wide), mean, std, low, high, len(images), width)
+        width = self.settings["width"] or (32 if few or min(height, wide) <= 12 else 64)
+        early = few and min(height, wide) in networks.EARLY_POOLS
+        seen = ImageFormat(layout, numbers, (channels, height, wide), mean, std, low, high, len(images), width, early)
         if model is not None:
             model["trained_layers"] = choose_layers(self.settings["trained_layers"], len(images))
             pretrained = self._new_pretrained(model, seen, self._files)
             model["features"] = image_pretrained.count_features(pretrained, seen.shape)
         self._seen, self._model, self._restored = seen, model, False
-        self.recipe = _recipe_of(name, len(images), model)
+        self.recipe = _recipe_of(name, len(images), model, early)
         return self
 
     @property
@@ -207,6 +208,7 @@ class ImageEncoder(Encoder):
             seen.mean,
             seen.std,
             width=seen.width,
+            early_pools=seen.early_pools,
             pretrained=pretrained,
             **self._views,
         )
@@ -283,7 +285,7 @@ class ImageEncoder(Encoder):
             if seen is not None:
                 listed = {name: tuple(seen[name]) for name in ("shape", "mean", "std")}
                 encoder._seen = ImageFormat(**{**seen, **listed})
-                encoder.recipe = _recipe_of(config["network"], encoder.seen.rows, model)
+                encoder.recipe = _recipe_of(config["network"], encoder.seen.rows, model, encoder.seen.early_pools)
         except (KeyError, TypeError) as error:
             raise InputError(f"not the config of an image encoder: {error}") from None
         encoder._restored = True
@@ -302,6 +304,8 @@ class ImageEncoder(Encoder):
         one_channel = seen.layout == "HW" and seen.shape[0] == 1
         if not len(seen.mean) == len(seen.std) == seen.shape[0] or not (one_channel or seen.layout in ("HWC", "CHW")):
             raise InputError(f"images must have one mean and deviation per channel, and a layout; got {seen!r:.300}")
+        if seen.early_pools not in (True, False):
+            raise InputError(f"early_pools must be true or false; got {seen.early_pools!r:.40}")
         if seen.numbers not in ("uint8", "whole", "float"):
             raise InputError(f"images must hold uint8, whole or float numbers; got {seen.numbers!r:.40}")
 
@@ -362,7 +366,7 @@ def _is_built_in(network: str) -> bool:
     return network in networks.NAMES or network.startswith("timm:")
 
 
-def _recipe_of(network: str, rows: int, model: dict[str, Any] | None = None) -> Recipe:
+def _recipe_of(network: str, rows: int, model: dict[str, Any] | None = None, early_pools: bool = False) -> Recipe:
     if model is not None:
         return FIXED if model["trained_layers"] == 0 else FINE_TUNED
     if network == "paper":
@@ -371,7 +375,7 @@ def _recipe_of(network: str, rows: int, model: dict[str, Any] | None = None) -> 
     few = rows < 5000
     batch_size = 2 ** min(8, max(5, round(float(np.log2(max(rows, 1) / 25)))))
     return Recipe(
-        epochs=20 if few else 60,
+        epochs=60 if not few else 24 if early_pools else 20,
         batch_size=batch_size,
         learning_rate=2e-3 if few else 4e-3,
         weight_decay=0.05 if few else 0.2,

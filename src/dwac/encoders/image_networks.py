@@ -16,6 +16,7 @@ from dwac.errors import InputError
 
 Shape = tuple[int, int, int]  # C, H, W
 NAMES = ("default", "paper", "resnet18")
+EARLY_POOLS = range(32, 64)  # pixels per side at which few images are pooled before convolutions
 LEAST_SIDE = {"paper": 6}  # pixels; less would vanish in two convolutions without padding and a pool
 
 
@@ -174,27 +175,28 @@ class ResidualBlock(nn.Module):
         return torch.relu(self.skip(x) + inner)
 
 
-def default(shape: Shape, width: int) -> nn.Sequential:
+def default(shape: Shape, width: int, *, early_pools: bool = False) -> nn.Sequential:
     """A short residual network: stem and block, stages of convolution, max pool and block, and a mean over the pixels.
 
     Each stage halves the image and doubles the channels, up to 8·width, while at least 4 pixels per side remain:
     8×8 has one stage, 28×28 two, 32×32 three. From 64 pixels per side, the stem has a stride of 2; from 128, of 4.
+    early_pools: the stem is pooled, and stages pool before their convolution: a sixth of the work at 40×40.
     """
     channels, side = shape[0], min(shape[1:])
     stride = 1 if side < 64 else 2 if side < 128 else 4
     side //= stride
-    layers: list[nn.Module] = [
-        _conv(channels, width, max(3, 2 * stride - 1), stride),
-        ChannelsLast(),
-        nn.BatchNorm2d(width),
-        nn.ReLU(),
-        ResidualBlock(width, width),
-    ]
+    layers: list[nn.Module] = [_conv(channels, width, max(3, 2 * stride - 1), stride), ChannelsLast()]
+    if early_pools:
+        side //= 2
+        layers.append(nn.MaxPool2d(2))
+    layers += [nn.BatchNorm2d(width), nn.ReLU(), ResidualBlock(width, width)]
     c_in = width
     while side // 2 >= 4:
         side, c_out = side // 2, min(2 * c_in, 8 * width)
         # The pool comes before the norm, which then normalises only a quarter of the values.
-        layers += [_conv(c_in, c_out), nn.MaxPool2d(2), nn.BatchNorm2d(c_out), nn.ReLU(), ResidualBlock(c_out, c_out)]
+        pooled = [_conv(c_in, c_out), nn.MaxPool2d(2)]
+        layers += [*(pooled[::-1] if early_pools else pooled), nn.BatchNorm2d(c_out), nn.ReLU()]
+        layers.append(ResidualBlock(c_out, c_out))
         c_in = c_out
     return nn.Sequential(*layers, MeanOfPixels(), _FeatureNorm(c_in))
 
@@ -279,12 +281,13 @@ def build(
     pretrained: bool,
     flip: bool,
     moved: bool = False,
+    early_pools: bool = False,
 ) -> nn.Sequential:
     """The named network, after standardisation; with `flip` or `moved`, it averages several views of each image."""
     if name.startswith("timm:"):
         body = from_timm(name.removeprefix("timm:"), shape, pretrained=pretrained)
     elif name == "default":
-        body = default(shape, width)
+        body = default(shape, width, early_pools=early_pools)
     else:
         body = {"paper": paper, "resnet18": resnet18}[name](shape)
     if name in ("default", "resnet18"):  # weights in the layout of the images; otherwise each step would convert them

@@ -54,6 +54,7 @@ class ImageFormat:
     high: float
     rows: int
     width: int
+    early_pools: bool = False  # whether the default network pools before its convolutions, not after them
 
     @property
     def lengths(self) -> tuple[int, ...]:
