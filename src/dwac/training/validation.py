@@ -76,12 +76,16 @@ class Candidates(NamedTuple):
 def race(judge: Callable[[int, list[int]], Candidates], n: int, default: int, prior: Sequence[float]) -> int:
     """The number of the candidate that n examples choose: some of them first choose the few that all of them judge.
 
+    If half of the examples prefer the default one among these few, it stays, and the others need not judge them.
     judge(step, numbers): the candidates with these numbers, judged by every step-th example.
     """
     numbers, step = list(range(len(prior))), n // max(_FIRST, n // _SHARE)
     if step > 1 and len(numbers) > _FINALISTS:
         first = judge(step, numbers).totals([cost / step for cost in prior]).argsort()[:_FINALISTS]
         numbers = sorted({default, *map(int, agree(first.tolist()))})
+        half = judge(2, numbers).totals([prior[number] / 2 for number in numbers])
+        if numbers[int(agree([int(half.argmin())])[0])] == default:
+            return default
     results = judge(1, numbers)
     return numbers[results.choose(numbers.index(default), [prior[number] for number in numbers])]
 
@@ -433,13 +437,13 @@ def fit_look_alikes(
     """Let near voters count more, w = k(d) + b k(s d), if that lowers -log P(y) of held-out data; returns (s, b).
 
     If a network gathers each class in a small cloud, all its members vote alike; near neighbours may still know more. s
-    and b are chosen together, out of sample (`choose`), on at most about 1,000 examples, of which one in 4 narrows the
+    and b are chosen together, out of sample (`choose`), on at most about 2,000 examples, of which one in 4 narrows the
     candidates down (`race`); b in units of the weight at which both kernels have the same votes on an average example.
     """
     if not isinstance(model, WeightedAverage):
         return None
     references = model.references
-    most = max(200, min(1000, 10 * _PAIRS // len(references)))
+    most = max(200, min(2000, 10 * _PAIRS // len(references)))
     _, y, h = _sample_rows(model, held_x, held_y, most, torch.Generator().manual_seed(0))
     voters = references.embeddings, references.labels
     held_out = HeldOut(model, h, y, voters, vote_factors(model, class_weights))
