@@ -463,13 +463,14 @@ def test_the_papers_network_is_an_mlp_on_standardised_numbers_and_one_hot_catego
     torch.testing.assert_close(unseen, alone)
 
 
-def test_periodic_embeddings_are_the_formula():
-    layer: Any = TabularNetwork(2, 0, [], [4], frequencies=3).periodic
-    x, c = torch.randn(5, 2), layer.frequencies
+def test_periodic_embeddings_and_their_gradients_are_the_formula():
+    layer: Any = TabularNetwork(2, 0, [], [4], frequencies=3).double().periodic
+    x, c = torch.randn(5, 2, dtype=torch.float64, requires_grad=True), layer.frequencies
     for j in range(2):
         angle = 2 * torch.pi * x[:, j, None] * c[j]
         z = torch.cat([angle.cos(), angle.sin()], 1) @ layer.weight[j] + layer.bias[j]
         torch.testing.assert_close(layer(x)[:, j], z.relu())
+    torch.autograd.gradcheck(lambda x, *_: layer(x), (x, *layer.parameters()))
 
 
 def test_width_and_recipe_follow_the_number_of_rows():

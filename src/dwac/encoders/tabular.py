@@ -61,7 +61,7 @@ class TabularEncoder(Encoder):
         width: size of the hidden layers; by default 128 below 2,000 training rows, 512 from 100,000 rows, else 256; for
             "numbers" 512 from 2,000 rows.
         depth: number of hidden layers.
-        dropout: dropout rate after each hidden layer; by default 0.1 where the default width is 256, else 0.2.
+        dropout: dropout rate after each hidden layer; by default 0.05 where the default width is 256, else 0.2.
         frequencies: number of frequencies in the periodic embedding of each number.
         sigma: the initial standard deviation of these frequencies: a higher one resolves finer steps of x, but needs
             more rows; by default 0.1 below 2,000 rows, 0.5 from 100,000 rows, else 0.25; for "numbers" 0.25 below 2,000
@@ -112,7 +112,7 @@ class TabularEncoder(Encoder):
         middle = not (small or large or numbers)
         width, dropout = self.settings["width"] or (128 if small else 256 if middle else 512), self.settings["dropout"]
         self.widths = widths or [width] * self.settings["depth"]
-        self.dropout: float = dropout if dropout is not None else 0.1 if middle else 0.2
+        self.dropout: float = dropout if dropout is not None else 0.05 if middle else 0.2
         default = (0.25 if small else 1.0) if numbers else (0.1 if small else 0.5 if large else 0.25)
         self.sigma: float = sigma or self.settings["sigma"] or default
         if self.settings["network"] == "paper":
@@ -138,10 +138,11 @@ class TabularEncoder(Encoder):
             )
             return
         self.recipe = Recipe(
-            epochs=60 if small else 40 if large else 20,
+            epochs=60 if small else 40 if large else 14,
             batch_size=64 if small else 1024 if large else 512,
-            learning_rate=2e-3 if large else 1.5e-3 if middle else 1e-3,
+            learning_rate=2e-3 if large else 3e-3 if middle else 1e-3,
             weight_decay=1e-2,
+            beta2=0.99 if middle else 0.999,
             patience=15 if small else 8 if large else 6,
             embedding_size=32 if large else 16,
             auxiliary_weight=1.0 if large else 0.0,

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from dwac.nn import Ensemble
@@ -354,9 +355,8 @@ class PeriodicEmbedding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, p, size)."""
-        angles = 2 * math.pi * x[:, :, None] * self.frequencies
-        waves = torch.cat([angles.cos(), angles.sin()], dim=2)
-        return F.relu(torch.einsum("npk,pkd->npd", waves, self.weight) + self.bias)
+        with torch.autocast(x.device.type, enabled=False):  # its gradient needs one dtype
+            return _Waves.apply(x, self.frequencies, self.weight, self.bias)  # type: ignore[no-untyped-call,no-any-return]
 
     @property
     def tiles_at_once(self) -> int:
@@ -376,6 +376,34 @@ class PeriodicEmbedding(nn.Module):
             return y.view(len(x), columns, TILE, size).transpose(1, 2).flatten(2)
 
         return embed
+
+
+class _Waves(torch.autograd.Function):
+    """The periodic embedding with its gradient, which uses the same sines and cosines."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, frequencies: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        k = frequencies.shape[1]
+        angles = x.t()[:, :, None] * (2 * math.pi * frequencies)[:, None]
+        cos, sin = angles.cos(), angles.sin_()
+        y = torch.baddbmm(bias[:, None], cos, weight[:, :k]).baddbmm_(sin, weight[:, k:]).relu_()
+        ctx.save_for_backward(x, frequencies, weight, cos, sin, y)
+        return y.transpose(0, 1).contiguous()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, frequencies, weight, cos, sin, y = ctx.saved_tensors
+        k = frequencies.shape[1]
+        grad = grad.transpose(0, 1) * (y > 0)
+        angles = torch.bmm(grad, weight[:, k:].mT).mul_(cos).addcmul_(torch.bmm(grad, weight[:, :k].mT), sin, value=-1)
+        angles.mul_(2 * math.pi)
+        return (
+            torch.bmm(angles, frequencies[:, :, None])[:, :, 0].t() if ctx.needs_input_grad[0] else None,
+            torch.bmm(x.t()[:, None], angles)[:, 0],
+            torch.cat([torch.bmm(cos.mT, grad), torch.bmm(sin.mT, grad)], dim=1),
+            grad.sum(dim=1),
+        )
 
 
 def _share_places(sizes: Sequence[int]) -> list[int]:

@@ -34,6 +34,7 @@ CELLS = {"cpu": 2**17}
 _MOST_CELLS = 2**26
 _MARGIN = 20  # log of the smallest share minus that of the smallest float, because shares are multiplied
 _FAINT = 1e-18  # relative to the nearest voter: an example's own class with less weight is summed separately
+_MUTUAL, _LABELS = 8, 32  # most pairs, in CELLS, and labels of a batch whose weights are summed by label
 
 
 class Support(NamedTuple):
@@ -226,7 +227,11 @@ class _GaussianVote(torch.autograd.Function):
             squared = ref_h.square().sum(dim=1)
             pulls = torch.zeros_like(lifted)  # Σ_i (G_ji + G_ij) (h_i, 1)
             step = max(1, CELLS.get(h.device.type, _MOST_CELLS) // len(ref_h))
-            for rows in (slice(start, min(start + step, n)) for start in range(0, n, step)):
+            blocks = [slice(start, min(start + step, n)) for start in range(0, n, step)]
+            if masks.mutual:
+                loss, counts = masks.vote_mutually(lifted, squared, weights, pulls)
+                losses, counted, blocks = [loss], [counts], []
+            for rows in blocks:
                 if averaged is None:
                     loss, difference, has_voters = masks.vote(ref_h, squared, rows)
                 else:
@@ -448,6 +453,44 @@ class _Masks:
             log_w = self.others(ref_h, squared, again)
             losses[few], difference[few], _ = _vote_twice(log_w, self.voters.y[again], self.voters.ref_y, self.tables)
         return losses, difference, has_voters
+
+    @property
+    def mutual(self) -> bool:
+        """Whether all examples of a small batch of few classes vote on one another."""
+        n = len(self.voters.ref_y)
+        if self.same is None or self.tables is not None or self.voters.ids is not None or len(self.voters.y) != n:
+            return False
+        return len(self.same) <= _LABELS and n**2 <= _MUTUAL * CELLS["cpu"]
+
+    def vote_mutually(
+        self, lifted: Tensor, squared: Tensor, weights: Tensor | None, pulls: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The losses and weights of all examples; pulls += Σ_i (G_ji + G_ij) (h_i, 1), with G_ji = weight_j (P - Q)_ji.
+
+        Weights are symmetric and need no unit of their own in each row: with the sums of each label, n × C, both terms
+        of the gradient are one product of the weights with slopes a_j(y_i) + a_i(y_j), of rank 2C.
+        """
+        assert self.same is not None
+        ref_h, ones, norms, own = lifted[:, :-1], lifted[:, -1:], squared[:, None], self.codes[:, None]
+        w = torch.cat([2 * ref_h, -norms, -ones], dim=1) @ torch.cat([ref_h, ones, norms], dim=1).mT  # -‖h_j - h_i‖²
+        w.clamp_(_least(w.dtype), 0).exp_().fill_diagonal_(0)
+        has_voters, labels = self.several[self.codes], self.same.mT
+        counts = has_voters.to(w.dtype) if weights is None else has_voters * weights
+        sums = w @ labels
+        s = sums.gather(1, own).masked_fill_(~has_voters[:, None], 1.0)
+        r = sums.scatter_(1, own, 0.0).sum(dim=1, keepdim=True)
+        faint = (s[:, 0] < _FAINT).nonzero()[:, 0]
+        slopes = (counts[:, None] / (r + s)).index_fill_(0, faint, 0.0)
+        slopes = slopes.expand(-1, labels.shape[1]).scatter(1, own, -slopes * r / s)
+        g = torch.cat([slopes, labels], dim=1) @ torch.cat([labels, slopes], dim=1).mT
+        pulls.addmm_(g.mul_(w), lifted)
+        losses = (r / s).log1p()[:, 0]
+        if len(faint):
+            log_w = self.others(ref_h, squared, faint)
+            losses[faint], g, _ = _vote_twice(log_w, self.voters.y[faint], self.voters.ref_y, None)
+            g *= counts[faint, None]
+            pulls.index_add_(0, faint, g @ lifted).addmm_(g.mT, lifted[faint])
+        return losses, counts
 
     def others(self, ref_h: Tensor, squared: Tensor, rows: slice | Tensor) -> Tensor:
         """log w_ji + ‖h_j‖² where i ≠ j: (rows, m)."""
