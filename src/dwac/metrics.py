@@ -43,6 +43,7 @@ __all__ = [
     "missed_share",
     "ood_scores",
     "ranked_probability_score",
+    "roc_auc",
     "set_curve",
     "set_sizes",
     "top_k_agreement",
@@ -451,6 +452,19 @@ def ranked_probability_score(y: ArrayLike, probabilities: ArrayLike) -> float:
         return 0.0
     at_most = p.cumsum(axis=1)[:, :-1]
     return float(np.mean((at_most - (truth[:, None] <= np.arange(p.shape[1] - 1))) ** 2))
+
+
+def roc_auc(Y: ArrayLike, probabilities: ArrayLike) -> NDArray[np.float64]:
+    """(L,): how often a row with a label has a higher probability of it than a row without, from (n, L) each.
+
+    NaN for a label that all rows have, or none.
+
+    >>> roc_auc([[1, 0], [0, 0], [1, 0]], [[0.9, 0.1], [0.6, 0.4], [0.5, 0.5]])
+    array([0.5, nan])
+    """
+    has, p = np.asarray(Y, dtype=bool), np.asarray(probabilities)
+    pairs = zip(has.T, p.T, strict=True)
+    return np.array([roc_auc_score(own, q) if own.any() and not own.all() else np.nan for own, q in pairs])
 
 
 class DecisionShares(NamedTuple):

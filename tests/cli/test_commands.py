@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
+from sklearn import metrics as sk
 from typer.testing import CliRunner
 
 import dwac
@@ -478,6 +479,7 @@ def test_evaluate_gives_what_the_metrics_give(folder: Path) -> None:
         "typicality": trust.typicality.mean(),
         "unreadable": 0,
         "unseen": 0,
+        "roc_auc": sk.roc_auc_score(rows.y, p[:, 1]),
     }
     by_class, short, advice = (found.pop(name) for name in ("by_class", "undercovered", "advice"))
     law = dwac.metrics.coverage_interval(0.1, model.clf.conformal(rows.X).n_calibration, 40, 0.99)
@@ -493,6 +495,28 @@ def test_evaluate_gives_what_the_metrics_give(folder: Path) -> None:
     assert f"{expected['accuracy']:.3f}" in shown
     assert named(shown.replace("│", " "), "0.9", *(f"{bound:.3f}" for bound in law))
     assert all(name in shown for name in ("precision", "credibility", "typicality"))  # not cut off at 80 characters
+
+
+def test_evaluate_compares_groups_of_any_column_and_decides_by_cost(folder: Path, tmp_path: Path) -> None:
+    new = pd.read_csv(folder / "new.csv").assign(region=["north", "south"] * 20)
+    new.to_csv(tmp_path / "new.csv", index=False)
+    words = ("evaluate", folder / "model", tmp_path / "new.csv", "--by", "region", "--by", "age")
+    costs = ("--cost", "<=50K/>50K=3", "--cost", ">50K/<=50K=1")
+    found = json.loads(run(*words, *costs, "--json").stdout)
+    model = load(folder / "model").clf
+    expected = model.evaluate(
+        new[["age", "work"]],
+        new["income"],
+        by=new[["region", "age"]],
+        costs={("<=50K", ">50K"): 3, (">50K", "<=50K"): 1},
+    ).to_dict()  # fmt: skip
+    assert found["groups"] == expected["groups"]
+    assert found["costs"] == expected["costs"]
+    assert {row["by"] for row in found["groups"]["differences"]} == {"region", "age", "region × age"}
+    shown = run(*words, *costs).output
+    assert all(word in shown for word in ("north", "up to", "(small)", "0.75"))
+    assert named(error_line(*words, "--by", "Region"), "'Region'", "'region'?")
+    assert named(error_line(*words, "--cost", "<=50K/more=1"), "--cost", "TRUE/DECIDED=COST", "<=50K/more=1")
 
 
 def test_classes_are_calibrated_separately_on_demand_and_offered_where_one_falls_short(tmp_path: Path) -> None:

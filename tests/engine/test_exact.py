@@ -340,7 +340,7 @@ def test_reduced_precision_elsewhere_does_not_reach_the_engine(backend, device, 
 @pytest.mark.parametrize("d", [10, 13, 16, 20, 32])
 def test_a_triton_answer_does_not_depend_on_the_place_in_the_batch(d):
     device = "cpu" if INTERPRETED else "cuda"
-    queries, references, labels = case(70, 600, d, 3, scale=0.4)
+    queries, references, labels = case(70, 150 if INTERPRETED else 600, d, 3, scale=0.4)
     queries[5] *= 40  # overflows in the unit of its first weights
     got = ask(queries, references, labels, 3, backend="triton", device=device).log_class_weights
     turned = ask(np.roll(queries, 9, axis=0), references, labels, 3, backend="triton", device=device).log_class_weights

@@ -13,7 +13,7 @@ import torch
 from dwac import DWACClassifier
 from dwac.errors import InputError, LabelError
 from dwac.explain import Recourse
-from dwac.explain.hybrids import Part
+from dwac.explain.hybrids import Part, is_same
 from dwac.explain.recourse import Constraints
 from tests.explain.helpers import held
 from tests.explain.test_reasons import classifier, regressor, settings, table
@@ -90,6 +90,47 @@ def test_frozen_only_and_bounds_are_kept() -> None:
         assert {name for way in recourse.ways for name in way.columns} <= {"records", "years"}
 
 
+def test_tied_columns_change_together_or_not_at_all() -> None:
+    clf = classifier()
+    rows = away(clf, "good")[:4]
+    tied = [["records", "years", "income"]]
+    for place, recourse in enumerate(clf.recourse(rows, "good", tied=tied)):
+        assert recourse.ways
+        for way in recourse.ways:
+            assert way.precedent is not None
+            precedent = clf.examples_.rows([way.precedent.id]).iloc[0]
+            differing = {name for name in tied[0] if not is_same(rows[name].iloc[place], precedent[name])}
+            assert set(way.columns) & set(tied[0]) in (set(), differing)
+            assert clf.predict(changed(rows.iloc[place : place + 1], way))[0] == "good"
+    for recourse in clf.recourse(rows, "good", tied=tied, frozen=["years"]):
+        assert not any({"records", "income"} & set(way.columns) and "years" in way.columns for way in recourse.ways)
+    with refuses(InputError, "tied", "incom", "income"):
+        clf.recourse(rows, "good", tied=[["incom"]])
+
+
+def test_the_least_change_is_valid_and_no_longer_than_needed() -> None:
+    clf = classifier()
+    rows = away(clf, "good")[:4]
+    shorter = 0
+    whole = clf.recourse(rows, "good", only=["income", "years"])
+    for place, recourse in enumerate(clf.recourse(rows, "good", only=["income", "years"], least=True)):
+        row = rows.iloc[place : place + 1]
+        assert bool(recourse.ways) == bool(whole[place].ways)
+        assert len({str(way.changes) for way in recourse.ways}) == len(recourse.ways)
+        for way in recourse.ways:
+            other = changed(row, way)
+            assert clf.predict(other)[0] == "good"
+            assert clf.predict_proba(other)[0, clf.classes_.tolist().index("good")] == pytest.approx(way.value)
+            assert way.precedent is not None
+            precedent = clf.examples_.rows([way.precedent.id]).iloc[0]
+            for name, now, to in way.changes:
+                assert pd.isna(now) or min(now, precedent[name]) <= to <= max(now, precedent[name])
+                assert float(to).is_integer()
+            shorter += way.shortened
+            assert ("towards" in way.words(str)) == way.shortened
+    assert shorter
+
+
 def test_limits_of_a_value() -> None:
     limits = Constraints(bounds={"debt": "fall", "income": "grow", "age": (18, 30)})
     assert limits.allow(Part("debt", 5, 4))
@@ -113,6 +154,12 @@ def test_where_there_is_no_way_the_columns_in_the_way_are_named() -> None:
         assert recourse.obstacle
         assert "since" not in recourse.obstacle
         assert all(str(name) in str(recourse) for name in recourse.obstacle)
+        assert recourse.closest is not None
+        assert recourse.closest < 0.5
+    surely = clf.recourse(rows[:1], "good", probability=1 - 1e-12)[0]
+    assert surely.closest is not None
+    assert not surely.obstacle
+    assert 0.5 < surely.closest < 1 - 1e-12
 
 
 def test_a_row_that_has_the_label_needs_no_change() -> None:

@@ -11,6 +11,7 @@ from dwac.cli.output import (
     at_work,
     evaluation_tables,
     exit_if_unreadable,
+    group_tables,
     print_json,
     print_notes,
     readable_rows,
@@ -32,6 +33,8 @@ def evaluate(
     epsilon: options.Epsilon = EPSILON,
     unknown: options.Unknown = None,
     unlabelled: options.Unlabelled = "refuse",
+    by: options.By = None,
+    cost: options.Cost = None,
     json: options.Json = False,
     *,
     reading: options.ReadingOptions,
@@ -47,19 +50,27 @@ def evaluate(
     another. Rows that cannot be read are counted and left out; the exit code is then 3. A row whose label did not occur
     in training counts as an error.
 
-    Example:
+    --by compares groups: for each of them the same measures with 95 % intervals (in full with --json), the largest
+    differences, and a test of each that counts all comparisons. --cost gives the decision that costs least.
+
+    Examples:
 
     dwac evaluate model/ test.csv
+
+    dwac evaluate model/ people.csv --by sex --by region
+
+    dwac evaluate model/ loans.csv --cost bad/good=5 --cost good/bad=1
     """
     options.check_rows(model, tables.form, data)
     from dwac.estimator.evaluation import evaluate as evaluate_rows
-    from dwac.estimator.evaluation import predict
+    from dwac.estimator.evaluation import predict, read_groups
     from dwac.reading import load, read
 
     loaded = load(model, device=reading.device, expect=reading.expect, unknown=unknown)
-    rows = read(
-        data, like=loaded, target=target, text=reading.text, labelled=True, unlabelled=unlabelled, **tables.arguments()
-    )
+    names = loaded.clf.target_.names.tolist()
+    costs = options.costs_of(cost, names, several=loaded.task == "labels")
+    roles: dict[str, Any] = {"target": target, "text": reading.text, "unlabelled": unlabelled, "keep": by or ()}
+    rows = read(data, like=loaded, labelled=True, **roles, **tables.arguments())
     print_notes(rows.notes)
     with at_work(f"evaluating {len(rows):,} rows"):
         with rows_located(rows):
@@ -67,13 +78,17 @@ def evaluate(
         bad = reasons_by_row(predictions.reasons)
         report_unreadable(bad, rows, strict=reading.strict, fate="are left out")
         _warn_of_voters(loaded, readable_rows(rows, bad), predictions.h.cpu().numpy())
-        evaluated = evaluate_rows(predictions, rows.y, epsilon, strict=reading.strict)
+        groups = None if rows.kept is None else read_groups(rows.kept, None, len(rows))
+        evaluated = evaluate_rows(predictions, rows.y, epsilon, strict=reading.strict, by=groups, costs=costs)
     if json:
         print_json(evaluated.to_dict())
     else:
         left = f", {len(bad):,} more could not be read" if bad else ""
         console = Console()
         console.print(*evaluation_tables(evaluated, f"{data}: {evaluated.n:,} rows{left}"))
+        if evaluated.groups is not None:
+            console.print(*group_tables(evaluated.groups))
+            console.print(*evaluated.groups.notes, sep="\n", highlight=False)
         if evaluated.advice:
             console.print(f"{evaluated.advice}.", highlight=False)
     exit_if_unreadable(bad)

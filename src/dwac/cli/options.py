@@ -90,6 +90,24 @@ Text = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column tha
 Id = Annotated[
     str | None, typer.Option("--id", "--id-column", metavar="COLUMN", help="The column that holds the row ids.")
 ]
+By = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--by",
+        metavar="COLUMN",
+        help="Compare the results of groups of rows, by this column of DATA, such as the sex or the region; repeat it "
+        "to compare intersections, too. Numbers and dates with many values are cut at their quartiles.",
+    ),
+]
+Cost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cost",
+        metavar="TRUE/DECIDED=COST",
+        help="What it costs to decide for one label where another is true, such as bad/good=5; repeat it. For several "
+        "labels: LABEL=COST/COST, of a false positive and of a false negative.",
+    ),
+]
 Unlabelled = Annotated[
     str,
     typer.Option(
@@ -252,6 +270,29 @@ def kinds_of(values: Sequence[str] | None) -> dict[str, str]:
             raise InputError(f"--kind must be COLUMN=KIND, where KIND is {_either(KINDS)}; got {value!r}")
         kinds[column] = kind
     return kinds
+
+
+def costs_of(values: Sequence[str] | None, labels: Sequence[Any], *, several: bool) -> dict[Any, Any] | None:
+    """--cost TRUE/DECIDED=COST by (true, decided); with several labels LABEL=COST/COST by label."""
+    if not values:
+        return None
+    costs: dict[Any, Any] = {}
+    form = "LABEL=COST/COST" if several else "TRUE/DECIDED=COST"
+    for value in values:
+        head, _, cost = value.rpartition("=")
+        parts = cost.split("/") if several else [cost]
+        keys = [label for label in labels if str(label) == head] if several else [
+            (true, decided) for true in labels for decided in labels if f"{true}/{decided}" == head
+        ]  # fmt: skip
+        try:
+            numbers = [float(part) for part in parts]
+        except ValueError:
+            numbers = []
+        if len(keys) != 1 or len(numbers) != 1 + several:
+            known = ", ".join(map(str, labels[:20]))
+            raise InputError(f"--cost must be {form}, with labels of {known} and numbers; got {value!r}")
+        costs[keys[0]] = tuple(numbers) if several else numbers[0]
+    return costs
 
 
 def levels_of(quantiles: str | None) -> list[float]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dwac.encoders.columns import Column
-    from dwac.estimator.evaluation import Evaluated
+    from dwac.estimator.evaluation import Evaluated, GroupComparison
     from dwac.estimator.observed import Observed
     from dwac.reading import Estimator, Rows
 
@@ -212,7 +212,7 @@ def evaluation_tables(evaluated: Evaluated, title: str) -> list[Table]:
     from dwac.estimator.evaluation import NumberEvaluation, amount
 
     facts = Table("", "", "what it means", title=title, title_justify="left", show_header=False)
-    for fact in evaluated.facts:
+    for fact in [*evaluated.facts, *evaluated.cost_facts]:
         facts.add_row(*fact)
     if len(evaluated.parts) < 2:
         return [facts]
@@ -224,6 +224,20 @@ def evaluation_tables(evaluated: Evaluated, title: str) -> list[Table]:
     for label, n, *values in evaluated.parts.itertuples(index=False, name=None):
         parts.add_row(str(label), f"{n:,}", *map(number if units else amount, values))
     return [facts, parts]
+
+
+def group_tables(groups: GroupComparison) -> list[Table]:
+    """Measures by group as tables: for each division its groups, then the largest differences."""
+    tables = []
+    for by in groups.divisions:
+        for frame in (*groups.texts(by), groups.largest(by)):
+            table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+            for place, name in enumerate(frame.columns):
+                table.add_column(str(name), justify="right" if place else "left", overflow="fold")
+            for row in frame.itertuples(index=False, name=None):
+                table.add_row(*row)
+            tables.append(table)
+    return tables
 
 
 # Rows that cannot be read

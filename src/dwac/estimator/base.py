@@ -25,6 +25,7 @@ from dwac.encoders import Encoder
 from dwac.errors import EPSILON, CalibrationWarning, LabelError, PrivacyError
 from dwac.estimator import editing, saving
 from dwac.estimator.certificate import Certificate
+from dwac.estimator.containers import native
 from dwac.estimator.fit import fit
 from dwac.estimator.fit.sharded import forget_exactly
 from dwac.estimator.fitted import Fitted, StreamReport
@@ -37,14 +38,15 @@ from dwac.explain.descriptions import GroupTexts
 from dwac.explain.importance import importance_of
 from dwac.explain.many import ids_of
 from dwac.explain.numbers import numerals_of
-from dwac.explain.recourse import Constraints, Way, make_private
+from dwac.explain.recourse import Constraints, make_private
 from dwac.explain.votes import Votes
-from dwac.explain.ways import find_ways
+from dwac.explain.ways import Ways, find_ways
 from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
 from dwac.reference import ReferenceSet
 from dwac.tasks.base import LABELS, NUMBERS, Evidence, Reasons
+from dwac.tasks.by_group import read_groups
 from dwac.tasks.decisions import Decisions, control_of, decide_rows, stake_of
 from dwac.tasks.goals import goal_of
 from dwac.tasks.sets import sets_of
@@ -361,6 +363,8 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         frozen: Collection[Any] = (),
         only: Collection[Any] | None = None,
         bounds: Mapping[Any, Any] | None = None,
+        tied: Sequence[Collection[Any]] = (),
+        least: bool = False,
         k: int = 3,
         probability: float | None = None,
         alone: bool = False,
@@ -379,6 +383,9 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             frozen: columns that cannot change. only: columns that can; by default all.
             bounds: columns that can only "grow" or "fall", or have to stay in a range: {"income": "grow", "debt":
                 (0, 500)}.
+            tied: groups of columns that change together, such as [["amount", "price"]].
+            least: change numbers and dates only as far towards the precedent as needed. By default they take its
+                values, so that each is one that occurs, and the change is not at the edge of the decision.
             k: how many ways to give at most, with different columns if possible.
             probability: the least probability of the label; by default it has to win. alone: the prediction set at
                 `epsilon` must hold nothing else (for a number: its interval must lie in the range).
@@ -397,7 +404,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             )
         observed, sets = self.observe(X, private=private), self.sets_
         goal = goal_of(sets, label, probability, epsilon if alone else None)
-        limits = Constraints(frozen, only, bounds)
+        limits = Constraints(frozen, only, bounds, tied)
         alike = input_distances(fitted, observed.rows.X) if len(observed.h) else None
         inquire = partial(RowInquiry, fitted, sets, self.unknown, observed.rows.X, alike, private)
         is_number = fitted.target.kind == NUMBERS
@@ -410,11 +417,12 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 found.append(Recourse(None, goal.name, (), unreadable=why))
                 continue
             place = int(observed.readable[:row].sum())
-            now, ways, obstacle = sets.given(observed.h[place : place + 1], goal.which), list[Way](), tuple[Any, ...]()
+            now, answer = sets.given(observed.h[place : place + 1], goal.which), Ways()
             if not reached[place]:
                 votes = Votes(fitted.references, observed.h[place])
-                ways, obstacle = find_ways(inquire(place, goal.which), goal, votes, limits, k)
-            exact = Recourse(now, goal.name, tuple(ways), bool(reached[place]), obstacle, is_number=is_number)
+                answer = find_ways(inquire(place, goal.which), goal, votes, limits, k, least=least)
+            ways, obstacle, closest = answer
+            exact = Recourse(now, goal.name, ways, bool(reached[place]), obstacle, closest, is_number=is_number)
             found.append(make_private(exact, step) if private else exact)
         return Explanations(found, ids_of(X, len(found)))
 
@@ -500,6 +508,29 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         rows = rows[np.argsort(typicality[rows], kind="stable")]
         index = pd.Index(ids_of(X, n_rows), name="id", tupleize_cols=False)[rows]
         return pd.DataFrame({"position": rows, "typicality": typicality[rows]}, index=index)
+
+    def evaluate(
+        self, X: Any, y: Any, *, by: Any = None, epsilon: float = EPSILON, costs: Any = None, strict: bool = True
+    ) -> Any:
+        """Measure the model on rows X with known targets y, which must be new to it; by group and by cost on request.
+
+        The result has every number as an attribute, `groups` and `costs`; print it, show it in a notebook, or take
+        `to_frame()`, `to_dict()` and `to_html()`. Rows that cannot be read are only counted.
+
+        Args:
+            by: the groups to compare: names of columns of X, or one value per row (an array, a Series, a DataFrame, or
+                a mapping of names to these). Several columns are compared one by one and as intersections. A missing
+                value is a group of its own; numbers and dates with more than 12 values are cut at their quartiles.
+            epsilon: the error rate of prediction sets and intervals.
+            costs: what a wrong label costs: {(true, decided): cost}, a DataFrame or an array (K, K) with true labels as
+                rows; of several labels {label: (cost of a false positive, of a false negative)}. The decisions with the
+                smallest expected cost are then compared with the predicted labels.
+            strict: refuse labels that were not in training. Otherwise their rows count as wrong and not covered.
+        """
+        observed = X if isinstance(X, Observed) else self.observe(X)
+        groups = None if by is None else read_groups(by, native(observed.rows.X if observed is X else X), len(observed))
+        predictions = self.sets_.predict(observed, private=self.private_)
+        return predictions.evaluate(y, checks.epsilon(epsilon), strict=strict, by=groups, costs=costs)
 
     # Edits, without training
 

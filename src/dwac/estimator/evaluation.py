@@ -16,6 +16,7 @@ from dwac.errors import EPSILON
 from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.observed import Observed
 from dwac.estimator.regressor import DWACRegressor
+from dwac.tasks.by_group import GroupComparison, read_groups
 from dwac.tasks.predicted_classes import ClassPredictions, Evaluation, OrderedEvaluation
 from dwac.tasks.predicted_labels import LabelEvaluation, LabelPredictions
 from dwac.tasks.predicted_numbers import NumberEvaluation, NumberPredictions
@@ -26,6 +27,7 @@ __all__ = [
     "Evaluated",
     "Evaluation",
     "Fact",
+    "GroupComparison",
     "LabelEvaluation",
     "LabelPredictions",
     "NumberEvaluation",
@@ -37,6 +39,7 @@ __all__ = [
     "evaluate",
     "harmless_cell",
     "predict",
+    "read_groups",
     "share",
 ]
 
@@ -52,10 +55,11 @@ def predict(clf: DWACClassifier | DWACRegressor, X: Any, *, private: bool | None
     return clf.sets_.predict(observed, private=private)
 
 
-def evaluate(predictions: Predictions, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> Any:
+def evaluate(predictions: Predictions, y: Any, epsilon: float = EPSILON, *, strict: bool = True, **options: Any) -> Any:
     """Compare with the truth y. Rows that could not be read are only counted.
 
     strict: refuse labels that were not in training. Otherwise their rows count as wrong and not covered, as in the
     guarantee of prediction sets; if there are no other labels, y is probably the wrong column, and an error says so.
+    options: `by`, the groups of the rows, as `read_groups` returns them, and `costs` of errors.
     """
-    return predictions.evaluate(y, epsilon, strict=strict)
+    return predictions.evaluate(y, epsilon, strict=strict, **options)

@@ -91,7 +91,7 @@ def mix_tables(
     tied: groups of columns that move together. used: the columns that the model reads; by default all.
     """
     pool = Pool(row, other)
-    groups = _units(pool.names, read_tied(tied, pool.names))
+    groups = units_of(pool.names, tied)
     differing = {name for name in pool.names if (used is None or name in used) and pool.differs(name, 1)}
     moving = [group for group in groups if differing & set(group)]
     places = [[pool.names.index(name) for name in group] for group in moving]
@@ -110,9 +110,9 @@ def mix_tables(
     return Hybrids(list(map(part, moving)), list(map(part, still)), make)
 
 
-def _units(columns: Sequence[Any], tied: Sequence[list[Any]]) -> list[list[Any]]:
+def units_of(columns: Sequence[Any], tied: Sequence[Collection[Any]]) -> list[list[Any]]:
     """Columns in groups that move together, in the order of the first column of each."""
-    group_of = {name: group for group in tied for name in group}
+    group_of = {name: group for group in read_tied(tied, columns) for name in group}
     units: list[list[Any]] = []
     for name in columns:
         group = group_of.get(name, [name])

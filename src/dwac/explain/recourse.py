@@ -29,11 +29,12 @@ _STRANGE = " (unlike the training data)"
 
 
 class Constraints(NamedTuple):
-    """What may change: not these columns, only those, and within these bounds."""
+    """What may change: not these columns, only those, and within these bounds; tied columns change together."""
 
     frozen: Collection[Any] = ()
     only: Collection[Any] | None = None
     bounds: Mapping[Any, Bound] | None = None
+    tied: Sequence[Collection[Any]] = ()
 
     def check(self, columns: Sequence[Any]) -> None:
         """Raise an error unless they name columns, and bounds are "grow", "fall" or (low, high)."""
@@ -83,6 +84,7 @@ class Way:
     value: float  # the probability of the label after the change, or the predicted number
     typicality: float | None  # of the changed row; None without calibration
     record: Any = field(default=None, repr=False)  # the changed row; None if private
+    shortened: bool = False  # whether numbers change less than to the values of the precedent
 
     @property
     def atypical(self) -> bool:
@@ -106,7 +108,8 @@ class Way:
             title_of(each.column) + ("" if self.precedent is None else f" {shorten(each.value)} → {shorten(each.to)}")
             for each in self.changes
         ]
-        who = "" if self.precedent is None else f", as in {example_title(self.precedent.id)}"
+        how = "towards" if self.shortened else "as in"
+        who = "" if self.precedent is None else f", {how} {example_title(self.precedent.id)}"
         typical = "" if self.typicality is None else f", typicality {self.typicality_words}"
         mark = "; such a row is unlike the training data" if self.atypical else ""
         return f"{', '.join(steps)}{who}: {write(self.value)}{typical}{mark}"
@@ -117,7 +120,8 @@ class Recourse(Page):
     """The smallest changes that give a row another label or number; made by `recourse` of an estimator.
 
     If there is no way within the limits, `obstacle` names the fewest columns that stand in the way: were they allowed
-    to change as well, there would be one. It is empty if even that would not help.
+    to change as well, there would be one. It is empty if even that would not help. `closest` is the probability, or
+    number, that allowed changes reach; None if the model gives no training example what is wanted.
     """
 
     label: Any  # what the row gets now
@@ -125,6 +129,7 @@ class Recourse(Page):
     ways: tuple[Way, ...]  # few changes first; those to atypical rows last
     reached: bool = False  # whether the row has it already
     obstacle: tuple[Any, ...] = ()
+    closest: float | None = None
     private: bool = False
     unreadable: str | None = None
     is_number: bool = False
@@ -145,8 +150,14 @@ class Recourse(Page):
             return [start, *(f"{n}. {way.words(self._write)}." for n, way in enumerate(self.ways, 1))]
         if self.obstacle:
             names = " and ".join(map(title_of, self.obstacle))
-            return [f"Now {now}. No allowed change gives {wanted}: {names} would have to change as well."]
-        return [f"Now {now}. No change towards a training example gives {wanted}."]
+            start = f"Now {now}. No allowed change gives {wanted}: {names} would have to change as well."
+        elif self.closest is None:
+            start = f"Now {now}. There is nothing to change towards: the model gives {wanted} to no training example."
+        else:
+            start = f"Now {now}. No change towards a training example gives {wanted} as surely as asked."
+        if self.closest is None:
+            return [start]
+        return [start, f"The closest that allowed changes come to it is {self._write(self.closest)}."]
 
     def to_frame(self) -> pd.DataFrame:
         """One row per change: way, column, value, to, precedent, the value after the change and its typicality."""
@@ -174,6 +185,7 @@ class Recourse(Page):
                 "value": way.value,
                 "typicality": way.typicality,
                 "atypical": way.atypical,
+                "shortened": way.shortened,
                 "record": way.record,
             }
             for way in self.ways
@@ -186,6 +198,7 @@ class Recourse(Page):
                 "reached": self.reached,
                 "ways": ways,
                 "obstacle": self.obstacle,
+                "closest": self.closest,
                 "private": self.private,
                 "unreadable": self.unreadable,
             }
@@ -261,4 +274,5 @@ def make_private(exact: Recourse, step: float) -> Recourse:
         for way in first.values()
     )
     label = rounded(exact.label) if exact.is_number else exact.label
-    return replace(exact, label=label, ways=ways, private=True)
+    closest = None if exact.closest is None else rounded(exact.closest)
+    return replace(exact, label=label, ways=ways, closest=closest, private=True)

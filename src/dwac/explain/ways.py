@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
 from itertools import combinations
 from math import comb
 from typing import Any, NamedTuple, Protocol
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 
 from dwac.explain.base import STRANGE
 from dwac.explain.comparing import Inquiry, find_precedents, make_precedent
-from dwac.explain.hybrids import Bools, Part, Pool
+from dwac.explain.hybrids import Bools, Part, Pool, units_of
 from dwac.explain.recourse import ChangedColumn, Constraints, Way
 from dwac.explain.voters import plain_ids
 from dwac.explain.votes import Votes
@@ -25,6 +27,7 @@ _TRIED = 48  # precedents whose allowed columns are tried together, before the s
 _SOUGHT = 5  # precedents towards which the smallest changes are sought
 _COMBINATIONS = 500  # of columns that are tried towards one precedent at once
 _JUDGED = 24  # changes whose typicality is measured
+_STEPS = 20  # into which a change of a number is divided, to shorten it
 
 
 class WantedOutcome(Protocol):
@@ -55,7 +58,7 @@ class _Try(NamedTuple):
     """Columns that take the values of a precedent."""
 
     number: int  # of the precedent in the pool
-    columns: tuple[int, ...]  # places
+    columns: tuple[int, ...]  # places; of tied columns, the place of the first
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,17 +68,20 @@ class _Search:
     inquiry: Inquiry
     goal: WantedOutcome
     pool: Pool
+    tied: Mapping[int, list[int]]  # the places of columns that move together, by the first of them
 
     def rows(self, tries: Sequence[_Try]) -> pd.DataFrame:
         """The changed rows."""
         choices = np.zeros((len(tries), len(self.pool.names)), dtype=np.intp)
         for row, each in enumerate(tries):
-            choices[row, list(each.columns)] = each.number
+            choices[row, [place for first in each.columns for place in self.tied[first]]] = each.number
         return self.pool.make(choices)
 
-    def values(self, change: _Try) -> list[Any]:
-        """The values that the columns take."""
-        return [self.pool.cells[self.pool.names[place]][change.number] for place in change.columns]
+    def changes(self, change: _Try) -> dict[Any, tuple[Any, Any]]:
+        """The columns that change: the value of each now, and then."""
+        names = [self.pool.names[place] for first in change.columns for place in self.tied[first]]
+        differing = (name for name in names if self.pool.differs(name, change.number))
+        return {name: (self.pool.cells[name][0], self.pool.cells[name][change.number]) for name in differing}
 
     def observe(self, tries: Sequence[_Try]) -> Any:
         """What the model observes of them."""
@@ -122,6 +128,25 @@ class _Search:
             columns = less.columns if less.columns and self.reaching([less]) else columns
         return full._replace(columns=tuple(sorted(columns)))
 
+    def shorten(self, row: pd.DataFrame, changes: dict[Any, tuple[Any, Any]]) -> tuple[pd.DataFrame, dict[Any, Any]]:
+        """(a changed row, its changes) with every number and date only as far from its value now as the goal needs."""
+        shorter = dict(changes)
+        for name, (now, then) in changes.items():
+            short, enough = now, then
+            for _ in range(2):  # coarse steps, then fine ones
+                steps = steps_between(short, enough)
+                if not steps:
+                    break
+                tries = pd.concat([row] * len(steps), ignore_index=True)
+                tries[name] = pd.Series(steps).astype(row[name].dtype)
+                reached = np.flatnonzero(self.goal.reached(self.inquiry.observe(tries))).tolist()
+                place = reached[0] if reached else len(steps)
+                short = steps[place - 1] if place else short
+                if reached:
+                    row, enough = tries.iloc[[place]], tries[name].tolist()[place]
+            shorter[name] = now, enough
+        return row, shorter
+
     def typical(self, full: _Try) -> list[_Try]:
         """A change to a typical row: from all allowed columns, the least typical is dropped as long as it stays one."""
         best = full
@@ -143,64 +168,77 @@ class _Search:
         return np.where(self.goal.reached(observed) & (known > STRANGE), known, 0.0)
 
 
-def find_ways(
-    inquiry: Inquiry, goal: WantedOutcome, votes: Votes, limits: Constraints, k: int
-) -> tuple[list[Way], tuple[Any, ...]]:
-    """(the k smallest and most different ways to the goal, the columns that stand in the way if there is none)."""
+class Ways(NamedTuple):
+    """The k smallest and most different ways to a goal; if there is none, what stands in the way."""
+
+    ways: tuple[Way, ...] = ()
+    obstacle: tuple[Any, ...] = ()  # the fewest columns that would have to change as well
+    closest: float | None = None  # the probability, or number, that allowed changes give; None without a precedent
+
+
+def find_ways(inquiry: Inquiry, goal: WantedOutcome, votes: Votes, limits: Constraints, k: int, *, least: bool) -> Ways:
+    """The ways; least: whether numbers change only as far as needed."""
     limits.check(inquiry.column_names())
     places = find_precedents(inquiry, votes, np.flatnonzero(goal.voters()), goal.outcome, _TRIED)
     places = places or find_precedents(inquiry, votes, np.arange(len(votes.labels)), goal.outcome, _TRIED)
     if not places:
-        return [], ()
+        return Ways()
     pool = inquiry.pool(plain_ids(votes.references.ids[places]))
-    search = _Search(inquiry, goal, pool)
+    units = [[pool.names.index(name) for name in unit] for unit in units_of(pool.names, limits.tied)]
+    search = _Search(inquiry, goal, pool, {unit[0]: unit for unit in units})
     every, full = [], []
     for number in range(1, len(places) + 1):
-        parts = [
-            (place, Part(name, pool.cells[name][0], pool.cells[name][number]))
-            for place, name in enumerate(pool.names)
-            if pool.differs(name, number)
-        ]
-        every.append(_Try(number, tuple(place for place, _ in parts)))
-        full.append(_Try(number, tuple(place for place, part in parts if limits.allow(part))))
+        parts = {first: part for first in search.tied if (part := search.changes(_Try(number, (first,))))}
+        free = (first for first, part in parts.items() if all(limits.allow(Part(name, *part[name])) for name in part))
+        every.append(_Try(number, tuple(parts)))
+        full.append(_Try(number, tuple(free)))
     reaching = search.reaching([each for each in full if each.columns])
     if not reaching:
-        return [], _obstacle(search, every, full)
+        observed = search.observe(full)
+        closest = goal.value(observed)[int(np.argmax(goal.margin(observed)))]
+        return Ways((), _obstacle(search, every, full), float(closest))
     tries = search.smallest(reaching[:_SOUGHT], 2 * k)
-    return _choose(search, tries, reaching[0], places, k), ()
+    return Ways(tuple(_choose(search, tries, reaching[0], places, k, least=least)))
 
 
-def _choose(search: _Search, tries: list[_Try], full: _Try, places: list[int], k: int) -> list[Way]:
+def _choose(search: _Search, tries: list[_Try], full: _Try, places: list[int], k: int, *, least: bool) -> list[Way]:
     """The k best: few columns first, then small changes; with different columns each, if possible.
 
     Ways to atypical rows come last; if there are only such, a larger change to a typical row is sought.
     """
     tries = sorted(tries, key=lambda each: (len(each.columns), each.number))
-    distinct = {str(list(zip(each.columns, search.values(each), strict=True))): each for each in reversed(tries)}
-    tries = list(reversed(distinct.values()))[:_JUDGED]
+    tries = list({str(search.changes(each)): each for each in reversed(tries)}.values())[::-1][:_JUDGED]
     inquiry, goal = search.inquiry, search.goal
 
-    def judge(tries: list[_Try]) -> Any:
-        rows = search.rows(tries)
+    def judge(rows: pd.DataFrame) -> Any:
         observed = inquiry.observe(rows)
-        return rows, observed, inquiry.typicality_of(observed)
+        known = inquiry.typicality_of(observed)
+        typicality = np.ones(len(rows)) if known is None else np.array(known)
+        return np.array(goal.value(observed)), typicality, known is not None
 
-    rows, observed, typicality = judge(tries)
-    if typicality is not None and (typicality <= STRANGE).all():
-        tries += search.typical(full)
-        rows, observed, typicality = judge(tries)
-    known = np.ones(len(tries)) if typicality is None else typicality
-    apart, values = inquiry.apart(rows), goal.value(observed)
-    order = sorted(range(len(tries)), key=lambda i: (known[i] <= STRANGE, len(tries[i].columns), apart[i], i))
+    rows = search.rows(tries)
+    values, typicality, is_known = judge(rows)
+    if is_known and (typicality <= STRANGE).all() and (larger := search.typical(full)):
+        tries += larger
+        rows = search.rows(tries)
+        values, typicality, _ = judge(rows)
+    apart = inquiry.apart(rows)
+    order = sorted(range(len(tries)), key=lambda i: (typicality[i] <= STRANGE, len(tries[i].columns), apart[i], i))
     first = list({tries[i].columns: i for i in reversed(order)}.values())  # the best with these columns
-    chosen = sorted(sorted(order, key=lambda i: i not in first)[:k], key=order.index)
-    records = rows.iloc[chosen].to_dict("records")
-    precedents = [make_precedent(inquiry, places[tries[i].number - 1]) for i in chosen]
+    # Shortened changes of the same columns end where the decision does, so one of them is enough.
+    some = first if least else sorted(order, key=lambda i: i not in first)[:k]
+    chosen = sorted(some, key=order.index)[:k]
+    changed = [(rows.iloc[[i]], search.changes(tries[i])) for i in chosen]
+    changed = [search.shorten(*each) for each in changed] if least else changed
+    rows = pd.concat([row for row, _ in changed])
+    if least:
+        values[chosen], typicality[chosen], _ = judge(rows)
     ways = []
-    for i, record, precedent in zip(chosen, records, precedents, strict=True):
-        names = [search.pool.names[place] for place in tries[i].columns]
-        changes = tuple(map(ChangedColumn, names, search.values(tries[i]._replace(number=0)), search.values(tries[i])))
-        ways.append(Way(changes, precedent, float(values[i]), None if typicality is None else float(known[i]), record))
+    for i, record, (_, changes) in zip(chosen, rows.to_dict("records"), changed, strict=True):
+        columns = tuple(ChangedColumn(name, *pair) for name, pair in changes.items())
+        precedent, known = make_precedent(inquiry, places[tries[i].number - 1]), float(typicality[i])
+        shortened = changes != search.changes(tries[i])
+        ways.append(Way(columns, precedent, float(values[i]), known if is_known else None, record, shortened))
     return ways
 
 
@@ -208,13 +246,42 @@ def _obstacle(search: _Search, every: Sequence[_Try], full: Sequence[_Try]) -> t
     """The fewest columns that would have to change as well as those allowed; empty if that would not help either."""
     pairs = list(zip(every, full, strict=True))[:_SOUGHT]
     for size in (1, 2, len(search.pool.names)):
-        tries = []
-        for whole, allowed in pairs:
-            blocked = [place for place in whole.columns if place not in allowed.columns]
-            extras = combinations(blocked, min(size, len(blocked)))
-            tries += [allowed._replace(columns=(*allowed.columns, *extra)) for extra in extras if extra]
-        reaching = search.reaching(tries)
-        if reaching:
-            allowed = next(allowed for _, allowed in pairs if allowed.number == reaching[0].number)
-            return tuple(search.pool.names[place] for place in reaching[0].columns[len(allowed.columns) :])
+        blocked = [tuple(first for first in whole.columns if first not in free.columns) for whole, free in pairs]
+        extras = [
+            free._replace(columns=extra)
+            for (_, free), places in zip(pairs, blocked, strict=True)
+            for extra in combinations(places, min(size, len(places)))
+            if extra
+        ]
+        allowed = {free.number: free.columns for _, free in pairs}
+        tries = [each._replace(columns=(*allowed[each.number], *each.columns)) for each in extras]
+        if reaching := search.reaching(tries):
+            return tuple(search.changes(extras[tries.index(reaching[0])]))
     return ()
+
+
+def steps_between(now: Any, then: Any) -> list[Any]:
+    """Values between two numbers or dates, the nearest to the first one first, with no more digits than they have.
+
+    >>> steps_between(10, 13), steps_between(0.5, 1.5)[:3], steps_between("a", "b"), steps_between(None, 3)
+    ([11, 12], [0.6, 0.7, 0.8], [], [])
+    """
+    if isinstance(now, date) and isinstance(then, date):  # also of pandas
+        days = (then - now).days if pd.notna(now) and pd.notna(then) else 0
+        return [now + timedelta(days=each) for each in steps_between(0, days)]
+    if any(isinstance(each, bool) or not isinstance(each, int | float) or pd.isna(each) for each in (now, then)):
+        return []
+    digits = 0 if all(float(each).is_integer() for each in (now, then)) else max(map(_decimals, (now, then)))
+    spaced = [round(float(each), digits) for each in np.linspace(now, then, _STEPS + 1)[1:-1]]
+    steps = [each for each in dict.fromkeys(spaced) if each not in (now, then)]
+    return [int(each) for each in steps] if isinstance(now, int) and isinstance(then, int) else steps
+
+
+def _decimals(value: float) -> int:
+    """How many decimals a number is written with.
+
+    >>> _decimals(0.25), _decimals(3), _decimals(1e-07)
+    (2, 0, 7)
+    """
+    exponent = Decimal(str(value)).normalize().as_tuple().exponent
+    return max(-exponent, 0) if isinstance(exponent, int) else 0

@@ -82,6 +82,7 @@ def read(
     ignore: Sequence[str] = (),
     kinds: Mapping[str, str] | None = None,
     unlabelled: str = "refuse",
+    keep: Sequence[str] = (),
 ) -> Rows:
     """Read a table, a folder with one folder of images per class, or a file of texts.
 
@@ -105,6 +106,7 @@ def read(
         ignore: without `like`, columns that are not used as features.
         kinds: without `like`, the types of columns that dwac would infer wrongly: one of KINDS for each.
         unlabelled: how to treat rows without a target if one is required: "refuse" or "drop".
+        keep: with `like`, columns of a table that the rows keep (`Rows.kept`), whether or not the model uses them.
     """
     if form is not None and form not in FORMATS:
         raise InputError(f"unknown format {form!r}; choose {', '.join(FORMATS)}")
@@ -115,7 +117,7 @@ def read(
             raise InputError(f"the kind of {column!r} must be {', '.join(KINDS[:-1])} or {KINDS[-1]}; got {kind!r}")
     labelled = like is None if labelled is None else labelled
     path, piped = Path(source), fspath(source) == "-"
-    tabular: dict[str, Any] = {"--ignore": ignore, "--kind": kinds, "--sheet": sheet, "--groups": groups}
+    tabular: dict[str, Any] = {"--ignore": ignore, "--kind": kinds, "--sheet": sheet, "--groups": groups, "--by": keep}
     if not piped and path.is_dir():
         _refuse_options(tabular, str(source), "a folder of images")
         return _finish(_read_images(path, labelled=labelled), like, str(source), task, order)
@@ -157,19 +159,21 @@ def read(
             data, name, form, wanted, encoding=encoding, lists=lists, separator=separator, decimal=notation.decimal
         )
     drop = unlabelled == "drop"
+    options: dict[str, Any]
     with excel.explained_by(notes):
         if like is None:
             check_columns(table.frame, name, columns, (*ignore, *(kinds or {})))
             leave = {*columns.named, *ignore}
             frame, notation, doubts = _read_columns(form, table, marks, notation, leave, kinds or {})
-            options: dict[str, Any] = {"task": task, "order": order, "ignore": ignore, "drop": drop}
+            options = {"task": task, "order": order, "ignore": ignore, "drop": drop}
             rows = arrange(Table(frame, table.where), name, columns, labelled=labelled, notation=notation, **options)
             rows = replace(rows, notation=notation, notes=(*notes, *doubts, *rows.notes))
             return _without_empty_texts(rows, name)
         if like.kind != "text":
             _refuse_other("tabular", like, name)
         cells = CellReader(notation, judge=form != "parquet", marks=marks, sure=sure)
-        rows = arrange_like(like.clf, table, name, columns, like.columns, labelled=labelled, cells=cells, drop=drop)
+        options = {"labelled": labelled, "cells": cells, "drop": drop, "keep": keep}
+        rows = arrange_like(like.clf, table, name, columns, like.columns, **options)
         return replace(rows, notation=notation, notes=(*notes, *rows.notes))
 
 

@@ -129,14 +129,15 @@ def arrange_like(
     labelled: bool,
     cells: CellReader,
     drop: bool = False,
+    keep: Sequence[str] = (),
 ) -> Rows:
     """Rows for a model from a table: its columns, by name and in any order; other columns are ignored.
 
     `learned`: the columns of its training data; `columns`: those named now, which must exist. cells: how to read cells.
-    drop: leave out rows without a target.
+    drop: leave out rows without a target. keep: columns that the rows keep beside X, which must exist.
     """
     frame, where = table
-    for column in columns.named:
+    for column in (*columns.named, *keep):
         _require(column, frame, name)
     used: set[Any] = set(getattr(clf, "feature_names_in_", []))
     has_target = learned.targets and all(column in frame and column not in used for column in learned.targets)
@@ -155,12 +156,23 @@ def arrange_like(
     rest = frame.drop(columns=[c for c in (*roles.targets, id_column) if c is not None])
     if isinstance(clf.encoder_, TabularEncoder):
         X = read_features(rest, clf.encoder_, name, cells)
-        return Rows(X, y, ids, "tabular", roles, where, clf.target_.kind, notes=(*notes, *cells.notes))
+        kept = _kept_columns(frame, X, keep)
+        return Rows(X, y, ids, "tabular", roles, where, clf.target_.kind, notes=(*notes, *cells.notes), kept=kept)
     text = columns.text or _text_column(rest, name, learned.text)
     # Cells that are not text are passed on: the model checks them row by row.
     texts = ["" if gone else value if isinstance(value, list | dict) else str(value)
              for value, gone in zip(frame[text].tolist(), missing(frame[text]), strict=True)]  # fmt: skip
-    return Rows(texts, y, ids, "text", replace(roles, text=text), where, clf.target_.kind, notes=notes)
+    kept = _kept_columns(frame, None, keep)
+    return Rows(texts, y, ids, "text", replace(roles, text=text), where, clf.target_.kind, notes=notes, kept=kept)
+
+
+def _kept_columns(frame: pd.DataFrame, X: Any, keep: Sequence[str]) -> pd.DataFrame | None:
+    """Columns of a table beside X: as the model reads them if it does, else with empty cells as missing values."""
+    if not keep:
+        return None
+    read = X.columns if isinstance(X, pd.DataFrame) else ()
+    columns = {name: X[name] if name in read else frame[name].mask(missing(frame[name])) for name in keep}
+    return pd.DataFrame({name: values.reset_index(drop=True) for name, values in columns.items()})
 
 
 def _refuse_untargeted(clf: Estimator, frame: pd.DataFrame, name: str, learned: Columns) -> None:

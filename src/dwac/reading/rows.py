@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from dwac.errors import InputError, StorageError
@@ -70,6 +71,7 @@ class Rows:
     notes: tuple[str, ...] = ()  # sentences for the user on how the data was read
     aside: Mapping[str, str] = field(default_factory=dict)  # columns that are not used as features, and why
     groups: list[Any] | None = None  # the group of each row, if there is a column of groups
+    kept: pd.DataFrame | None = None  # columns of the table that were asked for, whether or not the model uses them
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -79,8 +81,9 @@ class Rows:
         y = None if self.y is None else take(self.y, rows)
         ids = [self.ids[row] for row in rows]
         groups = None if self.groups is None else [self.groups[row] for row in rows]
+        kept = None if self.kept is None else self.kept.iloc[rows].reset_index(drop=True)
         where = lambda row: self.where(int(rows[row]))  # noqa: E731
-        return replace(self, X=take(self.X, rows), y=y, ids=ids, groups=groups, where=where)
+        return replace(self, X=take(self.X, rows), y=y, ids=ids, groups=groups, kept=kept, where=where)
 
     def with_target(self, y: Any, task: str, why: str = "") -> Rows:
         """The same rows with a target."""

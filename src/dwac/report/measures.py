@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binomtest
-from sklearn.metrics import precision_recall_fscore_support, roc_auc_score
+from sklearn.metrics import precision_recall_fscore_support
 
 from dwac import _checks as checks
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.evaluation import amount
+from dwac.metrics import roc_auc
 
 Estimator = DWACClassifier | DWACRegressor
 
@@ -72,13 +73,15 @@ def scores(truth: ArrayLike, predicted: ArrayLike, probabilities: ArrayLike) -> 
     ([1.0, 0.0], 1.0)
     """
     has, predicts, p = np.asarray(truth, dtype=bool), np.asarray(predicted, dtype=bool), np.asarray(probabilities)
-    each = pd.DataFrame(_three_scores(has, predicts, None)).assign(
-        roc_auc=[_auc(*pair) for pair in zip(has.T, p.T, strict=True)]
-    )
+    each = pd.DataFrame(_three_scores(has, predicts, None)).assign(roc_auc=roc_auc(has, p))
     each.insert(0, "n", has.sum(axis=0))
     defined = each["roc_auc"].dropna()
     macro = _three_scores(has, predicts, "macro") | {"roc_auc": float(defined.mean()) if len(defined) else float("nan")}
-    return Scores(each, macro, _three_scores(has, predicts, "micro") | {"roc_auc": _auc(has.ravel(), p.ravel())})
+    return Scores(
+        each,
+        macro,
+        _three_scores(has, predicts, "micro") | {"roc_auc": float(roc_auc(has.reshape(-1, 1), p.reshape(-1, 1))[0])},
+    )
 
 
 def one_hot(codes: ArrayLike, n_classes: int) -> NDArray[np.bool_]:
@@ -90,11 +93,6 @@ def _three_scores(has: NDArray[Any], predicts: NDArray[Any], average: str | None
     """Precision, recall and F1."""
     values = precision_recall_fscore_support(has, predicts, average=average, zero_division=np.nan)
     return dict(zip(MEASURES, values[:3], strict=False))
-
-
-def _auc(has: NDArray[Any], p: NDArray[Any]) -> float:
-    """ROC AUC; NaN if all rows have the label, or none."""
-    return float(roc_auc_score(has, p)) if has.any() and not has.all() else float("nan")
 
 
 # How well the examples that rely on a group are predicted

@@ -361,6 +361,7 @@ class WayFields(BaseModel):
     value: float = Field(description="The probability of the label after the change, or the predicted number.")
     typicality: float | None = Field(description="Of the changed row.")
     atypical: bool = Field(description="Whether the changed row is unlike the training data.")
+    shortened: bool = Field(description="Whether numbers change less than to the values of the precedent.")
     record: Any = Field(description="The changed row; null if the service is private.")
 
 
@@ -375,6 +376,10 @@ class RecourseFields(BaseModel):
     obstacle: list[Any] = Field(
         description="If there is no way: the fewest columns that would have to change as well; none if that would not "
         "help."
+    )
+    closest: float | None = Field(
+        description="If there is no way: the probability, or number, that allowed changes reach; null if the model "
+        "gives no training example what is wanted."
     )
     private: bool
     unreadable: str | None

@@ -18,7 +18,9 @@ from dwac.errors import EPSILON
 from dwac.explain import privacy
 from dwac.tasks.answers import AnswerColumn
 from dwac.tasks.base import Floats, Reasons, set_nan, set_none, zero_nan
+from dwac.tasks.by_group import GroupComparison, GroupMeasure, label_measures, typicality_measures
 from dwac.tasks.classes import class_columns, encode_known
+from dwac.tasks.costs import CostEvaluation, class_costs, read_costs
 from dwac.tasks.predictions import GAP, LEVEL, TYPICALITY, Evaluated, Fact, Predictions, by_chance, mean, share
 
 _CHANCE, _NAMED = 0.01, 3  # p-value below which a class falls short; how many are named
@@ -93,8 +95,8 @@ class ClassPredictions(Predictions):
             "p_values": trust.p_values,
         }
 
-    def evaluate(self, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> Evaluation:
-        """Compare with true labels y (n,). Rows that could not be read are only counted.
+    def _truth(self, y: Any, *, strict: bool) -> NDArray[np.int64]:
+        """(n,): the codes of true labels y; -1 for a label that was not in training.
 
         strict: refuse labels that were not in training. Otherwise their rows count as wrong and not covered, as in the
         guarantee of prediction sets; if there are no other labels, y is probably the wrong column: an error says so.
@@ -102,11 +104,46 @@ class ClassPredictions(Predictions):
         truth = encode_known(y, len(self), self.classes, strict=strict)
         if not (truth >= 0).any():
             encode_known(y, len(truth), self.classes)  # raises an error that names the first
-        rows = self._require_readable()
-        return _compare(self.part(rows), truth[rows], epsilon, unreadable=int((~rows).sum()))
+        return truth
+
+    def _compare(self, truth: NDArray[np.int64], epsilon: float, *, unreadable: int) -> Evaluation:
+        return _compare(self, truth, epsilon, unreadable=unreadable)
+
+    def measures(self, truth: NDArray[np.int64], epsilon: float) -> list[GroupMeasure]:
+        """Accuracy, overconfidence, distance in an order, each label (of two classes the second), sets, typicality."""
+        p, right, names = self.probabilities, self.codes == truth, self.classes.tolist()
+        measures = [
+            GroupMeasure("accuracy", right),
+            GroupMeasure("overconfidence", p.max(axis=1) - right, None, False, (-1.0, 1.0)),
+        ]
+        if self.ordered:
+            measures.append(GroupMeasure("distance", np.abs(self.codes - truth), truth >= 0, False, (0.0, np.inf)))
+        for code in range(int(len(names) == 2), len(names)):
+            measures += label_measures(names[code], truth == code, self.codes == code, p[:, code])
+        if self.conformal is not None:
+            sets = self.conformal.label_sets(epsilon)
+            covered = sets[np.arange(len(truth)), truth] & (truth >= 0)
+            measures += [
+                GroupMeasure("coverage", covered),
+                GroupMeasure("set size", sets.sum(axis=1), None, False, (0.0, float(len(names)))),
+            ]
+        return measures + typicality_measures(self.typicality)
+
+    def _cost(self, truth: NDArray[np.int64], costs: Any) -> tuple[CostEvaluation | None, list[GroupMeasure]]:
+        if costs is None:
+            return None, []
+        matrix = read_costs(costs, self.classes)
+        spent, decided = class_costs(matrix, self.classes, truth, self.codes, self.probabilities)
+        names = self.classes.tolist()
+        chosen = [GroupMeasure(f"decided {names[code]}", decided == code)
+                  for code in range(int(len(names) == 2), len(names))]  # fmt: skip
+        paid = GroupMeasure(
+            "cost", matrix[truth, decided], truth >= 0, False, (float(matrix.min()), float(matrix.max()))
+        )
+        return spent, [*chosen, paid]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation(Evaluated):
     """How predicted classes compare with the truth; values that need calibration are None if the model has none."""
 
@@ -124,6 +161,9 @@ class Evaluation(Evaluated):
     by_class: pd.DataFrame  # one row per class: n, recall, precision, coverage, mean_set_size, credibility, typicality
     coverage_range: tuple[float, float] | None = None  # where chance puts it 99 times in 100; None if by class
     undercovered: tuple[Any, ...] = ()  # classes whose sets contain the true label less often than chance explains
+    roc_auc: float | None = None  # of each class against the others, their mean; of two classes, that of the second
+    groups: GroupComparison | None = None
+    costs: CostEvaluation | None = None
 
     @property
     def advice(self) -> str | None:
@@ -164,6 +204,9 @@ class Evaluation(Evaluated):
             Fact("accuracy", share(self.accuracy), "share of correct predictions"),
             *self._distances,
             Fact("log loss", share(self.log_loss), "mean of -log P(true label); 0 is perfect"),
+            Fact(
+                "ROC AUC", share(self.roc_auc), "how often a row of a class has a higher probability of it than another"
+            ),
             Fact("calibration error", share(self.calibration_error), GAP),
             Fact("coverage", share(self.coverage), promise),
             Fact("mean set size", share(self.mean_set_size, 2), "labels per prediction set; 1 is decisive"),
@@ -181,7 +224,7 @@ class Evaluation(Evaluated):
         return []
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class OrderedEvaluation(Evaluation):
     """The same for ordered labels, with how far off predictions are. Labels unseen in training are left out of that."""
 
@@ -203,6 +246,7 @@ def _compare(predictions: ClassPredictions, truth: NDArray[np.int64], epsilon: f
     trust, probabilities = predictions.conformal, predictions.probabilities
     sets = None if trust is None else trust.label_sets(epsilon)
     by_class = _by_class(predictions, truth, sets)
+    auc = metrics.roc_auc(truth[:, None] == np.arange(len(predictions.classes)), probabilities)
     typicality = predictions.typicality
     measures: dict[str, Any] = {
         "n": len(truth),
@@ -219,6 +263,7 @@ def _compare(predictions: ClassPredictions, truth: NDArray[np.int64], epsilon: f
         "by_class": by_class,
         "coverage_range": _range(trust, epsilon, len(truth)),
         "undercovered": undercovered_classes(by_class, epsilon, None if trust is None else trust.n_calibration),
+        "roc_auc": mean(auc[~np.isnan(auc)]),
     }
     if not predictions.ordered:
         return Evaluation(**measures)

@@ -17,6 +17,8 @@ from dwac.errors import EPSILON
 from dwac.explain import privacy
 from dwac.tasks.answers import AnswerColumn
 from dwac.tasks.base import Bools, Floats, Reasons, zero_nan
+from dwac.tasks.by_group import GroupComparison, GroupMeasure, label_measures, typicality_measures
+from dwac.tasks.costs import CostEvaluation, label_costs
 from dwac.tasks.labels import label_columns, read_labels
 from dwac.tasks.predictions import GAP, TYPICALITY, Evaluated, Fact, Predictions, mean, share
 
@@ -81,18 +83,44 @@ class LabelPredictions(Predictions):
             "p_no": self.conformal.p_no,
         }
 
-    def evaluate(self, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> LabelEvaluation:
-        """Compare with the true labels: a table (n, L) of 0 and 1, or n lists of labels.
+    def _truth(self, y: Any, *, strict: bool) -> Bools:
+        """(n, L): the true labels, from a table of 0 and 1, or n lists of labels.
 
         strict has no effect: labels that were not in training are always refused.
         """
         del strict
-        truth = read_labels(y, len(self), self.names, listed=self.listed)[0] > 0
-        rows = self._require_readable()
-        return _compare(self.part(rows), truth[rows], epsilon, unreadable=int((~rows).sum()))
+        return np.asarray(read_labels(y, len(self), self.names, listed=self.listed)[0] > 0)
+
+    def _compare(self, truth: Bools, epsilon: float, *, unreadable: int) -> LabelEvaluation:
+        return _compare(self, truth, epsilon, unreadable=unreadable)
+
+    def measures(self, truth: Bools, epsilon: float) -> list[GroupMeasure]:
+        """How many labels are right, each label, the share that sets miss, their size, and typicality."""
+        has, sets = self.has, self.sets(epsilon)
+        measures = [
+            GroupMeasure("every label right", (has == truth).all(axis=1)),
+            GroupMeasure("wrong labels", (has != truth).mean(axis=1), None, False),
+        ]
+        for place, name in enumerate(self.names.tolist()):
+            measures += label_measures(name, truth[:, place], has[:, place], self.probabilities[:, place])
+        if sets is not None:
+            missed = (truth & ~sets).sum(axis=1) / np.maximum(truth.sum(axis=1), 1)
+            measures += [
+                GroupMeasure("missed share", missed, None, False),
+                GroupMeasure("set size", sets.sum(axis=1), None, False, (0.0, float(len(self.names)))),
+            ]
+        return measures + typicality_measures(self.typicality)
+
+    def _cost(self, truth: Bools, costs: Any) -> tuple[CostEvaluation | None, list[GroupMeasure]]:
+        if costs is None:
+            return None, []
+        spent, decided = label_costs(costs, self.names, truth, self.has, self.probabilities)
+        return spent, [
+            GroupMeasure(f"decided {name}", decided[:, place]) for place, name in enumerate(self.names.tolist())
+        ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LabelEvaluation(Evaluated):
     """How predicted labels compare with the truth; values that need calibration are None if the model has none."""
 
@@ -112,6 +140,9 @@ class LabelEvaluation(Evaluated):
     unreadable: int
     without_label: int  # rows that have no label at all
     by_label: pd.DataFrame  # one row per label: n, precision, recall, f1, calibration_error and shares of decisions
+    roc_auc: float | None = None  # of each label, their mean
+    groups: GroupComparison | None = None
+    costs: CostEvaluation | None = None
 
     @property
     def parts(self) -> pd.DataFrame:
@@ -127,6 +158,7 @@ class LabelEvaluation(Evaluated):
             Fact("macro F1", share(self.macro_f1), "the same for each label alone, then the mean"),
             Fact("Hamming loss", share(self.hamming_loss), "share of wrong entries in the table of rows and labels"),
             Fact("subset accuracy", share(self.subset_accuracy), "share of rows with every label right"),
+            Fact("ROC AUC", share(self.roc_auc), "how often a row with a label has more of it than one without"),
             Fact("calibration error", share(self.calibration_error), GAP),
             Fact("wrongly told no", share(self.wrong_of_having), f"of those who have a label; {limit}"),
             Fact("wrongly told yes", share(self.wrong_of_lacking), f"of those who lack a label; {limit}"),
@@ -146,6 +178,7 @@ def _compare(predictions: LabelPredictions, truth: Bools, epsilon: float, *, unr
     by_label = _by_label(predictions, truth, decided)
     shares = None if decided is None else metrics.decision_shares(truth, decided)
     right, wrong = int((has & truth).sum()), int((has != truth).sum())
+    auc = metrics.roc_auc(truth, predictions.probabilities)
     return LabelEvaluation(
         n=len(truth),
         micro_f1=_f1(right, wrong),
@@ -163,6 +196,7 @@ def _compare(predictions: LabelPredictions, truth: Bools, epsilon: float, *, unr
         unreadable=unreadable,
         without_label=int((~truth.any(axis=1)).sum()),
         by_label=by_label,
+        roc_auc=mean(auc[~np.isnan(auc)]),
     )
 
 

@@ -22,6 +22,8 @@ from dwac.explain.rendering import Numerals
 from dwac.reference import ReferenceSet, VoteDistribution
 from dwac.tasks.answers import AnswerColumn
 from dwac.tasks.base import Floats, Reasons
+from dwac.tasks.by_group import GroupComparison, GroupMeasure, typicality_measures
+from dwac.tasks.costs import CostEvaluation
 from dwac.tasks.numbers import read_numbers
 from dwac.tasks.predictions import LEVEL, TYPICALITY, Evaluated, Fact, Predictions, amount, by_chance, share
 
@@ -196,17 +198,37 @@ class NumberPredictions(Predictions):
             values = {name: None if array is None else array[:, 0] for name, array in values.items()}
         return {**values, "typicality": self.typicality}
 
-    def evaluate(self, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> NumberEvaluation:
-        """Compare with true numbers y, (n,) or (n, T). strict has no effect on numbers."""
+    def _truth(self, y: Any, *, strict: bool) -> Floats:
+        """(n, T): true numbers y, (n,) or (n, T). strict has no effect on numbers."""
         del strict
         truth = read_numbers(y, len(self))[0]
         if truth.shape != self.values.shape:
             raise ShapeError(f"y must have {self.values.shape[1]} numbers per row, as in fit; got {truth.shape[1]}")
-        rows = self._require_readable()
-        return _compare(self.part(rows), truth[rows], epsilon, unreadable=int((~rows).sum()))
+        return np.asarray(truth)
+
+    def _compare(self, truth: Floats, epsilon: float, *, unreadable: int) -> NumberEvaluation:
+        return _compare(self, truth, epsilon, unreadable=unreadable)
+
+    def measures(self, truth: Floats, epsilon: float) -> list[GroupMeasure]:
+        """Error, bias, coverage and width of each number, and typicality."""
+        ends, measures = self.intervals(epsilon), list[GroupMeasure]()
+        for t, name in enumerate(self.names):
+            of, wrong = "" if self._target.single else f" of {name}", self.shown[:, t] - truth[:, t]
+            measures += [
+                GroupMeasure(f"absolute error{of}", np.abs(wrong), None, False, (0.0, np.inf)),
+                GroupMeasure(f"bias{of}", wrong, None, False, (-np.inf, np.inf)),
+            ]
+            if ends is not None:
+                low, high = ends[:, t].T
+                finite = np.isfinite(high - low)
+                measures += [
+                    GroupMeasure(f"coverage{of}", (low <= truth[:, t]) & (truth[:, t] <= high)),
+                    GroupMeasure(f"width{of}", np.where(finite, high - low, 0.0), finite, False, (0.0, np.inf)),
+                ]
+        return measures + typicality_measures(self.typicality)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NumberEvaluation(Evaluated):
     """How predicted numbers compare with the truth; values that need calibration are None if the model has none.
 
@@ -228,6 +250,8 @@ class NumberEvaluation(Evaluated):
     typicality: float | None  # mean
     unreadable: int
     by_number: pd.DataFrame  # one row per number: rmse, mae, crps, r2, coverage, mean_width, median_width
+    groups: GroupComparison | None = None
+    costs: CostEvaluation | None = None  # none: numbers have no wrong labels
 
     @property
     def parts(self) -> pd.DataFrame:

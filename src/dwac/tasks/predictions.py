@@ -14,13 +14,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dwac.drawing.pages import render
 from dwac.drawing.records import plain
 from dwac.errors import EPSILON, InputError
 from dwac.tasks.answers import AnswerColumn, table_of
 from dwac.tasks.base import Bools, Floats, Reasons, readable
+from dwac.tasks.by_group import GroupComparison, GroupMeasure, compare_groups
+from dwac.tasks.costs import CostEvaluation
 
 GAP = "mean gap between stated and observed probability"
 LEVEL = 0.99  # how often coverage lies in its range, for rows like the calibration rows
+_NAMES = 26  # characters of the name of a fact
 TYPICALITY = "mean; about 0.5 on familiar data, near 0 on other data"
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # the first characters of a formula
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -40,6 +44,8 @@ class Evaluated(ABC):
     n: int  # rows that could be read
     epsilon: float
     unreadable: int  # rows that could not be read; all other numbers leave them out
+    groups: GroupComparison | None  # the measures by group, if asked for
+    costs: CostEvaluation | None  # what decisions cost, if the costs of errors were given
 
     @property
     @abstractmethod
@@ -56,14 +62,55 @@ class Evaluated(ABC):
         """What falls short of its guarantee, and what helps; None if nothing does."""
         return None
 
+    @property
+    def cost_facts(self) -> list[Fact]:
+        """What decisions cost, for people; none unless costs were given."""
+        if self.costs is None:
+            return []
+        return [
+            Fact("changed by cost", share(self.costs.changed), f"share of decisions; {self.costs.rule}"),
+            Fact("cost", amount(self.costs.mean), "per row, of these decisions; "
+                 f"{amount(self.costs.mean_predicted)} of the predicted labels"),
+        ]  # fmt: skip
+
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values, ready for JSON."""
-        values = {
-            name: value.to_dict("records") if isinstance(value, pd.DataFrame) else value
-            for name, value in vars(self).items()
-        }
-        content: dict[str, Any] = plain({**values, "advice": self.advice})
+        """Everything as plain values, ready for JSON; groups and costs only if asked for."""
+        optional = {name: value for name in ("groups", "costs") if (value := vars(self)[name]) is not None}
+        values = {name: value for name, value in vars(self).items() if name not in ("groups", "costs")} | optional
+        content: dict[str, Any] = plain(
+            {name: _plain(value) for name, value in values.items()} | {"advice": self.advice}
+        )
         return content
+
+    def to_frame(self) -> pd.DataFrame:
+        """By group, one row per group and measure; without groups, one row per fact."""
+        return pd.DataFrame([*self.facts, *self.cost_facts]) if self.groups is None else self.groups.to_frame()
+
+    def __repr__(self) -> str:
+        """The facts, then the groups."""
+        facts = [f"{fact.name:<{_NAMES}}{fact.value:>8}  {fact.meaning}" for fact in [*self.facts, *self.cost_facts]]
+        notes = [] if self.advice is None else [f"{self.advice}."]
+        groups = [] if self.groups is None else ["", str(self.groups)]
+        return "\n".join([f"{self.n:,} rows", *facts, *notes, *groups])
+
+    def to_html(self) -> str:
+        """A self-contained HTML fragment: the facts, then the groups."""
+        return render("tasks/templates/evaluation.html", result=self, facts=[*self.facts, *self.cost_facts])
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+
+def _plain(value: Any) -> Any:
+    """A field of an evaluation as plain values."""
+    if isinstance(value, pd.DataFrame):
+        return value.to_dict("records")
+    if isinstance(value, CostEvaluation):
+        return {name: _plain(part) for name, part in vars(value).items()} | {
+            "costs": value.costs.reset_index().to_dict("records"),
+            "rule": value.rule,
+        }
+    return value.to_dict() if isinstance(value, GroupComparison) else value
 
 
 class Predictions(ABC):
@@ -113,9 +160,50 @@ class Predictions(ABC):
         part: Self = replace(self, h=self._h_of(rows), **parts)  # type: ignore[type-var]  # a dataclass
         return part
 
+    def evaluate(
+        self,
+        y: Any,
+        epsilon: float = EPSILON,
+        *,
+        strict: bool = True,
+        by: pd.DataFrame | None = None,
+        costs: Any = None,
+    ) -> Any:
+        """Compare with the truth, as an `Evaluated` of its kind. Rows that could not be read are only counted.
+
+        by: the groups of the rows, (n, C), as `dwac.tasks.by_group.read_groups` returns them. costs: of errors.
+        """
+        truth, rows = self._truth(y, strict=strict), self._require_readable()
+        part, truth = self.part(rows), truth[rows]
+        result = part._compare(truth, epsilon, unreadable=int((~rows).sum()))
+        spent, measures = part._cost(truth, costs)
+        groups = None
+        if by is not None:
+            every = [*part.measures(truth, epsilon), *measures]
+            groups = compare_groups(every, by[rows].reset_index(drop=True))
+        return replace(result, groups=groups, costs=spent)
+
     @abstractmethod
-    def evaluate(self, y: Any, epsilon: float = EPSILON, *, strict: bool = True) -> Evaluated:
-        """Compare with the truth. Rows that could not be read are only counted."""
+    def _truth(self, y: Any, *, strict: bool) -> Any:
+        """The truth y of all rows, in the form of the predictions."""
+
+    @abstractmethod
+    def _compare(self, truth: Any, epsilon: float, *, unreadable: int) -> Any:
+        """The `Evaluated` of these rows, all of which could be read."""
+
+    @abstractmethod
+    def measures(self, truth: Any, epsilon: float) -> list[GroupMeasure]:
+        """What groups of these rows, all of which could be read, are compared by."""
+
+    def _cost(self, truth: Any, costs: Any) -> tuple[CostEvaluation | None, list[GroupMeasure]]:
+        """What decisions cost, and the measures of groups that follow."""
+        del truth
+        if costs is not None:
+            raise InputError(
+                "costs are of wrong labels, and this model predicts numbers; to decide where too little costs u and "
+                "too much costs o, take the quantile at u / (u + o): predict_quantiles"
+            )
+        return None, []
 
     @property
     def readable(self) -> Bools:
