@@ -1,12 +1,13 @@
 """Claim: reasons against a real precedent order columns as well as SHAP does, and recourse is valid, small and near.
 
-On five tables and simulated rules, with shap's KernelExplainer and PermutationExplainer and with dice-ml on the same
-models and rows: deletion and insertion curves (columns in the order of their contributions to the label, replaced by
-those of random training rows: the mean probability of the label), how often the true columns of a rule come first, the
-rank correlation between two seeds of training, whether a student that sees five contributions guesses the model's
-label after columns were changed, and recourse. Peers get 1,000 evaluations per row.
+On five tables and simulated rules, with shap's KernelExplainer and PermutationExplainer, alibi's AnchorTabular and
+dice-ml on the same models and rows: deletion and insertion curves (columns in the order of their contributions to the
+label, replaced by those of random training rows, or by those of the precedent: the mean probability of the label), how
+often the true columns of a rule come first, the rank correlation between two seeds of training, whether a student that
+sees five contributions guesses the model's label after columns were changed (or one that sees what the row shares with
+the groups that voted, or an anchor), and recourse. Peers get 1,000 evaluations per row.
 
-    pip install shap dice-ml
+    pip install shap dice-ml alibi
     python -m benchmarks.reasons
 """
 
@@ -131,13 +132,23 @@ def peers(clf: Any, X: pd.DataFrame, rows: pd.DataFrame, kind: str) -> tuple[pd.
     return pd.DataFrame(found, columns=rows.columns), 1000 * float(np.median(spent))
 
 
-def curves(clf: Any, X: pd.DataFrame, rows: pd.DataFrame, contributions: pd.DataFrame) -> tuple[float, float]:
-    """(deletion, insertion): the mean probability of the label as columns go, or come, the most helpful first."""
-    draws = X.sample(DRAWS, random_state=1)
+def precedents(clf: Any, rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """The precedent of each row, as a table of one row."""
+    ids = [[e.reasons().precedent.id] for e in clf.explain(rows)]
+    return [clf.examples_.rows(each)[list(rows.columns)] for each in ids]
+
+
+def curves(
+    clf: Any, X: pd.DataFrame, rows: pd.DataFrame, contributions: pd.DataFrame, others: list[pd.DataFrame]
+) -> tuple[float, float]:
+    """(deletion, insertion): the mean probability of the label as columns go, or come, the most helpful first.
+
+    others: for each row, the rows whose values replace its own.
+    """
     deletion: list[float] = []
     insertion: list[float] = []
-    for place in range(len(rows)):
-        row = pd.concat([rows.iloc[place : place + 1]] * DRAWS, ignore_index=True)
+    for place, draws in enumerate(others):
+        row = pd.concat([rows.iloc[place : place + 1]] * len(draws), ignore_index=True)
         label = clf.predict_proba(rows.iloc[place : place + 1])[0].argmax()
         order = contributions.iloc[place].sort_values(ascending=False, kind="stable").index
         for start, goal, means in ((row, draws, deletion), (draws, row, insertion)):
@@ -151,24 +162,78 @@ def curves(clf: Any, X: pd.DataFrame, rows: pd.DataFrame, contributions: pd.Data
     return float(np.mean(deletion)), float(np.mean(insertion))
 
 
-def student(clf: Any, X: pd.DataFrame, rows: pd.DataFrame, contributions: pd.DataFrame, other: list[int]) -> float:
-    """How often the label after a change is guessed: it stays if the log-odds exceed the contributions that went.
+Guess = Callable[[int, Any, pd.DataFrame], bool]  # (row, changed columns, changed row) → whether the label stays
 
-    The student sees the five largest contributions; two to four columns take the values of a random training row.
-    """
+
+def student(clf: Any, X: pd.DataFrame, rows: pd.DataFrame, guess: Guess) -> float:
+    """How often a student guesses whether the label stays when two to four columns come from a random training row."""
     rng, right = np.random.default_rng(0), []
-    votes = clf.log_class_weights(rows)
+    labels = clf.log_class_weights(rows).argmax(axis=1)
     for place in range(len(rows)):
-        top = contributions.iloc[place].reindex(contributions.iloc[place].abs().nlargest(5).index)
-        label = int(votes[place].argmax())
-        odds = votes[place, label] - votes[place, other[place]]
         for _ in range(DRAWS):
             columns = rng.choice(X.columns, min(int(rng.integers(2, 5)), X.shape[1]), replace=False)
             changed = rows.iloc[place : place + 1].copy()
             changed[columns] = X.iloc[[int(rng.integers(len(X)))]][columns].to_numpy()
-            stays = clf.log_class_weights(changed.astype(X.dtypes.to_dict()))[0].argmax() == label
-            right.append(stays == (odds - top.reindex(columns).fillna(0).sum() > 0))
+            changed = changed.astype(X.dtypes.to_dict())
+            stays = clf.log_class_weights(changed)[0].argmax() == labels[place]
+            right.append(stays == guess(place, columns, changed))
     return float(np.mean(right))
+
+
+def by_contributions(clf: Any, rows: pd.DataFrame, contributions: pd.DataFrame) -> Guess:
+    """A student who sees the five largest: the label stays if the log-odds exceed the contributions that went."""
+    votes = np.sort(clf.log_class_weights(rows), axis=1)
+    odds = votes[:, -1] - votes[:, -2]
+    tops = [row.reindex(row.abs().nlargest(5).index) for _, row in contributions.iterrows()]
+    return lambda place, columns, _: odds[place] > tops[place].reindex(columns).fillna(0).sum()
+
+
+def by_groups(clf: Any, X: pd.DataFrame, rows: pd.DataFrame) -> Guess:
+    """A student who sees what the row shares with each group: those whose conditions still hold vote as before."""
+    del X
+    explanations = clf.explain(rows)
+
+    def guess(place: int, columns: Any, changed: pd.DataFrame) -> bool:
+        del columns
+        votes: dict[Any, float] = {}
+        record = changed.to_dict("records")[0]
+        for group in explanations[place].groups:
+            if all(each.holds(record[each.column]) for each in group.comparison.shared):
+                votes[group.label] = votes.get(group.label, 0.0) + group.share
+        return bool(max(votes, key=lambda label: votes[label], default=None) == explanations[place].label)
+
+    return guess
+
+
+def by_anchors(clf: Any, X: pd.DataFrame, rows: pd.DataFrame) -> Guess:
+    """A student who sees alibi's anchor, a rule: the label stays as long as it holds."""
+    from alibi.explainers import AnchorTabular
+
+    coded = Coded(clf, X)
+    names = {place: known for place, c in enumerate(X.columns) if (known := coded.levels.get(str(c))) is not None}
+    explainer = AnchorTabular(
+        lambda table: clf.predict_proba(coded.frame(table)).argmax(axis=1), list(map(str, X.columns)), names, seed=0
+    )
+    explainer.fit(coded.code(X))
+    rules = [" and ".join(explainer.explain(row).anchor) for row in coded.code(rows)]
+
+    def holds(rule: str, row: pd.Series[Any]) -> bool:
+        for part in filter(None, rule.split(" and ")):
+            name = max((str(c) for c in X.columns if str(c) in part), key=len)
+            before, after = part.split(name)
+            if after.strip().startswith("="):
+                if str(row[name]) != after.strip(" ="):
+                    return False
+                continue
+            for text, x, sign in ((before, row[name], 1), (after, row[name], -1)):
+                if text.strip():
+                    limit, equal = float(text.strip(" <=>")), "=" in text
+                    greater = ("<" in text) == (sign == 1)
+                    if not (x > limit or (equal and x == limit) if greater else x < limit or (equal and x == limit)):
+                        return False
+        return True
+
+    return lambda place, _, changed: holds(rules[place], changed.iloc[0])
 
 
 def rule(n: int, seed: int) -> tuple[pd.DataFrame, Any, list[str]]:
@@ -262,15 +327,29 @@ def compare(n: int) -> list[dict[str, Any]]:
         size = int(0.75 * len(X))
         first, second = (fit(X[:size], y[:size], seed) for seed in (0, 1))
         rows = X[size:][:n]
-        votes = first.log_class_weights(rows)
-        other = np.argsort(votes, axis=1)[:, -2].tolist()
+        draws = [X[:size].sample(DRAWS, random_state=1)] * len(rows)
+        nearest = precedents(first, rows)
+        for alone, guess in (("groups alone", by_groups), ("alibi anchors", by_anchors)):
+            try:
+                found.append(
+                    {
+                        "table": name,
+                        "columns": X.shape[1],
+                        "method": alone,
+                        "student": student(first, X[:size], rows, guess(first, X[:size], rows)),
+                    }
+                )
+                print(found[-1], flush=True)
+            except ImportError:
+                print("alibi is not installed")
         for method, explained in methods().items():
             try:
                 (a, wrong, spent), (b, _, _) = (explained(clf, X[:size], rows) for clf in (first, second))
             except ImportError:
                 print("shap is not installed")
                 continue
-            deletion, insertion = curves(first, X[:size], rows, a)
+            deletion, insertion = curves(first, X[:size], rows, a, draws)
+            towards, away = curves(first, X[:size], rows, a, nearest)
             same = [spearmanr(a.iloc[i].abs(), b.iloc[i].abs()).statistic for i in range(len(a))]
             found.append(
                 {
@@ -279,8 +358,10 @@ def compare(n: int) -> list[dict[str, Any]]:
                     "method": method,
                     "deletion": deletion,
                     "insertion": insertion,
+                    "deletion to the precedent": towards,
+                    "insertion from it": away,
                     "two seeds": float(np.nanmean(same)),
-                    "student": student(first, X[:size], rows, a, other),
+                    "student": student(first, X[:size], rows, by_contributions(first, rows, a)),
                     "error of sums": wrong,
                     "ms a row": spent,
                 }

@@ -20,7 +20,7 @@ from dwac import DWACClassifier, DWACRegressor, ReferenceSet
 from dwac.errors import IdError, InputError, PrivacyError
 from dwac.explain import Reasons, explain
 from dwac.explain.comparing import enumerated, sampled, shapley_values
-from dwac.explain.hybrids import mix_images, mix_tables, mix_texts
+from dwac.explain.hybrids import Pool, mix_images, mix_tables, mix_texts
 from tests.explain.helpers import held
 from tests.named import refuses
 
@@ -251,7 +251,7 @@ def test_several_precedents_give_means_and_spreads() -> None:
 def test_hybrids_keep_types_categories_and_gaps() -> None:
     row, other = NEW[:1].reset_index(drop=True), table(2, seed=5)[1:].reset_index(drop=True)
     row["income"] = np.nan
-    hybrids = mix_tables(row, other)
+    hybrids = mix_tables(Pool(row, other))
     d = len(hybrids.parts)
     both = hybrids.make(np.array([[False] * d, [True] * d]))
     assert both.dtypes.astype(str).tolist() == row.dtypes.astype(str).tolist()
@@ -259,11 +259,11 @@ def test_hybrids_keep_types_categories_and_gaps() -> None:
     names = [part.name for part in hybrids.parts]
     pd.testing.assert_frame_equal(both[1:].reset_index(drop=True)[names], other[names])
     with refuses(InputError, "tied", "heigth"):
-        mix_tables(row, other, [["heigth"]])
+        mix_tables(Pool(row, other), 1, [["heigth"]])
     with refuses(InputError, "tied", "years"):
-        mix_tables(row, other, [["years", "owner"], ["years"]])
+        mix_tables(Pool(row, other), 1, [["years", "owner"], ["years"]])
     with refuses(InputError, "tied"):
-        mix_tables(row, other, ["years"])
+        mix_tables(Pool(row, other), 1, ["years"])
 
 
 # Other targets

@@ -80,17 +80,20 @@ class RowInquiry:
             )
         return self._form(rows)
 
-    def hybrids(self, voter: Any, tied: Sequence[Collection[Any]] = ()) -> Hybrids:
-        """Hybrids of the row and a voter, by id; tied: columns that move together."""
-        own, other = self._own, self._voters([voter])
+    def hybrids(self, voters: Sequence[Any], tied: Sequence[Collection[Any]] = ()) -> list[Hybrids]:
+        """Hybrids of the row and each of these voters, by id; tied: columns that move together."""
+        own, others = self._own, self._voters(list(voters))
         if isinstance(own, pd.DataFrame):
             columns: list[Any] | None = getattr(self.fitted.encoder, "columns", None)
             used = None if columns is None else {column.name for column in columns if column.used}
-            return mix_tables(own, other, tied, used)
+            pool = Pool(own, others)
+            return [mix_tables(pool, number, tied, used) for number in range(1, len(voters) + 1)]
         if tied:
             kind = self.fitted.encoder.kind
             raise InputError(f"tied is for columns of a table; got {tied!r} with {kind}s; leave it out")
-        return mix_images(own, other) if isinstance(own, Tensor) else mix_texts(own[0], other[0])
+        if isinstance(own, Tensor):
+            return [mix_images(own, others[place : place + 1]) for place in range(len(voters))]
+        return [mix_texts(own[0], other) for other in others]
 
     def pool(self, voters: list[Any]) -> Pool:
         """The row and these voters, by id, as rows of one table."""

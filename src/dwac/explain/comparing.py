@@ -40,8 +40,8 @@ _AT_ONCE = 64  # voters that the model is asked about at once
 class Inquiry(Protocol):
     """A row, and a model that answers questions about it, its voters, and rows between them."""
 
-    def hybrids(self, voter: Any, tied: Sequence[Collection[Any]]) -> Hybrids:
-        """Hybrids of the row and the voter with this id; tied: parts that move together."""
+    def hybrids(self, voters: Sequence[Any], tied: Sequence[Collection[Any]]) -> list[Hybrids]:
+        """Hybrids of the row and each of the voters with these ids; tied: parts that move together."""
 
     def embed(self, rows: Any) -> Tensor:
         """(n, d): the embeddings of hybrids."""
@@ -84,12 +84,12 @@ class Inquiry(Protocol):
 # Shapley values
 
 
-def shapley_values(values: Values, n: int) -> tuple[Floats, float]:
+def shapley_values(values: Values, n: int, games: int = 1) -> tuple[Floats, float]:
     """(contributions (n,) of n parts, a bound on their error): what each part adds when it comes from the row.
 
     All combinations are asked if parts are few, and the error is 0. Otherwise orders of the parts are sampled, each
     with its reverse: the sum is still exact, and with a probability of about 99.7 % each contribution is within the
-    error. The sample is the same in every call.
+    error. The sample is the same in every call. games: how many share the evaluations that one has.
 
     >>> contributions, error = shapley_values(lambda masks: 3.0 - masks @ [1.0, 2.0], 2)
     >>> contributions.tolist(), error
@@ -97,7 +97,7 @@ def shapley_values(values: Values, n: int) -> tuple[Floats, float]:
     """
     if n == 0:
         return np.zeros(0), 0.0
-    return (enumerated(values, n), 0.0) if n <= ENUMERATED else sampled(values, n)
+    return (enumerated(values, n), 0.0) if 2**n * games <= 2**ENUMERATED else sampled(values, n, games)
 
 
 def enumerated(values: Values, n: int) -> Floats:
@@ -113,9 +113,9 @@ def enumerated(values: Values, n: int) -> Floats:
     return np.asarray(contributions + (f[0] - f[-1] - contributions.sum()) / n)
 
 
-def sampled(values: Values, n: int) -> tuple[Floats, float]:
+def sampled(values: Values, n: int, games: int = 1) -> tuple[Floats, float]:
     """The same from random orders of the parts, each followed by its reverse."""
-    orders = min(max(_STEPS // n, _FEWEST), _ORDERS)
+    orders = min(max(_STEPS // n // games, _FEWEST), _ORDERS)
     rng = np.random.default_rng(0)
     forward = np.stack([rng.permutation(n) for _ in range(orders)])
     both = np.stack([forward, forward[:, ::-1]], axis=1).reshape(-1, n)
@@ -161,13 +161,12 @@ def weigh_parts(
         raise InputError("several precedents need columns or patches, which all have; compare a text with precedents=1")
     totals, errors, table = [], [], list[dict[Any, float]]()
     first: dict[Any, Part] = {}
-    for voter in voters:
-        hybrids = inquiry.hybrids(voter, tied)
+    for hybrids in inquiry.hybrids(voters, tied):
 
         def values(masks: Bools, hybrids: Hybrids = hybrids) -> Floats:
             return inquiry.contrast(inquiry.embed(hybrids.make(masks)), label, other)
 
-        contributions, error = shapley_values(values, len(hybrids.parts))
+        contributions, error = shapley_values(values, len(hybrids.parts), len(voters))
         totals.append(contributions.sum())
         errors.append(error)
         names = [part.name for part in hybrids.parts]

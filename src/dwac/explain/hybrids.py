@@ -3,7 +3,7 @@
 A table is exchanged by columns, a text by phrases, an image by patches.
 
 >>> row, other = pd.DataFrame({"age": [31], "job": ["nurse"]}), pd.DataFrame({"age": [45], "job": ["nurse"]})
->>> hybrids = mix_tables(row, other)
+>>> hybrids = mix_tables(Pool(row, other))
 >>> hybrids.parts, hybrids.make(np.array([[True], [False]]))["age"].tolist()
 ([Part(name='age', value=31, other_value=45)], [45, 31])
 """
@@ -84,26 +84,25 @@ class Pool:
 
 
 def mix_tables(
-    row: pd.DataFrame, other: pd.DataFrame, tied: Sequence[Collection[Any]] = (), used: Collection[Any] | None = None
+    pool: Pool, number: int = 1, tied: Sequence[Collection[Any]] = (), used: Collection[Any] | None = None
 ) -> Hybrids:
-    """Hybrids of two rows of a table, each a frame of one row with the same columns.
+    """Hybrids of two rows of a table: the first of the pool, and the one with this number.
 
     tied: groups of columns that move together. used: the columns that the model reads; by default all.
     """
-    pool = Pool(row, other)
     groups = units_of(pool.names, tied)
-    differing = {name for name in pool.names if (used is None or name in used) and pool.differs(name, 1)}
+    differing = {name for name in pool.names if (used is None or name in used) and pool.differs(name, number)}
     moving = [group for group in groups if differing & set(group)]
     places = [[pool.names.index(name) for name in group] for group in moving]
 
     def make(masks: Bools) -> pd.DataFrame:
         choices = np.zeros((len(masks), len(pool.names)), dtype=np.intp)
         for part, columns in enumerate(places):
-            choices[:, columns] = masks[:, part, None]
+            choices[:, columns] = number * masks[:, part, None]
         return pool.make(choices)
 
     def part(group: list[Any]) -> Part:
-        mine, theirs = (tuple(pool.cells[name][number] for name in group) for number in (0, 1))
+        mine, theirs = (tuple(pool.cells[name][place] for name in group) for place in (0, number))
         return Part(group[0], mine[0], theirs[0]) if len(group) == 1 else Part(", ".join(map(str, group)), mine, theirs)
 
     still = [group for group in groups if group not in moving]
