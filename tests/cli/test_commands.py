@@ -411,6 +411,15 @@ def test_condense_keeps_members_if_asked(crowd: Path, tmp_path: Path) -> None:
     assert len(load(tmp_path / "b").clf.references_) == 10
 
 
+def test_condense_stores_the_network_in_half_precision_if_new_rows_allow_it(crowd: Path, tmp_path: Path) -> None:
+    options = ("condense", crowd / "model", "--size", "20", "-o", tmp_path / "small")
+    assert named(error_line(*options, "--half", crowd / "people.csv"), "--half", "600")
+    facts = json.loads(run(*options, "--half", crowd / "new.csv", "--json").stdout)
+    small = load(tmp_path / "small").clf
+    assert facts["half"] is small.fitted_.half is True
+    assert facts["calibration_rows"] == len(small.calibration_y_) == 20
+
+
 def test_condense_says_what_it_cannot_do(crowd: Path, tmp_path: Path) -> None:
     frame = people()
     options: dict[str, Any] = {"epochs": 1, "random_state": 0, "device": "cpu", "verbose": False}

@@ -86,7 +86,7 @@ def pack(
         values, shares = pack_profile(fitted.descriptions.profile)
         named = [{**each, "name": encode_value(each["name"])} for each in values.get("columns", [])]
         config["profile"] = values | ({"columns": named} if named else {})
-        tensors["profile"] = torch.as_tensor(shares)
+        tensors["profile"] = _narrow(torch.as_tensor(shares))
     if fitted.folds is not None:
         tensors["folds"] = torch.as_tensor(fitted.folds.numbers(fitted.calibration.ids))
         if fitted.references.voters.weighted:
@@ -175,6 +175,12 @@ def _pack_rows(part: str, rows: HeldOutRows, include_examples: bool) -> dict[str
     z = rows.z if include_examples else rows.z[:, :0]
     tensors = {f"{part}_h": rows.h, f"{part}_y": torch.as_tensor(rows.y), f"{part}_z": z}
     return tensors if rows.exact.shape[1] == 0 else tensors | {f"{part}_exact": torch.as_tensor(rows.exact)}
+
+
+def _narrow(numbers: Tensor) -> Tensor:
+    """The same numbers in the narrowest type that holds them."""
+    kinds = (numbers.to(kind) for kind in (torch.float16, torch.float32))
+    return next((other for other in kinds if torch.equal(other.to(numbers.dtype), numbers)), numbers)
 
 
 def _pack_references(references: ReferenceSet) -> dict[str, Tensor]:

@@ -382,9 +382,12 @@ def _twins(numbers: Mapping[Any, Floats]) -> set[frozenset[Any]]:
 
 
 def pack_profile(profile: Profile) -> tuple[dict[str, Any], Floats]:
-    """(plain values, numbers (G, …)) from which `read_profile` makes the profile again."""
+    """(plain values, numbers (G, …)) from which `read_profile` makes the profile again: sizes, then counts of members.
+
+    Counts are whole, and take less space than shares; shares are kept if they are not those of counts.
+    """
     if isinstance(profile, TextProfile):
-        return {"words": list(profile.words)}, np.column_stack([profile.sizes, profile.shares])
+        return _pack_shares({"words": list(profile.words)}, profile.sizes, profile.shares)
     columns = [
         {"name": each.name, "title": each.title, "categories": each.categories}
         if isinstance(each, CategoryProfile)
@@ -399,13 +402,21 @@ def pack_profile(profile: Profile) -> tuple[dict[str, Any], Floats]:
     ]
     places = {each.name: place for place, each in enumerate(profile.columns)}
     twins = [sorted(places[name] for name in pair) for pair in profile.twins]
-    shares = np.column_stack([profile.sizes, *(each.shares for each in profile.columns)])
-    return {"columns": columns, "twins": sorted(twins)}, shares
+    shares = np.column_stack([np.empty((len(profile.sizes), 0)), *(each.shares for each in profile.columns)])
+    return _pack_shares({"columns": columns, "twins": sorted(twins)}, profile.sizes, shares)
+
+
+def _pack_shares(values: dict[str, Any], sizes: Floats, shares: Floats) -> tuple[dict[str, Any], Floats]:
+    counts = np.rint(shares * sizes[:, None])
+    whole = bool((sizes > 0).all() and np.array_equal(counts / sizes[:, None], shares))
+    return values | {"counts": whole}, np.column_stack([sizes, counts if whole else shares])
 
 
 def read_profile(values: Mapping[str, Any], shares: Floats) -> Profile:
     """The profile that `pack_profile` packed; KeyError, TypeError, ValueError or IndexError if it is not one."""
     sizes, shares = shares[:, 0], shares[:, 1:]
+    if values.get("counts"):
+        shares = shares / np.where(sizes > 0, sizes, np.nan)[:, None]
     if "words" in values:
         return TextProfile([*map(str, values["words"])], _of_width(shares, len(values["words"])), sizes)
     columns: list[RangeProfile | CategoryProfile] = []

@@ -219,7 +219,7 @@ def _manifest(config: Mapping[str, Any], files: dict[str, Any]) -> bytes:
     json_text(config, "config")  # raises an error that names an invalid value
     content = {"format": FORMAT, "version": VERSION, "dwac": dwac_version(), "files": files}
     content |= {"config_sha256": config_digest(config), "config": dict(config)}
-    data = json_text(content, "model.json", indent=2).encode() + b"\n"
+    data = json_text(content, "model.json").encode() + b"\n"
     if len(data) > _LARGEST_MANIFEST:
         raise InputError(
             f"config takes {len(data):,} bytes of JSON; at most {_LARGEST_MANIFEST:,} are allowed; use tensors"

@@ -88,13 +88,13 @@ def decode_value(encoded: Any) -> Any:
         ) from error
 
 
-def json_text(value: Mapping[str, Any], where: str, *, finite: bool = True, indent: int | None = None) -> str:
+def json_text(value: Mapping[str, Any], where: str, *, finite: bool = True) -> str:
     """JSON from which a mapping can be restored unchanged; `where` is its name, for messages."""
     if not isinstance(value, Mapping):
         raise InputError(f"{where} must be a mapping of JSON values; got {type(value).__name__}")
     try:
         _check_json(dict(value), where, finite=finite)
-        return json.dumps(dict(value), ensure_ascii=False, allow_nan=not finite, indent=indent)
+        return json.dumps(dict(value), ensure_ascii=False, allow_nan=not finite)
     except InputError:
         raise
     except (ValueError, RecursionError) as error:  # whole numbers of thousands of digits, endless nesting
