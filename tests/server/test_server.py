@@ -13,11 +13,13 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from fastapi import APIRouter
 from starlette.responses import Response
 from typer.testing import CliRunner
@@ -34,7 +36,7 @@ from dwac.server.limits import RefusalError
 from dwac.server.service import json_response, parse_json
 from tests.named import named, refuses
 from tests.server.client import HANG, TOKEN, Answer, Client, served, until
-from tests.server.data import DIGITS, fitted, people, pixels, png
+from tests.server.data import DIGITS, PEOPLE, fitted, people, pixels, png
 
 
 @pytest.fixture(scope="module")
@@ -966,6 +968,33 @@ def test_metrics_count_every_request_under_known_names(digits: DWACClassifier) -
     assert "dwac_request_seconds_count 3" in lines
     assert "dwac_batch_rows_sum 4" in lines  # with the one that warms up
     assert all(re.fullmatch(r"(# .*|[a-z_]+(\{[^{}]*\})? [0-9.e+-]+)", line) for line in lines)
+
+
+def test_threads_that_ask_at_once_get_the_numbers_of_one_that_asks_alone(
+    digits: DWACClassifier, table: DWACClassifier
+) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)  # each call changes the count for its own work
+    try:
+        for clf, X in ((digits, DIGITS.images[400:424]), (table, PEOPLE[200:224])):
+            expected, clf = clf.conformal(X).p_values, deepcopy(clf)
+            with ThreadPoolExecutor(4) as pool:
+                answers = list(pool.map(lambda row: clf.conformal(X[row : row + 1]).p_values[0], range(24)))  # noqa: B023
+            np.testing.assert_array_equal(answers, expected)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_further_router_answers_before_the_service_does(digits: DWACClassifier) -> None:
+    router = APIRouter()
+
+    @router.post("/v1/{name}")
+    async def answer(name: str) -> dict[str, str]:
+        return {"answered": name}
+
+    with served(create_app(digits, token=TOKEN, routers=[router])) as client:
+        assert client.post("/v1/predict", {}).status == 401
+        assert client.post("/v1/predict", {}, authorization=f"Bearer {TOKEN}").json == {"answered": "predict"}
 
 
 def test_further_routers_stand_behind_the_same_gate(digits: DWACClassifier) -> None:

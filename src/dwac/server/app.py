@@ -23,6 +23,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dwac.errors import DwacError, InputError
@@ -83,8 +84,8 @@ def create_app(
     app = Application(title="dwac", version=version("dwac"), description=_ABOUT, docs_url=None, redoc_url=None,
                       lifespan=lifespan)  # fmt: skip
     app.state.service = service
-    own = routes_of(service)
-    routers = (*routers, own, _pages())
+    own, further = routes_of(service), tuple(routers)
+    routers = (*further, own, _pages())
     for router in routers:
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
@@ -101,7 +102,7 @@ def create_app(
     app.shortcuts = {
         route.path: Gate(_respond(route.endpoint), **gate)
         for route in own.routes
-        if isinstance(route, APIRoute) and route.methods == {"POST"}
+        if isinstance(route, APIRoute) and route.methods == {"POST"} and not _is_taken(route.path, further)
     }
     app.add_exception_handler(DwacError, _refuse)
     app.add_exception_handler(HTTPException, _refuse_http)
@@ -126,6 +127,12 @@ class Application(FastAPI):
                 await gate(scope, receive, send)
                 return
         await super().__call__(scope, receive, send)
+
+
+def _is_taken(path: str, routers: Iterable[APIRouter]) -> bool:
+    """Whether one of these routers, which come first, answers POST requests to a path."""
+    scope = {"type": "http", "method": "POST", "path": path}
+    return any(route.matches(scope)[0] is Match.FULL for router in routers for route in router.routes)
 
 
 def _respond(endpoint: Callable[[Request], Awaitable[Response]]) -> ASGIApp:
