@@ -12,6 +12,7 @@ import torch
 from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
+from dwac.report import importance
 from dwac.training import progress
 from tests.steps import ALL, FEW, steps
 
@@ -38,6 +39,8 @@ settings.load_profile("test")
 
 # Work that takes long says so after half a minute: not here, where nobody knows how busy the machine is.
 progress.EVERY = 3600.0
+# Reports measure the importance of columns on few rows.
+importance.ROWS = 4
 
 
 # What takes longest comes first, so that no worker is left alone with it at the end; of the rest the largest files.

@@ -449,10 +449,15 @@ def test_importance_is_the_mean_size_of_contributions() -> None:
     clf = classifier()
     some = NEW[:6]
     found = clf.importance(some)
-    rows = [{part.column: part.contribution for part in e.reasons().contributions} for e in clf.explain(some)]
-    sizes = pd.DataFrame(rows).abs().mean()
+    sizes = found.contributions.abs().mean()
     frame = found.to_frame().set_index("column")["importance"]
-    assert frame.to_dict() == pytest.approx(sizes.to_dict())
+    assert frame.to_dict() == sizes.to_dict()
+    first, h = clf.explain(some[:1])[0], clf.importance(some[:1]).contributions.iloc[0]
+    near = first.reasons().contributions
+    assert (h != 0).sum() > sum(part.contribution != 0 for part in near)  # a random example differs in more columns
+    rounded = clf.importance(some[:1], private=True).contributions.iloc[0]
+    assert rounded.tolist() == pytest.approx((10 * h).round() / 10)
+    assert len(clf.importance(some, seconds=0.0).contributions) == 1
     assert frame.is_monotonic_decreasing
     assert frame["country"] == 0
     assert found.contributions.index.tolist() == some.index.tolist()

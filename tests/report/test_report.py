@@ -51,7 +51,8 @@ def page(of_answers: DWACClassifier, tmp_path_factory: pytest.TempPathFactory) -
     path = tmp_path_factory.mktemp("report") / "report.html"
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Picture, "svg", lambda self: "<svg/>")  # a fixture of a module cannot use `undrawn`
-        assert report.write(of_answers, X, y, path, unlike=X.assign(signal=80.0), title="A report", cases=2) == path
+        named_so: dict[str, Any] = {"unlike": X.assign(signal=80.0), "title": "A report", "cases": 2, "importance": 12}
+        assert report.write(of_answers, X, y, path, **named_so) == path
     return path.read_text()
 
 
@@ -124,6 +125,18 @@ def test_predictions_are_explained_by_the_explanation_itself(of_answers: DWACCla
                 assert str(voter.id) in text
             for group in () if explained.few_suffice else explained.shown_groups:
                 assert f"{percent(group.share)} {group.size} {group.compared}".replace("\u00a0", " ") in text
+
+
+def test_the_columns_that_decide_come_first(page: str) -> None:
+    columns, cases = (page.partition(f'id="{name}">')[2].partition("</section>")[0] for name in ("columns", "cases"))
+    assert re.findall(r'<th scope="row">(.*?)</th>', columns)[0] == "signal"
+    assert len(re.findall("<img", columns)) == 3
+    assert named(columns, "12 test examples", "from 200")
+    first = cases.partition("<article")[2].partition("</article>")[0]
+    why, votes = first.index("contribution to the log-odds of"), first.index("share of the vote")
+    assert first.index("Predicted") < why < votes
+    assert re.search(r'<th scope="row">signal</th>.*?\+[0-9.]+</span> <span class="track signed"', first, re.S)
+    assert "It would be" in first[why:votes]
 
 
 def test_cases_are_what_they_are_called(of_answers: DWACClassifier) -> None:
@@ -296,10 +309,16 @@ def test_a_private_report_holds_labels_and_rounded_shares_alone(
         text = check_safe(private).words
         assert "Secretville" not in private
         assert "Hiddenham" not in private
-        assert "signal" not in text
         assert len(Reader(private.partition('id="summary">')[2].partition("</section>")[0]).all("img")) == 3
         assert not re.search(r"row\d-", text)
         assert "share of the vote" in text
+    assert "signal" not in Reader(shown["without records"]).words
+    # Reasons name columns and rounded contributions, and no value of any row.
+    why = shown["asked for"].partition('id="columns">')[2].partition('id="labels"')[0]
+    assert re.search(r'<tr><th scope="row">signal</th><td><span class="share signed">\+\d+\.\d0</span>', why)
+    assert "It would be" in why
+    assert "→" not in why
+    assert "signal" not in shown["asked for"].replace(why, "")
 
 
 @pytest.mark.slow

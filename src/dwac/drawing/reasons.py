@@ -67,12 +67,12 @@ def _patches(reasons: Any, pictures: list[Any]) -> Any:
     return figure
 
 
-def draw_column(importance: Any, column: Any) -> Any:
+def draw_column(importance: Any, column: Any, width: float = 4.6, height: float = 3.2) -> Any:
     """The contribution of one column against its value, a point per row; categories side by side."""
     values, contributions = importance.inputs[column], importance.contributions[column].to_numpy()
     numeric = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
     dates = pd.api.types.is_datetime64_any_dtype(values)
-    figure, axes = new(1, 1, width=4.6, height=3.2)
+    figure, axes = new(1, 1, width=width, height=height)
     panel = axes[0, 0]
     panel.axhline(0, color=INK, linewidth=0.8)
     if numeric or dates:

@@ -33,7 +33,7 @@ from dwac.estimator.inquiry import RowInquiry
 from dwac.estimator.observed import Observed, has_columns, input_distances, observe, read
 from dwac.estimator.preparation import Examples, FitInput
 from dwac.estimator.settings import FitSettings, Training, flat, refuse_moved
-from dwac.explain import Explanations, Importance, Recourse
+from dwac.explain import Explanations, Importance, Recourse, privacy
 from dwac.explain.descriptions import GroupTexts
 from dwac.explain.importance import importance_of
 from dwac.explain.many import ids_of
@@ -427,30 +427,50 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return Explanations(found, ids_of(X, len(found)))
 
     def importance(
-        self, X: Any, *, label: Any = None, name: Any = None, tied: Sequence[Collection[Any]] = ()
+        self,
+        X: Any,
+        *,
+        label: Any = None,
+        name: Any = None,
+        tied: Sequence[Collection[Any]] = (),
+        private: bool | None = None,
+        seconds: float | None = None,
     ) -> Importance:
         """How much each column contributes to predictions: the mean size of its contributions over the rows of X.
 
-        Every row is compared with the voter most like it that the model gives another label or number, as by
-        `reasons`; that takes about a tenth of a second per row, so give a sample.
+        Every row is compared with a voter drawn at random from those with another label, or for a number from all;
+        contributions are those of `reasons` against it. (The voter most like a row shares much with it, so columns
+        that decide on average would contribute little.) That takes about 30 ms per row, so give a sample.
 
         Args:
             label: contributions are to the log-odds of this label against each row's next one; by default the second
                 of two classes, and otherwise the label of each row. For several labels it must be given.
-            name: which of several numbers. tied: columns that move together.
+            name: which of several numbers. tied: columns that move together. private: round contributions, as in
+                `explain`. seconds: after this time no further row is compared.
         """
-        target = self._fitted.target
+        fitted = self._fitted
+        target, references = fitted.target, fitted.references
+        private = fitted.private if private is None else private
+        limits: dict[str, Any] = {"tied": tied, "seconds": seconds, "step": privacy.FIT if private else 0.0}
+        ids, codes = pd.Index(references.ids, tupleize_cols=False), references.labels.cpu().numpy()
+        if target.kind == NUMBERS:
+            place = list(target.plain_names).index(name) if name in target.plain_names else 0
+            limits["step"] = numerals_of(references)[place].step if private else 0.0
+            numbers = pd.Series(0.0, index=ids)
+            which = {} if name is None else {"name": name}
+            return importance_of(self._explain(X, 1, EPSILON, False), numbers, which, **limits)
+        names = target.plain_names
         if target.kind == LABELS:
             target.require_label(label)
-        several = {"label": label} if target.kind == LABELS else {}
-        explanations = self._explain(X, 1, EPSILON, None, **several)
-        if target.kind == NUMBERS:
-            return importance_of(explanations, {} if name is None else {"name": name}, tied)
-        names = target.plain_names
-        if label is not None and label not in names:
-            raise LabelError(f"label must be one of {checks.listed(names)}; got {label!r}")
-        fixed = names[1] if label is None and len(names) == 2 and target.kind != LABELS else label
-        return importance_of(explanations, {}, tied, label=fixed)
+            has = target.table[codes, names.index(label)] > 0
+            own, several = np.where(has, label, f"not {label}").astype(object), {"label": label}
+        else:
+            if label is not None and label not in names:
+                raise LabelError(f"label must be one of {checks.listed(names)}; got {label!r}")
+            label = names[1] if label is None and len(names) == 2 else label
+            own, several = pd.Series(names, dtype=object).to_numpy()[codes], {}
+        voters = pd.Series(own, index=ids, dtype=object)
+        return importance_of(self._explain(X, 1, EPSILON, False, **several), voters, {}, label=label, **limits)
 
     # Decisions
 

@@ -7,17 +7,21 @@ importance.plot("income")
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dwac.drawing.pages import render
 from dwac.drawing.reasons import draw_column, draw_importance
 from dwac.drawing.records import kind_of, plain, title_of
 from dwac.errors import InputError
+from dwac.explain import privacy
 from dwac.explain.many import Explanations
+from dwac.explain.reasons import LOG_ODDS
 from dwac.explain.rendering import line_width, table_lines
 
 
@@ -32,7 +36,7 @@ class Importance:
     contributions: pd.DataFrame
     inputs: pd.DataFrame
     label: Any = None
-    unit: str = "log-odds"
+    unit: str = LOG_ODDS
 
     def to_frame(self) -> pd.DataFrame:
         """One row per column, the most important first: column, importance (mean size of a contribution), mean."""
@@ -54,7 +58,7 @@ class Importance:
 
     def _sentence(self) -> str:
         to = "to their own label" if self.label is None else f"to {self.label}"
-        what = f"in log-odds, {to}" if self.unit == "log-odds" else "to the predicted number"
+        what = f"in log-odds, {to}" if self.unit == LOG_ODDS else "to the predicted number"
         return f"Mean size of contributions {what}, over {len(self.contributions):,} rows."
 
     def __repr__(self) -> str:
@@ -94,29 +98,43 @@ def _size(value: float) -> str:
 
 def importance_of(
     explanations: Explanations[Any],
+    voters: pd.Series[Any],
     which: Mapping[str, Any],
     tied: Sequence[Collection[Any]] = (),
     *,
     label: Any = None,
+    step: float = 0.0,
+    seconds: float | None = None,
 ) -> Importance:
-    """The importance of columns over explained rows; which: name=… of several numbers. label: to whose log-odds."""
-    rows, values, ids = [], [], []
-    unit = "log-odds"
+    """The importance of columns over explained rows, each compared with a voter drawn at random.
+
+    voters: their labels by id, of which only those with another label than the row are drawn; or numbers. which: name=…
+    of several numbers. label: to whose log-odds. step: to which contributions are rounded. seconds: after which no
+    further row is compared.
+    """
+    rng, late = np.random.default_rng(0), None if seconds is None else time.monotonic() + seconds
+    rows: list[dict[Any, float]] = []
+    values, ids, unit = list[dict[Any, Any]](), list[Any](), LOG_ODDS
     for name, e in zip(explanations.ids, explanations, strict=True):
         if e.unreadable:
             continue
+        if rows and late is not None and time.monotonic() > late:
+            break
         if kind_of(e.record) == "text":
             raise InputError("importance is of columns or patches, which all rows share; texts have none; use reasons")
         own = getattr(e, "label", None)
-        away = label is not None and own != label and label in e.probabilities
-        reasons = e.reasons(label if away else None, tied=tied, **which)
-        sign = -1.0 if (away or (label is not None and own == f"not {label}")) else 1.0
+        away = label is not None and own != label
+        others = voters.index if own is None else voters.index[voters == label if away else voters != own]
+        if not len(others):
+            raise InputError("importance compares rows with training examples of another label, and there are none")
+        reasons = e.reasons(others[int(rng.integers(len(others)))], tied=tied, **which)
         unit = reasons.unit
-        rows.append({part.column: sign * part.contribution for part in reasons.contributions})
+        rows.append({part.column: (-1.0 if away else 1.0) * part.contribution for part in reasons.contributions})
         values.append({part.column: part.value for part in reasons.contributions})
         ids.append(name)
     if not rows:
         raise InputError("importance needs at least one row that can be read")
     index = pd.Index(ids, name="id", tupleize_cols=False)
     contributions = pd.DataFrame(rows, index=index).fillna(0.0)
+    contributions[:] = privacy.numbers(contributions.to_numpy(), step)
     return Importance(contributions, pd.DataFrame(values, index=index), label, unit)

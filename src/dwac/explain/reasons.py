@@ -167,8 +167,8 @@ class Reasons(Page):
             other = f"“{shorten(part.other_value)}”" if part.other_value else "nothing"
             mine = f"“{shorten(part.value)}”" if part.value else "nothing"
             return f"{mine}{'' if self.private else f', not {other}'}, {size}"
-        other = "" if self.private else f", not {_cell(part.other_value)}"
-        return f"{title_of(part.column)} {_cell(part.value)}{other}, {size}"
+        other = "" if self.private else f", not {cell_text(part.other_value)}"
+        return f"{title_of(part.column)} {cell_text(part.value)}{other}, {size}"
 
     @property
     def _is_text(self) -> bool:
@@ -218,8 +218,8 @@ class Reasons(Page):
         for part in self.deciding:
             row = {"column": title_of(part.column)}
             if not isinstance(part.value, Box):
-                row |= {"this example": _cell(part.value)}
-                row |= {} if self.private else {self._other_title(): _cell(part.other_value)}
+                row |= {"this example": cell_text(part.value)}
+                row |= {} if self.private else {self._other_title(): cell_text(part.other_value)}
             row["contribution"] = self.signed(part.contribution)
             if len(self.precedents) > 1:
                 row["spread"] = self._number(part.spread)
@@ -237,8 +237,8 @@ class Reasons(Page):
         rows = [
             (
                 title_of(part.column),
-                _cell(part.value),
-                _cell(part.other_value),
+                cell_text(part.value),
+                cell_text(part.other_value),
                 self.signed(part.contribution),
                 part.contribution / most,
             )
@@ -276,7 +276,7 @@ class Reasons(Page):
         return draw_reasons(self)
 
 
-def _cell(value: Any) -> str:
+def cell_text(value: Any) -> str:
     """A value, or those of tied columns, in short form."""
     return ", ".join(map(shorten, value)) if isinstance(value, tuple) else shorten(value) or "nothing"
 

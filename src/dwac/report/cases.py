@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dwac._checks import listed
-from dwac.drawing.records import compare, kind_of, shorten
+from dwac.drawing.records import compare, kind_of, shorten, title_of
+from dwac.errors import InputError
 from dwac.estimator.evaluation import amount
 from dwac.estimator.preparation import take
 from dwac.explain import Explanation, Neighbor, privacy
 from dwac.explain.base import VoteExplanation
+from dwac.explain.reasons import Reasons, cell_text, example_title
 from dwac.report.findings import Findings
 from dwac.report.measures import percent
-from dwac.report.parts import Photo, ReportTable, RichCell, brief, picture
+from dwac.report.parts import Photo, Plot, ReportTable, RichCell, brief, images, picture
+from dwac.tasks import LABELS, NUMBERS
 
 _LONGEST_TEXT, _MOST_WORDS, _MOST_COLUMNS, _MOST_LISTED = 600, 150, 20, 12
 Say = Callable[[Any, int], tuple[str, str]]
@@ -35,6 +39,9 @@ class ShownVotes(NamedTuple):
 
     label: str | None = None  # the label voted on, if there are several
     reason: str = ""  # the prediction of that label, and what decides
+    reasons: ReportTable | None = None  # the columns that decide between the example and a precedent
+    patches: Sequence[Plot] = ()  # the same of images
+    recourse: Sequence[str] = ()  # what would have to be different for the other label
     groups: ReportTable | None = None
     picture: Photo | None = None
     voters: Sequence[ShownVoter] = ()
@@ -74,25 +81,81 @@ def explain_cases(
             explanations = findings.clf.explain(
                 take(findings.X, np.array(chosen)), private=findings.private, **settings
             )
-        pairs = zip(explanations, chosen, strict=True)
-        cases.append((kind, [_case(each, ids[row], *say(findings, row)) for each, row in pairs]))
+        shown = [
+            _case(each, ids[row], *say(findings, row), first=place == 0, recourse=partial(_recourse, findings, row))
+            for place, (each, row) in enumerate(zip(explanations, chosen, strict=True))
+        ]
+        cases.append((kind, shown))
     return cases
 
 
-def _case(explanation: Any, name: Any, predicted: str, verdict: str) -> Case:
-    """One prediction. Several labels: the votes on each predicted label, or else on the most probable one."""
+def _case(
+    explanation: Any, name: Any, predicted: str, verdict: str, *, first: bool, recourse: Callable[[Any], list[str]]
+) -> Case:
+    """One prediction. Several labels: the votes on each predicted label, or else on the most probable one.
+
+    first: of its kind. recourse: what would give the example another label, in words.
+    """
     if isinstance(explanation, VoteExplanation):
-        votes = [_votes(explanation)]
+        reasons = _reasons(explanation, first=first)
+        ways = [] if reasons is None or not first else recourse(reasons.other)
+        votes = [_votes(explanation)._replace(**_between(reasons), recourse=ways)]
     else:
         labels = explanation.labels or sorted(explanation, key=lambda label: -explanation[label].probability)[:1]
         votes = [
-            _votes(explanation[label])._replace(label=shorten(label), reason=explanation[label].sentences()[0])
-            for label in labels
+            _votes(each)._replace(
+                label=shorten(label), reason=each.sentences()[0], **_between(_reasons(each, first=first))
+            )
+            for label, each in ((label, explanation[label]) for label in labels)
         ]
     whole = isinstance(explanation, Explanation) and not explanation.private
     lead = explanation.lead() or explanation.sentences()
     details = [*([_shown_share(explanation)] if whole else []), *explanation.details()]
     return Case(shorten(name), predicted, verdict, votes, lead, details)
+
+
+def _reasons(explanation: VoteExplanation, *, first: bool) -> Reasons | None:
+    """The reasons of a prediction; of texts and images only for the first of its kind, because they take long."""
+    reasons = explanation.main_reasons
+    if reasons is not None or not (kind_of(explanation.record) == "table" or (first and not explanation.private)):
+        return reasons
+    try:
+        return explanation.reasons()
+    except InputError:  # the model holds no training examples, or gives all the same label
+        return None
+
+
+def _between(reasons: Reasons | None) -> dict[str, Any]:
+    """The columns or phrases between the example and the precedent, with bars; of an image, its patches."""
+    if reasons is None or not reasons.deciding:
+        return {}
+    if kind_of(reasons.record) == "image":
+        return {"patches": images(reasons.plot())}
+    most, precedent = max(abs(part.contribution) for part in reasons.deciding), reasons.precedent
+    rows = []
+    for part in reasons.deciding[:_MOST_LISTED]:
+        cells = [] if precedent is None else [cell_text(part.value), cell_text(part.other_value)]
+        size, other = abs(part.contribution) / most, part.contribution < 0
+        rows.append((title_of(part.column), *cells, RichCell("signed", reasons.signed(part.contribution), size, other)))
+    heads = [] if precedent is None else ["this example", example_title(precedent.id)]
+    left = len(reasons.deciding[_MOST_LISTED:])
+    caption = f"{reasons.sentences()[0].partition(':')[0]}. What decides"
+    return {"reasons": ReportTable(caption, ("", *heads, f"contribution to {_scale(reasons)}"), rows, left=left)}
+
+
+def _scale(reasons: Reasons) -> str:
+    if reasons.unit != "log-odds":
+        return "the number" if reasons.unit == "number" else reasons.unit
+    return f"the log-odds of {shorten(reasons.label)}"
+
+
+def _recourse(findings: Findings, row: int, label: Any) -> list[str]:
+    """The smallest changes that would give a test row this label, in words; for classes of a table."""
+    if findings.clf.target_.kind in (LABELS, NUMBERS) or findings.clf.encoder_.kind != "tabular":
+        return []
+    (ways,) = findings.clf.recourse(take(findings.X, np.array([row])), label, private=findings.private)
+    sentences: list[str] = ways.sentences()
+    return sentences
 
 
 def _votes(explanation: VoteExplanation) -> ShownVotes:

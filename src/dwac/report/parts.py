@@ -30,8 +30,9 @@ class ReportTable(NamedTuple):
 class RichCell(NamedTuple):
     """A cell that is more than text.
 
-    kind: "bar", a share of the vote as a bar and a text, hatched if `is_other`, that is, for another label; "shaded",
-    the darker the larger the share; "different", a value that differs from that of the explained example; or "named", a
+    kind: "bar", a share of the vote as a bar and a text, hatched if `is_other`, that is, for another label; "signed", a
+    contribution as a bar from the middle, to the left if `is_other`, that is, against the prediction; "shaded", the
+    darker the larger the share; "different", a value that differs from that of the explained example; or "named", a
     label above the name of the example that votes for it.
     """
 
