@@ -11,8 +11,7 @@ from torch import Tensor
 
 from dwac.engine import Stack, build_index, query
 from dwac.engine import stack as stack_module
-from dwac.engine.backends import multiply
-from dwac.engine.stack import _largest
+from dwac.engine.stack import _largest, multiply
 from dwac.kernels import get_kernel
 
 SIZES, D, K = (300, 290, 310), 6, 4
@@ -78,20 +77,39 @@ def test_what_rounding_leaves_in_doubt_is_said() -> None:
     assert far.log_class_weights.isfinite().all()
 
 
+def test_a_stack_too_large_for_float64_leaves_its_doubt_to_others() -> None:
+    tied = build_index(torch.zeros(60_000, 80), torch.zeros(60_000, dtype=torch.int64), 1, get_kernel("gaussian"))
+    sets = Stack.of([tied])
+    assert sets is not None
+    assert tied.doubled is tied
+    assert sets.query(torch.zeros(1, 1, 80), 5).unsure[0, 0].tolist() == [False, True]
+
+
 def test_other_kernels_and_large_sets_are_not_stacked() -> None:
     assert stack(torch.float32, "laplace") is None
     large = build_index(draw(70_000, 2), torch.zeros(70_000, dtype=torch.int64), 1, get_kernel("gaussian"))
     assert Stack.of([large]) is None
 
 
-@pytest.mark.parametrize("c", [7, 64, 640, 2688, 4096, 999])
-@pytest.mark.parametrize("k", [1, 5])
-def test_the_largest_are_found_among_groups(c: int, k: int) -> None:
-    values = draw(3, 4, c).round(decimals=2)  # with ties
-    top, places = _largest(values, k)
-    assert torch.equal(top.sort(dim=-1, descending=True).values, values.topk(k).values)
-    assert torch.equal(values.gather(-1, places), top)
-    assert all(len(set(row)) == k for row in places.flatten(0, 1).tolist())
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_the_largest_have_their_places(dtype: torch.dtype) -> None:
+    values = draw(3, 4, 99, dtype=dtype).round(decimals=1)  # with ties
+    top, places = _largest(values, 5, 7)
+    torch.testing.assert_close(top, values.double().topk(5).values.flip(-1), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(top, values.gather(2, places).double(), rtol=1e-12, atol=1e-12)
+    assert all(len(set(row)) == 5 for row in places.flatten(0, 1).tolist())
+
+
+@pytest.mark.parametrize(("m", "classes"), [(1, 1), (3, 5), (70, 70), (2_000, 1), (40_000, 3), (999, 200)])
+def test_every_reference_votes_once_however_lanes_divide_them(m: int, classes: int) -> None:
+    labels = torch.arange(m).square() % classes  # of unequal numbers
+    index = build_index(draw(m, 2), labels, classes, get_kernel("gaussian"))
+    sets, h = Stack.of([index]), draw(1, 9, 2, seed=1)
+    assert sets is not None
+    want = query(index, h[0], k=min(m, 5), backend="torch")
+    result = sets.query(h, min(m, 5))
+    torch.testing.assert_close(result.log_class_weights[:, 0], want.log_class_weights, rtol=1e-5, atol=1e-5)
+    assert torch.equal(result.rows[:, 0], want.rows)
 
 
 def test_small_arrays_take_one_thread_and_many_queries_take_several_with_the_same_answers(

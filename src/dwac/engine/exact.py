@@ -193,7 +193,7 @@ def _rank(
 def exact_distances(index: Index, queries: Tensor, rows: Tensor) -> Tensor:
     """Squared distances (n, c) in float64, by direct difference; inf where the row is padding."""
     padding = rows >= len(index.labels)
-    points = index.embeddings[rows.masked_fill(padding, 0)].double()
+    points = index.embeddings.index_select(0, rows.masked_fill(padding, 0).flatten()).double().view(*rows.shape, -1)
     return (queries.double()[:, None] - points).square_().sum(dim=2).masked_fill(padding, torch.inf)
 
 

@@ -139,9 +139,8 @@ class Known:
         if known is None or len(known) < _CANDIDATES:
             return torch.stack([self.distance(z, ids) for ids in voters], dim=1)
         rows, squared = known.voters.nearest(as_queries(z, known.embeddings), _CANDIDATES)
-        member = inside[rows]  # (n, k, F)
-        nearest = squared.gather(1, member.int().argmax(dim=1)).sqrt()
-        missing = ~member.any(dim=1)
+        nearest = torch.where(inside[rows], squared[:, :, None], torch.inf).amin(dim=1).sqrt_()  # of (n, k, F)
+        missing = nearest.isinf()
         for place in missing.any(dim=0).nonzero()[:, 0].tolist():
             rows = missing[:, place]
             nearest[rows, place] = self.distance(z[rows], voters[place])

@@ -165,7 +165,7 @@ def finite(scores: Floats) -> Floats:
 
 def readable(reasons: Reasons) -> Bools:
     """(n,): which rows can be read."""
-    return np.fromiter((why is None for why in reasons), dtype=np.bool_, count=len(reasons))
+    return np.asarray(np.equal(reasons, None))  # type: ignore[call-overload]  # None is an object, too
 
 
 def set_none(labels: NDArray[Any], rows: Bools) -> NDArray[Any]:
