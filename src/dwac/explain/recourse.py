@@ -6,6 +6,7 @@ print(way)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -141,7 +142,7 @@ class Recourse(Page):
         """The ways in plain words, or why there is none."""
         if self.unreadable:
             return [f"This example could not be read: {self.unreadable}."]
-        now, wanted = (shorten(each) if isinstance(each, float) else str(each) for each in (self.label, self.wanted))
+        now, wanted = map(outcome_words, (self.label, self.wanted))
         if self.reached:
             return [f"Nothing has to change: the prediction is {now} already."]
         if self.ways:
@@ -251,6 +252,24 @@ class Recourse(Page):
         return VoterTable(
             ["", *map(title_of, names), "result", "typicality", *([] if self.private else ["as in"])], rows
         )
+
+
+def outcome_words(outcome: Any) -> str:
+    """A label, a number or a range of numbers, in words.
+
+    >>> outcome_words((0, 500.0)), outcome_words((500.0, math.inf)), outcome_words("good")
+    ('between 0 and 500', 'at least 500', 'good')
+    """
+    if isinstance(outcome, tuple | list):
+        low, high = outcome
+        if math.isinf(low):
+            return "any number" if math.isinf(high) else f"at most {shorten(float(high))}"
+        return (
+            f"at least {shorten(float(low))}"
+            if math.isinf(high)
+            else (f"between {shorten(float(low))} and {shorten(float(high))}")
+        )
+    return shorten(outcome) if isinstance(outcome, float) else str(outcome)
 
 
 def _row(*texts: str, kind: str = "") -> Row:

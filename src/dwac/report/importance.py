@@ -11,6 +11,7 @@ import numpy as np
 from dwac.drawing.reasons import draw_column
 from dwac.drawing.records import shorten, title_of
 from dwac.errors import InputError
+from dwac.estimator.evaluation import amount
 from dwac.estimator.preparation import take
 from dwac.report.findings import Findings
 from dwac.report.parts import Plot, ReportTable, RichCell, images
@@ -65,7 +66,7 @@ def _section(findings: Findings, rows: Any, which: dict[str, Any]) -> ColumnSect
     frame = frame[frame["importance"] > 0]
     most = frame["importance"].max()
     bars = [
-        (title_of(name), RichCell("bar", f"{size:.2g}", size / most))
+        (title_of(name), RichCell("bar", amount(float(f"{size:.2g}")), size / most))
         for name, size, _ in frame[:_BARS].itertuples(index=False)
     ]
     log_odds = importance.unit == "log-odds"
