@@ -19,7 +19,7 @@ from torch import nn
 from dwac import DWACClassifier, DWACRegressor, ReferenceSet
 from dwac.errors import IdError, InputError, PrivacyError
 from dwac.explain import Reasons, explain
-from dwac.explain.comparing import enumerated, sampled, shapley_values
+from dwac.explain.comparing import shapley_values
 from dwac.explain.hybrids import Pool, mix_images, mix_tables, mix_texts
 from tests.explain.helpers import held
 from tests.named import refuses
@@ -116,9 +116,9 @@ def test_sampled_contributions_add_up_and_are_within_their_bound() -> None:
     def values(masks: Any) -> Floats:
         return np.asarray(-(masks @ weights) + 0.5 * masks[:, 0] * masks[:, 1] * masks[:, 2])
 
-    found, error = sampled(values, n)
-    exact = enumerated(values, n)
-    assert shapley_values(values, n)[0].tolist() == found.tolist()
+    found, error = shapley_values(values, n)
+    pairs = 0.5 * np.array([i < 3 for i in range(n)]) / 3  # what three parts do together, each gets a third of
+    exact = weights - pairs
     assert found.sum() == pytest.approx(exact.sum(), abs=1e-12)
     assert 0 < error < 0.2
     assert np.abs(found - exact).max() <= error
@@ -150,6 +150,24 @@ def test_contributions_are_the_difference_between_two_real_cases(kind: str) -> N
         assert total_of(r) == pytest.approx(r.total, abs=1e-12)
         assert r.error == 0
         assert set(r.to_frame()["column"]) == set(NEW.columns)
+
+
+def test_reasons_against_random_examples_add_up_to_the_difference_from_their_mean() -> None:
+    clf, row = classifier(), NEW[:1]
+    e = clf.explain(row)[0]
+    r = e.reasons(precedents="random")
+    assert r.is_random
+    votes = clf.log_class_weights(pd.concat([row, clf.examples_.rows([each.id for each in r.precedents])]))
+    label, other = (clf.classes_.tolist().index(name) for name in (r.label, r.other))
+    odds = votes[:, label] - votes[:, other]
+    assert r.total == pytest.approx(odds[0] - odds[1:].mean(), abs=1e-9)
+    assert total_of(r) == pytest.approx(r.total, abs=1e-9)
+    assert str(r.label) in str(r)
+    number = regressor().explain(row)[0].reasons(precedents="random")
+    assert total_of(number) == pytest.approx(number.label - number.other, abs=1e-9)
+    assert not e.reasons().is_random
+    with refuses(InputError, "precedents", "randm"):
+        e.reasons(precedents="randm")
 
 
 def test_enumerated_reasons_are_those_of_the_definition() -> None:

@@ -13,6 +13,8 @@ from math import comb
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import pandas as pd
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -21,7 +23,7 @@ from dwac.drawing.records import kind_of
 from dwac.errors import IdError, InputError, PrivacyError
 from dwac.explain import privacy
 from dwac.explain.hybrids import Bools, Hybrids, Part, Pool
-from dwac.explain.reasons import LOG_ODDS, Contribution, Precedent, Reasons
+from dwac.explain.reasons import LOG_ODDS, RANDOM, Contribution, Precedent, Reasons
 from dwac.explain.rendering import Numerals
 from dwac.explain.voters import plain_ids
 from dwac.explain.votes import Ints, LabelVotes, NumberVotes, Votes
@@ -35,6 +37,7 @@ _STEPS = 1_000  # of all these orders together, unless they are the fewest
 _SURE = 3.0  # standard errors of the bound on the error of sampled contributions
 _CANDIDATES = 2_000  # voters that are compared with the row as inputs: those with the heaviest votes
 _AT_ONCE = 64  # voters that the model is asked about at once
+_RANDOM = 10  # voters, drawn at random
 
 
 class Inquiry(Protocol):
@@ -95,39 +98,52 @@ def shapley_values(values: Values, n: int, games: int = 1) -> tuple[Floats, floa
     >>> contributions.tolist(), error
     ([1.0, 2.0], 0.0)
     """
+    masks, solve = plan_game(n, games)
+    return solve(values(masks))
+
+
+def plan_game(n: int, games: int = 1) -> tuple[Bools, Callable[[Floats], tuple[Floats, float]]]:
+    """(the hybrids to ask about, a function of their values that gives `shapley_values`)."""
     if n == 0:
-        return np.zeros(0), 0.0
-    return (enumerated(values, n), 0.0) if 2**n * games <= 2**ENUMERATED else sampled(values, n, games)
+        return np.zeros((0, 0), dtype=bool), lambda _: (np.zeros(0), 0.0)
+    return _all_combinations(n) if 2**n * games <= 2**ENUMERATED else _some_orders(n, games)
 
 
-def enumerated(values: Values, n: int) -> Floats:
-    """The same from all 2^n combinations."""
+def _all_combinations(n: int) -> tuple[Bools, Callable[[Floats], tuple[Floats, float]]]:
     masks = (np.arange(2**n)[:, None] >> np.arange(n)) & 1 == 1
-    f, size = values(masks), masks.sum(axis=1)  # size: how many parts come from the precedent
-    weights = np.array([1 / (n * comb(n - 1, k)) for k in range(n)])
-    contributions = np.empty(n)
-    for part in range(n):
-        here = np.flatnonzero(~masks[:, part])
-        contributions[part] = weights[size[here]] @ (f[here] - f[here + 2**part])
-    # Rounding: the values add up to the difference of the two cases to the last bits.
-    return np.asarray(contributions + (f[0] - f[-1] - contributions.sum()) / n)
+    size = masks.sum(axis=1)  # how many parts come from the precedent
+
+    def solve(f: Floats) -> tuple[Floats, float]:
+        weights = np.array([1 / (n * comb(n - 1, k)) for k in range(n)])
+        contributions = np.empty(n)
+        for part in range(n):
+            here = np.flatnonzero(~masks[:, part])
+            contributions[part] = weights[size[here]] @ (f[here] - f[here + 2**part])
+        # Rounding: the values add up to the difference of the two cases to the last bits.
+        return np.asarray(contributions + (f[0] - f[-1] - contributions.sum()) / n), 0.0
+
+    return masks, solve
 
 
-def sampled(values: Values, n: int, games: int = 1) -> tuple[Floats, float]:
-    """The same from random orders of the parts, each followed by its reverse."""
-    orders = min(max(_STEPS // n // games, _FEWEST), _ORDERS)
+def _some_orders(n: int, games: int) -> tuple[Bools, Callable[[Floats], tuple[Floats, float]]]:
+    """Random orders of the parts, each followed by its reverse."""
+    orders = min(max(_STEPS // n // games, _FEWEST if games == 1 else _FEWEST // 2), _ORDERS)
     rng = np.random.default_rng(0)
     forward = np.stack([rng.permutation(n) for _ in range(orders)])
     both = np.stack([forward, forward[:, ::-1]], axis=1).reshape(-1, n)
     ranks = np.argsort(both, axis=1)
     masks = (ranks[:, None, :] < np.arange(n + 1)[None, :, None]).reshape(-1, n)
     distinct, where = np.unique(masks, axis=0, return_inverse=True)
-    f = values(distinct)[where.reshape(-1)].reshape(len(both), n + 1)
-    steps = np.take_along_axis(f[:, :-1] - f[:, 1:], ranks, axis=1)
-    pairs = steps.reshape(orders, 2, n).mean(axis=1)
-    error = _SURE * pairs.std(axis=0, ddof=1).max() / np.sqrt(orders)
-    contributions = pairs.mean(axis=0)
-    return contributions + (f[0, 0] - f[0, -1] - contributions.sum()) / n, float(error)
+
+    def solve(values: Floats) -> tuple[Floats, float]:
+        f = values[where.reshape(-1)].reshape(len(both), n + 1)
+        steps = np.take_along_axis(f[:, :-1] - f[:, 1:], ranks, axis=1)
+        pairs = steps.reshape(orders, 2, n).mean(axis=1)
+        error = _SURE * pairs.std(axis=0, ddof=1).max() / np.sqrt(orders)
+        contributions = pairs.mean(axis=0)
+        return contributions + (f[0, 0] - f[0, -1] - contributions.sum()) / n, float(error)
+
+    return distinct, solve
 
 
 # Precedents and their reasons
@@ -159,14 +175,15 @@ def weigh_parts(
     """(contributions, their total, the bound on their error): means over the voters with these ids."""
     if len(voters) > 1 and kind_of(inquiry.record) == "text":
         raise InputError("several precedents need columns or patches, which all have; compare a text with precedents=1")
+    mixed = inquiry.hybrids(voters, tied)
+    games = [plan_game(len(hybrids.parts), len(voters)) for hybrids in mixed]
+    asked = [hybrids.make(masks) for hybrids, (masks, _) in zip(mixed, games, strict=True) if len(masks)]
+    values = inquiry.contrast(inquiry.embed(_join(asked)), label, other) if asked else np.zeros(0)
+    ends = np.cumsum([len(masks) for masks, _ in games])
     totals, errors, table = [], [], list[dict[Any, float]]()
     first: dict[Any, Part] = {}
-    for hybrids in inquiry.hybrids(voters, tied):
-
-        def values(masks: Bools, hybrids: Hybrids = hybrids) -> Floats:
-            return inquiry.contrast(inquiry.embed(hybrids.make(masks)), label, other)
-
-        contributions, error = shapley_values(values, len(hybrids.parts), len(voters))
+    for hybrids, (_, solve), f in zip(mixed, games, np.split(values, ends[:-1]), strict=True):
+        contributions, error = solve(f)
         totals.append(contributions.sum())
         errors.append(error)
         names = [part.name for part in hybrids.parts]
@@ -180,6 +197,19 @@ def weigh_parts(
     return parts, float(np.mean(totals)), max(errors)
 
 
+def _join(rows: list[Any]) -> Any:
+    """Hybrids of several precedents, one after the other."""
+    if len(rows) == 1:
+        return rows[0]
+    return torch.cat(rows) if isinstance(rows[0], Tensor) else pd.concat(rows, ignore_index=True)
+
+
+def _random_voters(votes: Votes) -> list[int]:
+    """The places of a few voters, the same in every call."""
+    places: list[int] = np.random.default_rng(0).permutation(len(votes.labels))[:_RANDOM].tolist()
+    return places
+
+
 class LabelCase(NamedTuple):
     """A row with a label: the votes on it, the names and probabilities of all labels."""
 
@@ -190,7 +220,7 @@ class LabelCase(NamedTuple):
 
 
 def reasons_between(
-    inquiry: Inquiry, case: LabelCase, against: Any, precedents: int, tied: Sequence[Collection[Any]]
+    inquiry: Inquiry, case: LabelCase, against: Any, precedents: int | str, tied: Sequence[Collection[Any]]
 ) -> Reasons:
     """The reasons for the label of a row, against another label, the runner-up, or a training example."""
     label, names = case.votes.label, list(case.names)
@@ -221,12 +251,15 @@ def reasons_between(
         total=total,
         error=error,
         record=inquiry.record,
+        is_random=precedents == RANDOM,
     )
     return _make_private(known, privacy.FIT) if case.private else known
 
 
-def _label_precedents(inquiry: Inquiry, votes: LabelVotes, other: int, n: int) -> list[int]:
+def _label_precedents(inquiry: Inquiry, votes: LabelVotes, other: int, n: int | str) -> list[int]:
     """Voters with a label that the model gives it, too; if there are none, any voters that the model gives it."""
+    if not isinstance(n, int):
+        return _random_voters(votes)
     own = votes.labels == other
     return next(
         filter(None, (find_precedents(inquiry, votes, np.flatnonzero(rows), other, n) for rows in (own, ~own))), []
@@ -248,7 +281,7 @@ def number_reasons(
     inquire: Callable[[int], Inquiry],
     case: NumberCase,
     against: Any,
-    precedents: int,
+    precedents: int | str,
     tied: Sequence[Collection[Any]],
     name: Any = None,
 ) -> Reasons:
@@ -258,7 +291,9 @@ def number_reasons(
     t = 0 if name is None else list(case.names).index(name)
     inquiry, votes, own = inquire(t), case.votes, float(case.predictions[t])
     numbers, places = votes.targets[:, t], list[int]()
-    if against is None or _is_range(against):
+    if not isinstance(precedents, int):
+        places = _random_voters(votes)
+    elif against is None or _is_range(against):
         for ranges in _ranges(against, own, float(numbers.std())):
             inside = np.any([(low <= numbers) & (numbers <= high) for low, high in ranges], axis=0)
             for rows in (np.flatnonzero(inside), np.flatnonzero(~inside)):
@@ -278,6 +313,7 @@ def number_reasons(
         total=total,
         error=error,
         record=inquiry.record,
+        is_random=precedents == RANDOM,
         unit="number" if case.single and case.names[t] is None else str(case.names[t]),
         _number=case.numerals[t].text,
     )

@@ -16,7 +16,7 @@ from dwac.errors import InputError
 from dwac.explain import privacy
 from dwac.explain.descriptions import GroupTexts
 from dwac.explain.profiles import Condition
-from dwac.explain.reasons import Reasoner, Reasons
+from dwac.explain.reasons import RANDOM, Reasoner, Reasons
 from dwac.explain.voters import Group, Neighbor, Source, groups_of, record_items, voter_dict
 from dwac.explain.votes import Votes
 from dwac.languages import spoken
@@ -122,7 +122,7 @@ class VoteFacts:
     # Reasons
 
     def reasons(
-        self, against: Any = None, precedents: int = 1, tied: Sequence[Collection[Any]] = (), **which: Any
+        self, against: Any = None, precedents: int | str = 1, tied: Sequence[Collection[Any]] = (), **which: Any
     ) -> Reasons:
         """The columns, phrases or patches that decide between this example and a real precedent, with their shares.
 
@@ -133,13 +133,17 @@ class VoteFacts:
         Args:
             against: another label, by default the runner-up; or the id of a training example to compare with. For a
                 number: a range (low, high), by default any number at least half a standard deviation away.
-            precedents: with how many precedents to compare; contributions are then means.
+            precedents: with how many precedents to compare; contributions are then means. "random": with ten training
+                examples drawn at random, whatever they get (the same in every call): what matters on average.
             tied: groups of columns that move together, such as [["height", "weight"]].
             which: name=…, if several numbers are predicted.
         """
         if self.unreadable:
             raise InputError(f"an example that could not be read has no reasons: {self.unreadable}")
-        return self._question(against, checks.positive_int(precedents, "precedents"), tied, **which)
+        if isinstance(precedents, str) and precedents != RANDOM:
+            raise InputError(f"precedents must be a whole number or {RANDOM!r}; got {precedents!r}")
+        n = precedents if isinstance(precedents, str) else checks.positive_int(precedents, "precedents")
+        return self._question(against, n, tied, **which)
 
     @cached_property
     def main_reasons(self) -> Reasons | None:

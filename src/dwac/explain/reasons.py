@@ -28,6 +28,7 @@ from dwac.languages import spoken
 
 _NAMED, _SMALL = 5, 0.02  # parts in the sentence, and the least share of the largest one that they have
 LOG_ODDS = "log-odds"
+RANDOM = "random"  # precedents, whatever they get
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +93,7 @@ class Reasons(Page):
     unit: str = LOG_ODDS  # or "number"
     private: bool = False
     record: Any = None  # of the row itself
+    is_random: bool = False  # whether precedents were drawn at random, whatever they get
     _number: Callable[[float], str] = field(default=lambda value: f"{value:.2f}", repr=False)
 
     @property
@@ -149,6 +151,10 @@ class Reasons(Page):
 
     def _case(self) -> str:
         label, other = self._outcome(self.label), self._outcome(self.other)
+        if self.is_random and self.unit == LOG_ODDS:
+            return f"Predicted {label}, not {other}, compared with training examples drawn at random"
+        if self.is_random:
+            return f"Predicted {label}, where training examples drawn at random get {other} on average"
         if self.precedent is None:
             return f"Predicted {label}, where a similar training example gets {other}"
         if len(self.precedents) > 1:
