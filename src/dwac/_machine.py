@@ -27,7 +27,8 @@ def few_threads(most: int | None) -> Iterator[None]:
     The matrices of a small network are so small that threads mostly wait for one another, spinning. On
     16 processors a default table of 8,000 rows trained no faster with 16 threads than with 2, at five times the
     processor time. Why half the processors: if other programs run too, threads spin until one that lost its processor
-    gets it back, and training is slower than with one thread.
+    gets it back, and training is slower than with one thread. The number belongs to the calling thread: others that
+    compute at the same time keep theirs.
     """
     import torch
 

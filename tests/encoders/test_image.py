@@ -438,6 +438,7 @@ def test_with_flip_an_image_and_its_mirror_image_are_one_in_evaluation(network):
     x, mirrored = only(encoder, X), only(encoder, X[:, :, ::-1])
     model: Any = WeightedAverage(encoder.network(), 3).eval()
     with torch.no_grad():
+        model.embed(x)  # gives the last layer its size
         assert torch.equal(model.embed(x), model.embed(mirrored))
         standardise, both = model.backbone
         one, other = both.network(standardise(x)), both.network(standardise(mirrored))
@@ -499,9 +500,9 @@ def test_mirroring_is_the_mean_whatever_the_network():
 def test_between_epochs_few_views_are_read_and_after_training_all(monkeypatch):
     seen, both_ways = [], Averaged.both_ways
 
-    def counted(self, images):
+    def counted(self, network, images):
         seen.append(self.quick)
-        return both_ways(self, images)
+        return both_ways(self, network, images)
 
     monkeypatch.setattr(Averaged, "both_ways", counted)
     X, y = pixels(40, 8, 8), np.arange(40) % 2

@@ -89,7 +89,7 @@ def test_an_image_has_the_same_embedding_alone_and_in_any_batch(
 ) -> None:
     torch.manual_seed(0)
     X = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    encoder = ImageEncoder(network, width=8).fit(X)
+    encoder = ImageEncoder(network, width=8, flip=n == 60, average_moved=n == 60).fit(X)
     model = WeightedAverage(encoder.ensemble(2), n_classes=3, embedding_size=8)
     (images,) = encoder.transform(X)
     with torch.no_grad():

@@ -6,7 +6,7 @@ Every network takes (n, C, H, W), uint8 or float, from `ImageEncoder.transform`,
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -106,15 +106,20 @@ class Averaged(nn.Module):
         if self.training:
             features: Tensor = self.network(images)
             return features
-        if self.quick or not self.moved:
-            return self.both_ways(images)
-        aside = self.both_ways(_shift_diagonally(images, -1)) + self.both_ways(_shift_diagonally(images, 1))
-        return (self.both_ways(images) + aside / 2) / 2
+        return self.average(self.network, images)
 
-    def both_ways(self, images: Tensor) -> Tensor:
+    def average(self, network: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+        """The mean of a network's features over the views."""
+        features = self.both_ways(network, images)
+        if self.quick or not self.moved:
+            return features
+        aside = [self.both_ways(network, _shift_diagonally(images, step)) for step in (-1, 1)]
+        return (features + (aside[0] + aside[1]) / 2) / 2
+
+    def both_ways(self, network: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
         """Features of the images, averaged with those of their mirror images if these are used."""
-        features: Tensor = self.network(images)
-        return (features + self.network(images.flip(3))) / 2 if self.flip else features
+        features = network(images)
+        return (features + network(images.flip(3))) / 2 if self.flip else features
 
 
 def _shift_diagonally(images: Tensor, step: int) -> Tensor:

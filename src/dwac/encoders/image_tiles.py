@@ -69,17 +69,23 @@ class Images(nn.Sequential):
     def freeze(self, weight: Tensor, bias: Tensor) -> Frozen | None:
         """h = W f(x) + b of images; None for a network with other layers than the default one and resnet18 have."""
         standardise, body = self
+        views = body if isinstance(body, networks.Averaged) else None
+        body = body if views is None else views.network
         try:
             steps, _ = _freeze_layers(body if isinstance(body, nn.Sequential) else [body], self.sides)
         except NotImplementedError:
             return None
         last = weight.t().contiguous()
 
+        def compute(images: Tensor) -> Tensor:
+            return _run(steps, images.flatten(2).transpose(1, 2))
+
         def embed(images: Tensor) -> Tensor:
             n = len(images)
             if n == 1 and torch.get_num_threads() > 1:  # threads would share the sums of an image that is alone
                 images = images.expand(2, -1, -1, -1)
-            features = _run(steps, standardise(images).flatten(2).transpose(1, 2))
+            x = standardise(images)
+            features = compute(x) if views is None else views.average(compute, x)
             return torch.baddbmm(bias, features, last.expand(len(images), -1, -1))[:n, 0]
 
         channels = max(part.shape[0] for part in body.parameters())
