@@ -60,6 +60,7 @@ def main() -> None:
         for who in (OURS, WORKERS, ALONE, PEER):
             with served(who, model) as (port, process):
                 for phase, (rate, connections) in (PHASES if who == OURS else MAXIMUM).items():
+                    connections *= 2 if who == WORKERS else 1  # as many for each worker
                     busy = processor_seconds(process)
                     asked = load(port, request(digits.images[1300]), rate, connections)
                     after = processor_seconds(process)
