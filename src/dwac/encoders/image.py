@@ -330,6 +330,18 @@ class ImageEncoder(Encoder):
             frame["path"] = [os.fspath(item) if pictures.is_path(item) else None for item in data]
         return frame
 
+    def from_record(self, png: Any) -> Any:
+        """The image of a record as an X with one example, up to the precision of its 256 shades."""
+        seen = self.seen
+        if seen.numbers == "uint8" and seen.high >= 128:
+            return [png]
+        with pictures.open_picture(0, png) as picture:
+            shades = np.atleast_3d(np.asarray(picture, dtype=np.float64))
+        values = seen.low + shades * (seen.high - seen.low) / 255
+        values = values if seen.numbers == "float" else np.round(values).astype(np.int64)
+        order = ["HWC".index(axis) for axis in seen.layout]
+        return (values.transpose(order) if len(order) == 3 else values[:, :, 0])[None]
+
     def _to_bytes(self, images: Tensor) -> Tensor:
         """(n, 1, 3 or 4, H, W) uint8: images as a person sees them; other numbers of channels are averaged."""
         seen = self.seen

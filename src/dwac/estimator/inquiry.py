@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dwac.encoders import TabularEncoder
+from dwac.encoders import ImageEncoder, TabularEncoder
 from dwac.errors import InputError
 from dwac.estimator.fitted import Fitted
 from dwac.estimator.observed import Observed, judged_inputs, observe
@@ -60,9 +61,10 @@ class RowInquiry:
             return frame
         if encoder.kind in ("text", "huggingface"):
             return encoder.records(rows)["text"].tolist()
-        if encoder.kind == "image":
-            pictures = isinstance(rows, pd.DataFrame) and "image" in rows
-            return encoder.transform(rows["image"].tolist() if pictures else rows)[0]
+        if isinstance(encoder, ImageEncoder):
+            if isinstance(rows, pd.DataFrame) and "image" in rows:  # records, of a saved model
+                return torch.cat([encoder.transform(encoder.from_record(png))[0] for png in rows["image"]])
+            return encoder.transform(rows)[0]
         if isinstance(rows, tuple) or getattr(rows, "ndim", 0) != 2:
             raise InputError(
                 "reasons need columns, texts or images; your own network takes something else; give it X as a table "
