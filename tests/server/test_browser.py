@@ -365,6 +365,10 @@ def test_a_private_page_shows_labels_and_rounded_shares_only(browser: Any, table
         assert "weight" not in seen.page.locator("#voters").inner_text()
         assert seen.page.locator("#voters button").count() == 0
         assert not seen.page.locator("#edits, #issues").first.is_visible()
+        seen.page.click("#why")
+        seen.page.wait_for_selector("#whatif .versus")  # contributions of columns, and nothing of the two cases
+        assert seen.page.locator("#whatif .versus tr[data-column]").count() > 0
+        assert seen.page.locator("#whatif .versus input, #whatif .versus button, #pick").count() == 0
         shown = seen.page.locator("body").inner_text()
         assert not {*re.findall(r"person\d+", shown)} & {*table.references_.ids}
         assert "smith" not in shown
@@ -374,8 +378,10 @@ def test_hostile_text_stays_text(browser: Any, explorers: dict[str, Explorer]) -
     explorer = explorers["text"]
     with visit(browser, explorer) as seen:
         seen.choose(explorer.points.n_training + 2)
+        seen.page.click("#why")
         assert "onerror" in seen.page.locator("#what-text").input_value()
-        assert seen.page.locator("#example img").count() == 0
+        assert seen.page.locator("#whatif tr:has-text('onerror')").count() > 0
+        assert seen.page.locator("#example img, #whatif img").count() == 0
         assert seen.page.title() == "fruit: dwac explorer"
 
 
@@ -447,6 +453,7 @@ def test_everything_has_contrast_and_a_name(
         for section in ("sentences", "labels", "whatif", "edits", "all-groups", "issues", "compare", "export"):
             if seen.page.locator(f"#{section}").is_visible():
                 seen.open(section)
+        _compare(seen, kind)
         seen.wait("!document.getElementById('issues').textContent.includes('Asking')")
         assert seen.page.evaluate(_CONTRAST) == []
         seen.page.click("#theme")  # and in the other theme
@@ -476,10 +483,24 @@ def test_a_phone_shows_everything_without_scrolling_sideways(
         for section in ("sentences", "whatif", "edits", "all-groups", "issues", "compare", "export"):
             if seen.page.locator(f"#{section}").is_visible():
                 seen.open(section)
+        _compare(seen, kind)
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
         controls = "[...document.querySelectorAll('button:not(.link), select, input')]"
         small = f"{controls}.filter((n) => n.checkVisibility() && n.getBoundingClientRect().height < 20).length"
         assert seen.page.evaluate(small) == 0
+
+
+def _compare(seen: Visit, kind: str) -> None:
+    """Open everything that compares with precedents."""
+    seen.page.wait_for_selector("#whatif .versus")
+    if kind == "table":
+        edit_query(seen, kind)
+        seen.open("recourse")
+        seen.page.click("#recourse button.main")
+        seen.page.wait_for_selector("#ways li")
+    if kind != "text":
+        seen.open("importance")
+        seen.page.wait_for_selector("#importance li")
 
 
 @pytest.mark.parametrize("groups", [False, True])
@@ -646,16 +667,130 @@ def test_points_can_be_coloured_by_anything_and_the_legend_says_what(
         # What the guide tells to click is on the page.
         page.evaluate(f"window.explorer.choose({first + 5})")
         page.wait_for_selector(f'#example[data-point="{first + 5}"]')
+        seen.open("whatif")
+        page.wait_for_selector("#whatif .versus")
         guide = (Path(__file__).parents[2] / "docs/how-to/explore.md").read_text()
         told = {" ".join(name.split()) for name in re.findall(r"\*\*(.+?)\*\*", guide, re.S)}
         elsewhere = {"What the network read (attention)", "Export (CSV)", "Undo"}  # of texts, selections and edits
+        elsewhere |= {"Show who votes", "Try it"}  # of changed examples
         shown = " ".join(page.evaluate("document.body.textContent").split())
         assert [name for name in sorted(told - elsewhere) if name not in shown] == []
         assert elsewhere < told
 
 
+def test_two_cases_stand_side_by_side_and_each_value_can_be_taken_over(
+    browser: Any, explorers: dict[str, Explorer]
+) -> None:
+    explorer = explorers["table"]
+    clf, first = explorer.clf, explorer.points.n_training
+    wanted = clf.explain(PEOPLE[201:202])[0].reasons()
+    with visit(browser, explorer) as seen:
+        page = seen.page
+        seen.choose(first + 1)
+        page.keyboard.press("w")
+        page.wait_for_selector("#whatif .versus")
+        shown = page.locator("#whatif .versus tr[data-column]")
+        told = {row.get_attribute("data-column"): float(row.get_attribute("data-contribution")) for row in shown.all()}
+        assert told == {part.column: part.contribution for part in wanted.contributions}
+        assert wanted.precedent.id in page.locator("#whatif .versus").first.inner_text()
+        assert float(page.locator("#whatif [data-total]").get_attribute("data-total")) == wanted.total
+
+        changed = "document.querySelector('#what-result table') !== null"
+        moved = "window.explorer.marks.moved?.explanation"
+        for column in (part.column for part in wanted.deciding):  # becomes the precedent, column by column
+            page.click(f"#whatif button[aria-label^='Take'][aria-label$='for {column}']")
+        seen.wait(f"{changed} && {moved}.label === {json.dumps(wanted.other)}")
+        seen.wait("Number(document.querySelector('#whatif [data-total]').dataset.total) === 0")
+        page.locator("#whatif button:has-text('Predict')").scroll_into_view_if_needed()
+        assert 0 <= page.locator("#what-result").bounding_box()["y"] < WIDE["height"] / 2  # stays in view
+
+        voter = clf.explain(PEOPLE[201:202])[0].neighbors[0].id  # another precedent, from its menu
+        page.click("#whatif button:has-text('Back')")
+        page.wait_for_selector("#what-result table", state="detached")
+        seen.one_by_one()
+        page.locator("#voters .menu > summary").first.click()
+        page.click(f"#voters button[aria-label='Compare with {voter}']")
+        seen.wait(f"document.querySelector('#whatif .versus')?.textContent.includes({json.dumps(voter)})")
+        page.click("#pick")  # and one from the map
+        place = clf.references_.ids[7]
+        _click_point(seen, 7)
+        seen.wait(f"document.querySelector('#whatif .versus')?.textContent.includes({json.dumps(place)})")
+        assert page.locator("#example").get_attribute("data-point") == str(first + 1)
+
+
+def _click_point(seen: Visit, point: int) -> None:
+    """Where it lies, without waiting for it to be shown."""
+    x, y = seen.page.evaluate(
+        """(i) => { const { map, points } = window.explorer; map.goTo(points.xy[2 * i], points.xy[2 * i + 1]);
+        for (let k = 0; k < 60 && map.at(map.frame.width / 2, map.frame.height / 2) !== i; k++) map.zoom(1.5);
+        return [map.frame.width / 2 / map.ratio, map.frame.height / 2 / map.ratio]; }""",
+        point,
+    )
+    box = seen.page.locator("#marks").bounding_box()
+    seen.page.mouse.click(box["x"] + x, box["y"] + y)
+
+
+def test_what_would_change_it_is_loaded_into_the_form_and_columns_are_ranked(
+    browser: Any, explorers: dict[str, Explorer]
+) -> None:
+    explorer = explorers["table"]
+    row, first = PEOPLE[201:202], explorer.points.n_training
+    other = next(name for name in ("old", "young") if name != explorer.clf.predict(row)[0])
+    wanted = explorer.clf.recourse(row, other, frozen=["pay"])[0].ways
+    with visit(browser, explorer) as seen:
+        page = seen.page
+        seen.choose(first + 1)
+        page.click("#why")
+        page.wait_for_selector("#recourse")
+        seen.open("recourse")
+        page.check("#recourse label:has-text('pay') input")
+        page.click("#recourse button.main")
+        page.wait_for_selector("#ways li")
+        told = [each.get_attribute("data-columns") for each in page.locator("#ways li").all()]
+        assert told == [",".join(map(str, way.columns)) for way in wanted]
+        page.click("#ways li button")
+        seen.wait(f"window.explorer.marks.moved?.explanation.label === {json.dumps(other)}")
+        probability = page.evaluate(f"window.explorer.marks.moved.explanation.probabilities[{json.dumps(other)}]")
+        assert probability == pytest.approx(wanted[0].value, abs=1e-9)
+
+        seen.open("importance")
+        page.wait_for_selector("#importance li")
+        page.locator("#importance li button").nth(1).click()
+        n, names, column, dots, focus = page.evaluate(
+            "() => { const all = (query) => [...document.querySelectorAll(`#importance ${query}`)]; "
+            "return [Number(all('#importance-now')[0].dataset.rows), all('li').map((row) => row.dataset.column), "
+            "all('.chart')[0].dataset.column, all('circle').length, document.activeElement.dataset.name]; }"
+        )
+        rows = np.random.default_rng(0).permutation(60)[:n] + 200
+        parts = [explorer.clf.importance(PEOPLE[i : i + 1], random_state=first + i - 200).contributions for i in rows]
+        assert names == pd.concat(parts).abs().mean().sort_values(ascending=False).index.tolist()
+        assert dots == PEOPLE.iloc[rows][column].notna().sum()
+        assert focus == column  # where it was
+
+
 @pytest.mark.slow
-def test_a_change_shows_its_result_beside_the_form_and_edits_stay_in_view(
+@pytest.mark.parametrize("kind", ["image", "text"])
+def test_patches_and_phrases_stand_beside_those_of_the_precedent(
+    browser: Any, explorers: dict[str, Explorer], kind: str
+) -> None:
+    explorer = explorers[kind]
+    wanted = explorer.clf.explain(explorer.examples.row(1))[0].reasons()
+    with visit(browser, explorer) as seen:
+        seen.choose(explorer.points.n_training + 1)
+        seen.page.click("#why")
+        seen.page.wait_for_selector("#whatif .versus")
+        shown = seen.page.locator("#whatif .versus tr[data-column]").all()
+        told = {row.get_attribute("data-column"): float(row.get_attribute("data-contribution")) for row in shown}
+        assert told == {part.column: part.contribution for part in wanted.deciding}
+        if kind == "image":
+            boxes = [each.bounding_box() for each in seen.page.locator("#whatif .two svg").all()]
+            assert len(boxes) == 2
+            assert min(box["width"] for box in boxes) >= 180
+            assert seen.page.locator("#whatif .two rect.for, #whatif .two rect.against").count() == len(wanted.deciding)
+
+
+@pytest.mark.slow
+def test_a_change_shows_its_result_above_the_form_and_edits_stay_in_view(
     browser: Any, explorers: dict[str, Explorer]
 ) -> None:
     explorer = explorers["table"]
@@ -664,8 +799,11 @@ def test_a_change_shows_its_result_beside_the_form_and_edits_stay_in_view(
         seen.choose(explorer.points.n_training + 1)
         before = page.locator("#example").get_attribute("data-label")
         edit_query(seen, "table")
-        form, result = page.locator("#whatif form").bounding_box(), page.locator("#what-result").bounding_box()
-        assert form["x"] + form["width"] <= result["x"]
+        field, result = (
+            page.locator('#whatif input[name="age"]').bounding_box(),
+            page.locator("#what-result").bounding_box(),
+        )
+        assert 0 <= result["y"] < result["y"] + result["height"] <= field["y"] < WIDE["height"]
         changed = explorer.examples.row(1).assign(age=79.0)
         after = explorer.clf.explain(changed)[0]
         said = page.locator("#what-result tbody tr").first.inner_text()

@@ -103,6 +103,54 @@ def test_what_if_someone_were_older(page: Reader, table: DWACClassifier) -> None
     assert any(column["differs"] for column in asked["compared"])
 
 
+def test_reasons_and_recourse_are_those_of_python_with_the_edits_of_the_page(
+    fresh: Reader, table: DWACClassifier
+) -> None:
+    row, first = PEOPLE[201:202], fresh.first_row
+    fresh.post("edits", action="remove", point=3)
+    edited = edit_model(table, {3: None})
+    wanted, label = edited.explain(row)[0], edited.predict(row)[0]
+    code = [name != label for name in table.classes_].index(True)
+    number = fresh.get(f"points/{first + 1}")["answer"]
+    others: list[tuple[dict[str, int], Any]] = [({}, None), ({"code": code}, table.classes_[code])]
+    for other, against in [*others, ({"point": 9}, table.references_.ids[9])]:
+        told, known = fresh.post(f"answers/{number}/reasons", **other), wanted.reasons(against)
+        assert {name: told[name] for name in known.to_dict()} == json.loads(json.dumps(known.to_dict()))
+        assert [table.references_.ids[place] for place in told["points"]] == [each.id for each in known.precedents]
+    ways = fresh.post(f"answers/{number}/recourse", code=code, frozen=[1])
+    assert ways == json.loads(json.dumps(edited.recourse(row, table.classes_[code], frozen=["pay"])[0].to_dict()))
+    own = fresh.get("points/5")["answer"]  # a training example, without its own vote
+    alone = edit_model(table, {3: None, 5: None})
+    known = alone.explain(PEOPLE.loc[[table.references_.ids[5]]])[0].reasons()
+    assert fresh.post(f"answers/{own}/reasons")["total"] == pytest.approx(known.total, abs=1e-6)
+    refused: list[tuple[str, dict[str, Any]]] = [
+        ("reasons", {"code": 2}),
+        ("reasons", {"point": first}),
+        ("reasons", {"point": 3}),
+        ("recourse", {}),
+        ("recourse", {"code": code, "frozen": [5]}),
+    ]
+    for path, body in refused:
+        assert fresh.ask("POST", f"answers/{number}/{path}", body).status in (404, 422), (path, body)
+
+
+def test_an_answer_that_is_replaced_makes_room_for_the_next(fresh: Reader) -> None:
+    number, changed = fresh.get(f"points/{fresh.first_row}")["answer"], None
+    for age in range(30, 50):
+        row = json.loads(PEOPLE[201:202].assign(age=age).to_json(orient="records", date_format="iso"))[0]
+        changed = fresh.post("ask", row=row, replaces=changed)["answer"]
+    assert fresh.post(f"answers/{number}/reasons")["contributions"]
+
+
+def test_a_saved_model_of_images_compares_with_its_pictures(digits: DWACClassifier, tmp_path: Path) -> None:
+    saved = load(digits.save(tmp_path / "model"), device="cpu")
+    one, other = (clf.explain(DIGITS.images[400:401])[0].reasons() for clf in (digits, saved))
+    assert one.precedent is not None
+    assert other.precedent is not None
+    assert other.precedent.id == one.precedent.id
+    assert other.total == pytest.approx(one.total, rel=0.05)  # up to 256 shades
+
+
 def test_a_search_finds_ids_first_then_words(page: Reader) -> None:
     found = page.get("search?q=person205")["found"]
     assert found[0]["id"] == "person205"
@@ -591,6 +639,11 @@ def test_a_private_explorer_shows_only_labels_and_shares_of_training_examples(
         row = PEOPLE.iloc[3].to_dict() | {"since": "2020-05-05", "member": True, "age": 33}
         answers.append(json.dumps(page.post("ask", row={**row, "pay": 3000.0}, k=100)))
         if with_data:
+            number = page.get(f"points/{page.first_row + 1}")["answer"]
+            for path, body in (("reasons", {}), ("reasons", {"point": 3}), ("recourse", {"code": 0})):
+                answers.append(page.ask("POST", f"answers/{number}/{path}", body).body.decode())
+            answers.append(page.ask("GET", "importance").body.decode())
+            assert '"value":"' not in "".join(answers[-4:])
             answers.append(json.dumps(page.get(f"points/{page.first_row + 1}?k=100")))
             assert page.get("points/1")["explanation"]["record"] is None
         named = set(re.findall(r"person\d+", " ".join(answers)))

@@ -168,7 +168,40 @@ def test_two_models_of_numbers_are_compared_and_of_different_targets_refused(
         Explorer.of(numbers, NEW, TRUE, rival=(tags, NEW, "tags"))
 
 
+def test_reasons_recourse_and_importance_of_a_number_are_those_of_python(
+    page: Reader, numbers: DWACRegressor, two_numbers: DWACRegressor
+) -> None:
+    row, own = NEW[2:3], float(numbers.predict(NEW[2:3])[0])
+    number = page.get(f"points/{page.first_row + 2}")["answer"]
+    wanted = numbers.explain(row)[0].reasons((own + 100, np.inf))
+    assert page.post(f"answers/{number}/reasons", low=own + 100)["total"] == wanted.total
+    ways = page.post(f"answers/{number}/recourse", high=own - 200)
+    assert ways == json.loads(json.dumps(numbers.recourse(row, (-np.inf, own - 200))[0].to_dict()))
+    told = page.get("importance?start=4")
+    rows = np.random.default_rng(0).permutation(60)[4:8]
+    assert told["points"] == (page.first_row + rows).tolist()
+    for place, point, parts in zip(rows, told["points"], told["contributions"], strict=True):
+        known = numbers.importance(NEW[place : place + 1], random_state=point).contributions[told["columns"]]
+        np.testing.assert_allclose(parts, known.to_numpy()[0])
+    for other in reading(Explorer.of(two_numbers, NEW)):
+        months = two_numbers.explain(row)[0].reasons(name="months")
+        number = other.get(f"points/{other.first_row + 2}?label=1")["answer"]
+        assert other.post(f"answers/{number}/reasons")["total"] == months.total
+        assert other.post(f"answers/{number}/recourse", low=0)["reached"]
+
+
 # Several labels
+
+
+def test_reasons_and_recourse_of_a_label_are_those_of_python(tagged: Reader, tags: DWACClassifier) -> None:
+    row = NEW[1:2]
+    number = tagged.get(f"points/{tagged.first_row + 1}?label=1")["answer"]
+    wanted = tags.explain(row)[0]["smith"].reasons()
+    assert tagged.post(f"answers/{number}/reasons")["total"] == wanted.total
+    for code, name in enumerate(("not smith", "smith")):
+        ways = tagged.post(f"answers/{number}/recourse", code=code)
+        assert ways == json.loads(json.dumps(tags.recourse(row, name)[0].to_dict()))
+    assert tagged.get("importance?label=1")["label"] == "smith"
 
 
 @pytest.mark.filterwarnings("ignore::dwac.errors.CalibrationWarning")
@@ -239,7 +272,7 @@ def test_discs_of_a_group_are_those_of_its_members(page: Reader, tagged: Reader,
         for point in (3, reader.first_row):  # a training example, and a row of data
             answer = reader.get(f"points/{point}?k=10")
             number = answer["answer"]
-            explanation = reader.explorer.answer(reader.session, number)
+            explanation = reader.explorer.answer(reader.session, number).vote
             for group, where in zip(explanation.shown_groups, answer["groups"] or [], strict=False):
                 leaves = references.groups.leaves[references.voters.positions(group.ids)]
                 assert where["discs"] == sorted(set(leaves.tolist()))

@@ -1,4 +1,4 @@
-"""Draw docs/pictures/explorer.png: the explorer on handwritten digits, 1280 × 800, light.
+"""Draw docs/pictures/explorer.png and explorer-why.png: the explorer on digits and on wines, 1280 × 800, light.
 
 python tools/pictures/explorer.py        # needs playwright and Chromium
 """
@@ -6,55 +6,82 @@ python tools/pictures/explorer.py        # needs playwright and Chromium
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_wine
 
 from dwac import DWACClassifier
 from dwac.server.explorer import Explorer, open_page
 
-PICTURE = Path(__file__).parents[2] / "docs" / "pictures" / "explorer.png"
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 LARGEST = 200_000  # bytes
-ROW = 3  # of the new digits: the example that is selected
+OPTIONS: dict[str, Any] = {"random_state": 0, "device": "cpu", "verbose": False}
 
 
 def main() -> None:
-    """Train for half a minute, open the page, and keep what it shows."""
+    """Train for half a minute, open the pages, and keep what they show."""
     images, labels = load_digits().images, load_digits().target
-    clf = DWACClassifier(epochs=8, random_state=0, device="cpu", verbose=False).fit(images[:1000], labels[:1000])
-    page = open_page(Explorer.of(clf, images[1000:1300], labels[1000:1300], title="digits"), show=False)
+    clf = DWACClassifier(epochs=8, **OPTIONS).fit(images[:1000], labels[:1000])
+    draw("explorer.png", Explorer.of(clf, images[1000:1300], labels[1000:1300], title="digits"), 3, point_at_a_digit)
+    wine = load_wine(as_frame=True)
+    rows = wine.data.sample(frac=1, random_state=0)
+    kinds = wine.target[rows.index].map(dict(enumerate(("Barolo", "Grignolino", "Barbera"))))
+    wines = DWACClassifier(**OPTIONS).fit(rows[:140], kinds[:140])
+    draw("explorer-why.png", Explorer.of(wines, rows[140:], kinds[140:], title="wines"), 8, change_a_wine)
+
+
+def draw(name: str, explorer: Explorer, row: int, act: Callable[[Any], None]) -> None:
+    """Select a row of data, do something, and write the picture with few colours."""
+    picture, page = PICTURES / name, open_page(explorer, show=False)
     try:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--disable-gpu"])
             shown = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
             shown.goto(page.url)
             shown.wait_for_selector("body[data-ready]")
-            shown.evaluate(f"window.explorer.choose(window.explorer.start.n_training + {ROW})")
-            shown.wait_for_selector("#voters img")
-            where = (
-                "() => { const { map, points, start: { n_training: i } } = window.explorer; "
-                "return map.pixelOf(points.xy[2 * (i + 7)], points.xy[2 * (i + 7) + 1]).map((v) => v / map.ratio); }"
-            )
-            x, y = shown.evaluate(where)
-            box = shown.locator("#marks").bounding_box()
-            assert box is not None
-            shown.mouse.move(box["x"] + x, box["y"] + y)
-            shown.wait_for_selector("#tip:not([hidden]) img")
-            shown.screenshot(path=PICTURE)
+            shown.evaluate(f"window.explorer.choose(window.explorer.start.n_training + {row})")
+            act(shown)
+            shown.screenshot(path=picture)
             browser.close()
     finally:
         page.stop()
     # Of 256 colours, those that leave no shade far from its own, not the most frequent ones.
     drawn = (
-        Image.open(PICTURE)
+        Image.open(picture)
         .convert("RGB")
         .quantize(256, method=Image.Quantize.MAXCOVERAGE, kmeans=5, dither=Image.Dither.NONE)
     )
-    drawn.save(PICTURE, optimize=True)
-    size = PICTURE.stat().st_size
+    drawn.save(picture, optimize=True)
+    size = picture.stat().st_size
     assert size < LARGEST, f"the picture must have less than {LARGEST:,} bytes; got {size:,}"
+
+
+def point_at_a_digit(shown: Any) -> None:
+    """Hold the pointer over another digit."""
+    shown.wait_for_selector("#voters img")
+    where = (
+        "() => { const { map, points, start: { n_training: i } } = window.explorer; "
+        "return map.pixelOf(points.xy[2 * (i + 7)], points.xy[2 * (i + 7) + 1]).map((v) => v / map.ratio); }"
+    )
+    x, y = shown.evaluate(where)
+    box = shown.locator("#marks").bounding_box()
+    shown.mouse.move(box["x"] + x, box["y"] + y)
+    shown.wait_for_selector("#tip:not([hidden]) img")
+
+
+def change_a_wine(shown: Any) -> None:
+    """Take over the value of the precedent that counts most."""
+    shown.wait_for_selector("#why")
+    shown.click("#why")
+    shown.wait_for_selector("#whatif .versus")
+    shown.locator("#whatif button[aria-label^=Take]").first.click()
+    shown.wait_for_selector("#what-result table")
+    shown.wait_for_timeout(1000)  # the bars follow the vote
+    shown.evaluate("document.getElementById('whatif').scrollIntoView()")
 
 
 if __name__ == "__main__":

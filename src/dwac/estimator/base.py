@@ -435,6 +435,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tied: Sequence[Collection[Any]] = (),
         private: bool | None = None,
         seconds: float | None = None,
+        random_state: int = 0,
     ) -> Importance:
         """How much each column contributes to predictions: the mean size of its contributions over the rows of X.
 
@@ -446,12 +447,13 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             label: contributions are to the log-odds of this label against each row's next one; by default the second
                 of two classes, and otherwise the label of each row. For several labels it must be given.
             name: which of several numbers. tied: columns that move together. private: round contributions, as in
-                `explain`. seconds: after this time no further row is compared.
+                `explain`. seconds: after this time no further row is compared. random_state: of the draws.
         """
         fitted = self._fitted
         target, references = fitted.target, fitted.references
         private = fitted.private if private is None else private
-        limits: dict[str, Any] = {"tied": tied, "seconds": seconds, "step": privacy.FIT if private else 0.0}
+        limits: dict[str, Any] = {"tied": tied, "seconds": seconds, "random_state": random_state}
+        limits["step"] = privacy.FIT if private else 0.0
         ids, codes = pd.Index(references.ids, tupleize_cols=False), references.labels.cpu().numpy()
         if target.kind == NUMBERS:
             place = list(target.plain_names).index(name) if name in target.plain_names else 0

@@ -105,14 +105,15 @@ def importance_of(
     label: Any = None,
     step: float = 0.0,
     seconds: float | None = None,
+    random_state: int = 0,
 ) -> Importance:
     """The importance of columns over explained rows, each compared with a voter drawn at random.
 
     voters: their labels by id, of which only those with another label than the row are drawn; or numbers. which: name=…
     of several numbers. label: to whose log-odds. step: to which contributions are rounded. seconds: after which no
-    further row is compared.
+    further row is compared. random_state: of the draws.
     """
-    rng, late = np.random.default_rng(0), None if seconds is None else time.monotonic() + seconds
+    rng, late = np.random.default_rng(random_state), None if seconds is None else time.monotonic() + seconds
     rows: list[dict[Any, float]] = []
     values, ids, unit = list[dict[Any, Any]](), list[Any](), LOG_ODDS
     for name, e in zip(explanations.ids, explanations, strict=True):

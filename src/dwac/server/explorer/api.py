@@ -16,7 +16,7 @@ from starlette.responses import FileResponse, Response
 
 from dwac.drawing import COLOURS, MARKERS
 from dwac.report.card import who_votes
-from dwac.server.explorer import groups, lists, whatif, worth
+from dwac.server.explorer import groups, lists, whatif, why, worth
 from dwac.server.explorer.state import Explorer
 from dwac.server.explorer.words import guide
 from dwac.server.limits import RefusalError
@@ -53,6 +53,7 @@ class Question(_Asked):
     k: int = Field(K, ge=1, le=MOST_NEIGHBORS)
     epsilon: float | None = Field(None, ge=1e-9, lt=1)
     label: int = 0
+    replaces: int | None = None  # the number of an earlier answer, which need not be kept
 
 
 class Selection(_Asked):
@@ -153,6 +154,20 @@ def router(explorer: Explorer) -> APIRouter:
     async def subgroups(request: Request, number: int, group: int) -> Response:
         return await answer(request, groups.subgroups, number, group)
 
+    @routes.post("/explorer/answers/{number:int}/reasons")
+    async def reasons(request: Request, number: int) -> Response:
+        return await answer(request, why.reasons, number, await _body(request, why.Other))
+
+    @routes.post("/explorer/answers/{number:int}/recourse")
+    async def recourse(request: Request, number: int) -> Response:
+        return await answer(request, why.recourse, number, await _body(request, why.Other))
+
+    @routes.get("/explorer/importance")
+    async def importance(request: Request) -> Response:
+        start, label = _whole(request, "start", 0, 0, 10**9), _whole(request, "label", 0, 0, 10**6)
+        code = _whole(request, "code", -1, -1, 10**6)
+        return await answer(request, why.importance, start, label, None if code < 0 else code)
+
     @routes.post("/explorer/ask")
     async def ask(request: Request) -> Response:
         question, session, reader = await _body(request, Question), _session(request), _service(request).reader
@@ -164,7 +179,8 @@ def router(explorer: Explorer) -> APIRouter:
                 X = whatif.read_image(explorer, question.picture)
             else:
                 X = reader.read([question.row])
-            return explorer.ask(session, X, question.k, epsilon=question.epsilon, label=question.label)
+            options = {name: getattr(question, name) for name in ("epsilon", "label", "replaces")}
+            return explorer.ask(session, X, question.k, **options)
 
         return json_response(await call(explain))
 
@@ -272,6 +288,7 @@ def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
         "data_columns": lists.column_names(explorer),
         "words": explorer.clf.encoder_.kind in whatif.TEXTS and not explorer.private,
         "worth": points.n_training > 1,
+        "importance": len(points) > 0 and explorer.clf.encoder_.kind not in whatif.TEXTS,
         "target": explorer.task.start(explorer),
         "represented": who_votes(explorer.clf, private=explorer.private),
         "sizes": points.references.sizes.tolist() if points.n_training and points.references.voters.weighted else None,

@@ -136,8 +136,8 @@ def line_of(record: Any) -> str:
 
 def subgroups(explorer: Explorer, session: str, answer: int, number: int) -> dict[str, Any]:
     """The subgroups of a group of an explanation, heaviest first."""
-    explanation = explorer.answer(session, answer)
-    shown = explanation.shown_groups
+    explorer.require_open("it shows no groups of training examples")
+    shown = explorer.answer(session, answer).vote.shown_groups
     if not 0 <= number < len(shown):
         raise InputError(f"the group must be one of the {len(shown)} shown, 0 … {len(shown) - 1}; got {number}")
     subgroups: tuple[Group, ...] = shown[number].subgroups

@@ -12,14 +12,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from dwac.drawing.records import image_of, kind_of
 from dwac.encoders import ImageEncoder
-from dwac.encoders.pictures import open_picture
 from dwac.errors import EPSILON, DwacError, InputError, PrivacyError
 from dwac.estimator.evaluation import predict
 from dwac.estimator.preparation import count, row_ids, rows_of, take
@@ -27,7 +27,7 @@ from dwac.explain import privacy
 from dwac.reference import ReferenceSet
 from dwac.report.measures import CLOSE
 from dwac.server.answers import Model
-from dwac.server.explorer.edits import Edits, History, descriptions_after, without_represented
+from dwac.server.explorer.edits import Edits, History, descriptions_after, edit_model, without_represented
 from dwac.server.explorer.points import Points, explanation_dict
 from dwac.server.explorer.tasks import PageTask
 from dwac.server.explorer.views import MOST, LoadedExamples, Progress, View, first_view, task_of, view_after
@@ -58,6 +58,15 @@ class Rival:
         return task_of(self.clf).explain(self.clf, one, k, epsilon, private=self.predictions.private)
 
 
+class Answer(NamedTuple):
+    """An explained example that a page shows: the vote, which of several labels it is on, and the row or its point."""
+
+    vote: Any
+    label: int
+    point: int | None = None
+    X: Any = None
+
+
 @dataclass(eq=False)
 class Explorer:
     """Everything behind the page. Edits are visible to one page only; the model itself is never changed."""
@@ -75,7 +84,7 @@ class Explorer:
     members: ReferenceSet | None = None  # all training examples, if the voters represent them and the model keeps them
     _histories: OrderedDict[str, History] = field(default_factory=OrderedDict)
     _views: OrderedDict[tuple[Any, ...], View] = field(default_factory=OrderedDict)
-    _answers: OrderedDict[tuple[str, int], Any] = field(default_factory=OrderedDict)  # to open their groups
+    _answers: OrderedDict[tuple[str, int], Answer] = field(default_factory=OrderedDict)  # for further questions
     _n_answers: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -196,6 +205,14 @@ class Explorer:
 
     # One example
 
+    @cached_property
+    def ranges(self) -> list[list[float] | None]:
+        """Between which numbers the values of each column usually lie, for sliders; None for other columns."""
+        records, columns = self.clf.examples_.frame(), getattr(self.clf.encoder_, "columns", None) or ()
+        if self.private or records is None:
+            return []
+        return [_usual_ends(records[column.name]) if column.kind == "numeric" else None for column in columns]
+
     def point(
         self, session: str, point: int, k: int, *, epsilon: float | None = None, label: int = 0
     ) -> dict[str, Any]:
@@ -206,22 +223,32 @@ class Explorer:
         epsilon, data = self.epsilon if epsilon is None else epsilon, self.points.is_data(point)
         row = point - self.points.n_training
         view = self.view(session)
-        explanation = self._explain_point(view, point, k, epsilon)
+        explanation = self.explain_point(view, point, k, epsilon)
         answer = {"point": point, **explanation_dict(self.task, explanation, self.points, label)}
         answer |= {"xy": self.points.positions[point].tolist(), "disc": self.points.disc_of(point)}
         answer |= {"editable": self.source(point) is not None, "before": None}
-        answer["answer"] = self._keep(session, self.task.vote(explanation, label))
+        answer["answer"] = self._keep(session, Answer(self.task.vote(explanation, label), label, point))
         if view.edits:
-            before = self._explain_point(self.first, point, 1, epsilon)
+            before = self.explain_point(self.first, point, 1, epsilon)
             answer["before"] = explanation_dict(self.task, before, self.points, label)
         if data and self.rival is not None:
             other = self._hide_record(self.rival.explain(row, k, epsilon))
             answer["rival"] = explanation_dict(task_of(self.rival.clf), other, None, label)
         return answer
 
-    def ask(self, session: str, X: Any, k: int, *, epsilon: float | None = None, label: int = 0) -> dict[str, Any]:
-        """The same for a new example."""
+    def ask(
+        self,
+        session: str,
+        X: Any,
+        k: int,
+        *,
+        epsilon: float | None = None,
+        label: int = 0,
+        replaces: int | None = None,
+    ) -> dict[str, Any]:
+        """The same for a new example; replaces: the number of an earlier answer that need not be kept."""
         view, task = self.view(session), self.task
+        self._answers.pop((session, replaces or 0), None)
         epsilon = self.epsilon if epsilon is None else epsilon
         explanation = task.explain(view.clf, X, k, epsilon, private=self.private)
         before = task.explain(self.first.clf, X, 1, epsilon, private=self.private) if view.edits else None
@@ -230,23 +257,36 @@ class Explorer:
         return {
             "point": None, **explanation_dict(task, explanation, self.points, label), "xy": xy, "editable": True,
             "before": None if before is None else explanation_dict(task, before, self.points, label),
-            "answer": self._keep(session, task.vote(explanation, label)), "disc": None,
+            "answer": self._keep(session, Answer(task.vote(explanation, label), label, X=X)), "disc": None,
         }  # fmt: skip
 
-    def _keep(self, session: str, explanation: Any) -> int:
-        """Store an explanation, and return its number, with which a page can open its groups later."""
+    def _keep(self, session: str, answer: Answer) -> int:
+        """Store an answer, and return its number, with which a page can ask more about it later."""
         self._n_answers += 1
-        self._answers[session, self._n_answers] = explanation
+        self._answers[session, self._n_answers] = answer
         while len(self._answers) > _ANSWERS:
             self._answers.popitem(last=False)
         return self._n_answers
 
-    def answer(self, session: str, number: int) -> Any:
-        """An explanation that this page received before; only the last ones are kept."""
-        self.require_open("it shows no groups of training examples")
+    def answer(self, session: str, number: int) -> Answer:
+        """An answer that this page received before; only the last ones are kept."""
         if (session, number) not in self._answers:
             raise RefusalError(410, "gone", "this explanation is no longer kept; select the example again")
         return self._answers[session, number]
+
+    def row(self, answer: Answer) -> Any:
+        """The example of an answer as an X with one row; None if the model does not hold it as it was read."""
+        if answer.point is None:
+            return answer.X
+        data = self.points.is_data(answer.point)
+        return self.examples.row(answer.point - self.points.n_training) if data else self.source(answer.point)
+
+    def model_for(self, session: str, point: int | None) -> Any:
+        """The model with the edits of a page; without the vote of this point, if it is a training example."""
+        view = self.view(session)
+        if point is None or self.points.is_data(point):
+            return view.clf
+        return edit_model(self.first.clf, {**view.edits, point: None})
 
     def source(self, point: int) -> Any:
         """The example of a point as an X with one row; None if it is private, or not stored as the model read it."""
@@ -271,7 +311,8 @@ class Explorer:
             return self.examples.h[point - self.points.n_training]
         return self.points.references.embeddings[point].cpu().numpy()
 
-    def _explain_point(self, view: View, point: int, k: int, epsilon: float) -> Any:
+    def explain_point(self, view: View, point: int, k: int, epsilon: float) -> Any:
+        """The explanation of a point; of a training example, by the others."""
         clf, task = view.clf, self.task
         if self.points.is_data(point):
             row = self.examples.row(point - self.points.n_training)
@@ -300,7 +341,7 @@ class Explorer:
         match kind_of(record):
             case "image":
                 assert isinstance(self.clf.encoder_, ImageEncoder)
-                return image_of_record(self.clf.encoder_, image_of(record) or b"")
+                return self.clf.encoder_.from_record(image_of(record) or b"")
             case "text":
                 return [record["text"]]
             case _:
@@ -336,14 +377,8 @@ def _describe_left_out(bad: Mapping[int, str], *, private: bool) -> str:
     return f"{rows} left out." if private else f"{rows} left out; row {row}: {why}."
 
 
-def image_of_record(encoder: ImageEncoder, png: bytes) -> Any:
-    """The image of a record as an X with one example, up to the precision of its 256 shades."""
-    seen = encoder.seen
-    if seen.numbers == "uint8" and seen.high >= 128:
-        return [png]
-    with open_picture(0, png) as picture:
-        shades = np.atleast_3d(np.asarray(picture, dtype=np.float64))
-    values = seen.low + shades * (seen.high - seen.low) / 255
-    values = values if seen.numbers == "float" else np.round(values).astype(np.int64)
-    order = [("HWC".index(axis)) for axis in seen.layout]
-    return (values.transpose(order) if len(order) == 3 else values[:, :, 0])[None]
+def _usual_ends(values: pd.Series[Any]) -> list[float] | None:
+    """The first and the last percentile of the known numbers."""
+    numbers = pd.to_numeric(values, errors="coerce").astype(float)
+    known = np.sort(numbers[np.isfinite(numbers)].to_numpy())
+    return [float(known[int(share * (len(known) - 1))]) for share in (0.01, 0.99)] if len(known) else None

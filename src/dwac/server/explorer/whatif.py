@@ -16,8 +16,7 @@ from dwac.encoders.pictures import open_picture
 from dwac.errors import InputError
 from dwac.reading.requests import picture_bytes
 from dwac.server.answers import silent
-from dwac.server.explorer.edits import edit_model
-from dwac.server.explorer.state import Explorer, image_of_record
+from dwac.server.explorer.state import Explorer
 from dwac.server.limits import Limits
 
 TEXTS = ("text", "huggingface")  # of encoders that read texts
@@ -62,7 +61,7 @@ def read_image(explorer: Explorer, encoded: str) -> Any:
         resized = picture.convert("L" if channels == 1 else "RGB").resize((width, height), Image.Resampling.BOX)
     file = io.BytesIO()
     resized.save(file, "PNG")
-    return image_of_record(encoder, file.getvalue())
+    return encoder.from_record(file.getvalue())
 
 
 def _shift(
@@ -87,13 +86,9 @@ def words_of_point(explorer: Explorer, session: str, point: int, label: int) -> 
     if explorer.clf.encoder_.kind not in TEXTS:
         raise InputError("only texts have words to leave out; this model reads something else")
     X = explorer.source(point)
-    edits = dict(explorer.view(session).edits)
-    if not explorer.points.is_data(point):
-        edits[point] = None
     if X is None:
         raise InputError("this model does not hold the text; only texts that it holds have words to leave out")
-    clf = edit_model(explorer.first.clf, edits) if edits else explorer.first.clf
-    return _leave_words_out(explorer, clf, next(iter(X)), label)
+    return _leave_words_out(explorer, explorer.model_for(session, point), next(iter(X)), label)
 
 
 def words_of_text(explorer: Explorer, session: str, text: str, label: int) -> dict[str, Any]:

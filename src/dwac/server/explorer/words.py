@@ -70,7 +70,7 @@ GUIDE = {
         "Remove the votes of training examples, or change their labels, and see at once what changes. Nothing is "
         f"retrained, and the stored model is not changed: edits apply to this page only. {_CALIBRATION}"
     ),
-    "what_if": "Change the example and predict again: the dashed line on the map shows how it moves.",
+    "what_if": "Change a value and see the vote move; the dashed line on the map shows how the example moves.",
     "compare": "Loaded examples for which the two models predict different labels.",
     "private": (
         "Private: training examples are not shown. The server sends only labels and their shares of the vote, in whole "

@@ -143,6 +143,21 @@ class PageTask(ABC):
         del label
         return explanation
 
+    @abstractmethod
+    def goal(self, other: Any, label: int) -> Any:
+        """What a page compares an example with or wants it to get, as `reasons` and `recourse` take it; None: nothing.
+
+        label: which of several labels or numbers is in question.
+        """
+
+    def number_name(self, label: int) -> Any:
+        """The name of the number in question, if there are several; otherwise None."""
+        del label
+
+    def counted(self, code: int | None, label: int) -> Any:
+        """The label to which contributions are counted over many examples, by its code; None: what each gets."""
+        del code, label
+
     def more(self, explanation: Any) -> dict[str, Any]:
         """What the page shows besides the vote."""
         del explanation

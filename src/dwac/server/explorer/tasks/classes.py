@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwac.drawing.records import plain
+from dwac.errors import InputError
 from dwac.estimator.evaluation import ClassPredictions
 from dwac.reference import ReferenceSet
 from dwac.report.measures import Measure
@@ -107,3 +108,20 @@ class ClassTask(VotedTask):
     def predicted_code(self, explanation: Any) -> int:
         """The code of the predicted class."""
         return int(self.clf.classes_.tolist().index(explanation.label))
+
+    def goal(self, other: Any, label: int) -> Any:
+        """The label with this code."""
+        del label
+        return None if other.code is None else self._name(other.code)
+
+    def counted(self, code: int | None, label: int) -> Any:
+        """The label with this code; the second of two."""
+        del label
+        if code is None and len(self._names) != 2:
+            return None
+        return self._name(1 if code is None else code)
+
+    def _name(self, code: int) -> Any:
+        if not 0 <= code < len(self._names):
+            raise InputError(f"the label must be one of the {len(self._names)} codes, from 0; got {code}")
+        return self._names[code]

@@ -148,3 +148,14 @@ class LabelTask(VotedTask):
         """The code of the label set nearest to the probabilities."""
         p = np.array([list(explanation.probabilities.values())])
         return int(self.codes(LabelPredictions(p, self.clf.classes_, None, None))[0])
+
+    def goal(self, other: Any, label: int) -> Any:
+        """To have the label, 1, or not to have it, 0."""
+        if other.code is None:
+            return None
+        return self._names[label] if other.code else f"not {self._names[label]}"
+
+    def counted(self, code: int | None, label: int) -> Any:
+        """The label in question."""
+        del code
+        return self._names[label]

@@ -291,3 +291,12 @@ class NumberTask(PageTask):
         """The bin of the predicted number."""
         value = np.atleast_2d(np.asarray(explanation.prediction, dtype=np.float64))
         return int(self.clf.target_.codes(value)[0])
+
+    def goal(self, other: Any, label: int) -> Any:
+        """A range."""
+        del label
+        return other.ends
+
+    def number_name(self, label: int) -> Any:
+        """The name of one of several numbers."""
+        return None if self.clf.target_.single else self.clf.target_.plain_names[label]

@@ -1,15 +1,8 @@
 // The votes for numbers as a histogram, with the prediction, its interval and the true number.
 
-import { $, el, numeral, percent } from "./dom.js";
+import { el, numeral, percent, svg } from "./dom.js";
 
 const [WIDE, HIGH, BELOW, SIDE] = [420, 150, 20, 6];
-
-function svg(tag, given, ...children) {
-  const node = document.createElementNS($("drawing").namespaceURI, tag);
-  for (const [name, value] of Object.entries(given)) node.setAttribute(name, value);
-  node.append(...children.filter((child) => child !== null));
-  return node;
-}
 
 // Of several numbers, those of the one that is shown.
 export function numberOf(app, e) {
@@ -49,14 +42,14 @@ export function showVotes(app, { explanation: e, true: given }) {
   const key = (name, words) => el("span", { class: "key" }, el("i", { class: name }), words);
   return el("figure", { id: "distribution", data: { prediction: String(prediction), interval: JSON.stringify(interval ?? null) } },
     svg("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": said },
-      held || null, ...bars, svg("line", { class: "axis", x1: 0, x2: WIDE, y1: top, y2: top }), ...ticks(low, high, x, top),
+      held || null, ...bars, svg("line", { class: "axis", x1: 0, x2: WIDE, y1: top, y2: top }), ...ticks(low, high, x, top, HIGH),
       line("predicted", prediction), known ? line("true", truth) : null),
     el("figcaption", { class: "note" }, key("vote", "votes"), interval ? key("held", `interval at ε = ${e.epsilon}`) : null,
       key("predicted", "prediction"), known ? key("true", "true number") : null));
 }
 
-// Round numbers along the axis, at most as many as there is room for.
-function ticks(low, high, x, top) {
+// Round numbers along an axis at height `top`, written at `bottom`; at most as many as there is room for.
+export function ticks(low, high, x, top, bottom, write = (value) => numeral(Number(value.toPrecision(12)))) {
   const rough = (high - low) / 4 || 1;
   const unit = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((times) => times * unit).find((each) => each >= rough);
@@ -65,7 +58,7 @@ function ticks(low, high, x, top) {
     const place = x(at * step);
     const anchor = place < 30 ? "start" : place > WIDE - 30 ? "end" : "middle";
     found.push(svg("line", { class: "axis", x1: place, x2: place, y1: top, y2: top + 4 }),
-      svg("text", { x: place, y: HIGH - 3, "text-anchor": anchor }, numeral(Number((at * step).toPrecision(12)))));
+      svg("text", { x: place, y: bottom - 3, "text-anchor": anchor }, write(at * step)));
   }
   return found;
 }

@@ -16,6 +16,14 @@ export function el(tag, given = {}, ...children) {
   return node;
 }
 
+// An element of a drawing.
+export function svg(tag, given, ...children) {
+  const node = document.createElementNS($("drawing").namespaceURI, tag);
+  for (const [name, value] of Object.entries(given)) node.setAttribute(name, value);
+  node.append(...children.flat(Infinity).filter((child) => child !== null));
+  return node;
+}
+
 export const fill = (node, ...children) => node.replaceChildren(...children.flat(Infinity).filter((child) => child));
 
 export const text = (value) => (value === null || value === undefined ? "–" : String(value));

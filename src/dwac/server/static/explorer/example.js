@@ -52,7 +52,8 @@ function heading(app, answer) {
   const verdict = known && el("span", { class: "verdict" }, judged(app, answer));
   const probable = app.task.unit === "label" ? el("b", {}, percent(answer.explanation.probability), " ") : null;
   return [
-    el("div", { class: "head" }, el("h2", { id: "example-title", tabindex: "-1" }, name, part ? el("span", { class: "note", title: answer.part === "training" ? app.start.guide.training : null }, ` (${part})`) : null), actions(app, answer)),
+    el("div", { class: "head" }, el("h2", { id: "example-title", tabindex: "-1" }, name, part ? el("span", { class: "note", title: answer.part === "training" ? app.start.guide.training : null }, ` (${part})`) : null),
+      el("span", { class: "pair" }, $("whatif").hidden ? null : el("button", { type: "button", id: "why", onclick: () => app.openSection("whatif") }, "Why?"), actions(app, answer))),
     el("p", { class: "answer" }, "Predicted ", (Array.isArray(predicted) && app.task.unit === "labels" && predicted.length ? predicted : [predicted]).map((each) => [chip(app, each, { data: { predicted: text(each) } }), " "]), probable, verdict || null),
   ];
 }
@@ -62,10 +63,11 @@ function actions(app, answer) {
   const open = (id) => () => app.openSection(id);
   const shown = (id) => !$(id).hidden;
   return menu("Actions", "Actions on this example", [
-    shown("whatif") && ["Change it: what if?", open("whatif")],
+    shown("whatif") && ["Compare it, or change it", open("whatif")],
     shown("edits") && ["Edit its vote, or undo edits", open("edits")],
     answer.disc === null || answer.disc === undefined ? null : el("button", { type: "button", id: "its-disc", onclick: () => app.select(answer.disc) }, "List the group around it"),
     answer.point === null ? null : ["Centre the map on it", () => app.map.goTo(...answer.xy)],
+    shown("importance") && [$("importance").querySelector("summary").textContent, open("importance")],
     shown("issues") && [app.task.words.issues, open("issues")],
     shown("worth") && ["The most and the least helpful examples", open("worth")],
     shown("compare") && ["Where the models disagree", open("compare")],

@@ -1,7 +1,7 @@
 // Something new: a text, a row or an uploaded image, its prediction, and the examples nearest to it.
 
 import { $, el, fill } from "./dom.js";
-import { formOf } from "./whatif.js";
+import { formOf } from "./forms.js";
 
 const LARGEST = 2_500_000; // bytes of a file, which grow by a third on their way
 

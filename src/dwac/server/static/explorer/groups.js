@@ -58,6 +58,7 @@ function label(app, { label: given }) {
 function voter(app, answer, member, point, before = null) {
   return el("span", { class: "member", title: apart(answer, member) }, before ? el("span", { class: "note" }, before) : null, picture(member.record, `training example ${text(member.id)}`),
     point === undefined ? el("b", {}, brief(member.id, 40)) : el("button", { type: "button", class: "link", onclick: () => app.choose(point) }, brief(member.id, 40)),
+    " ", point === undefined ? null : el("button", { type: "button", class: "link note", "aria-label": `Compare with ${brief(member.id, 40)}`, onclick: () => app.compare({ point }) }, "compare"),
     " ", member.size > 1 ? el("span", { class: "note" }, `votes for ${count(member.size)} `) : null,
     el("span", { class: "note" }, apart(answer, member)));
 }

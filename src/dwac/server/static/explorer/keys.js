@@ -15,6 +15,8 @@ export function listen(app) {
     else if (event.key === "?") $("help").showModal();
     else if (event.key === "n") app.step(1);
     else if (event.key === "p") app.step(-1);
+    else if (event.key === "w" && !$("whatif").hidden) app.openSection("whatif");
+    else if (event.key === "Escape" && app.picking) app.pick(false);
     else if (event.key === "l") $("lasso").click();
     else if (event.key === "v") app.tried(inView(app));
     else if (event.key === "Escape" && app.selected.length) app.tried(clear(app));

@@ -12,6 +12,7 @@ import * as fresh from "./fresh.js";
 import * as gestures from "./gestures.js";
 import { showAllGroups } from "./grouplist.js";
 import { Histogram } from "./histogram.js";
+import * as importance from "./importance.js";
 import * as keys from "./keys.js";
 import { showLegend } from "./legend.js";
 import { showDisagreements, showEdits, showEffect, showIssues } from "./lists.js";
@@ -25,7 +26,7 @@ import * as selection from "./selection.js";
 import { showSets } from "./sets.js";
 import { taskOf } from "./tasks.js";
 import * as theme from "./theme.js";
-import { showResult, showWhatIf } from "./whatif.js";
+import * as whatif from "./whatif.js";
 import * as worth from "./worth.js";
 
 const app = { k: 5, chosen: null, original: null, answer: null, selected: [], lasso: [], columns: [], remember: () => {} };
@@ -73,13 +74,16 @@ function saidOf(answer) {
 
 const asked = (question) => post("/explorer/ask", { ...question, k: app.k, epsilon: app.epsilon, label: app.task.subject });
 
-// The selected example, changed: the result is shown beside the form.
-app.ask = (question) => app.tried((async () => {
+// The selected example, changed.
+app.ask = async (question) => {
   const answer = await asked(question);
-  app.marks.move(answer);
-  showResult(app, answer);
+  if (app.chosen !== null) app.marks.move(answer);
   app.say(`Changed: ${saidOf(answer)}`);
-})());
+  return answer;
+};
+
+// The example in the panel as it was.
+app.reset = () => (app.chosen === null ? show(app.original) : app.choose(app.chosen));
 
 app.showAnswer = (answer) => {
   showExample(app, answer);
@@ -88,9 +92,9 @@ app.showAnswer = (answer) => {
 
 // Something new, with the examples nearest to it.
 app.askNew = async (question) => {
-  const answer = await asked(question);
-  Object.assign(app, { chosen: null, original: null });
-  show({ ...answer, editable: false });
+  const answer = { ...await asked(question), editable: app.start.card.kind !== "image" };
+  Object.assign(app, { chosen: null, original: answer });
+  show(answer);
   app.marks.show(answer);
   app.map.reveal(...answer.xy);
   app.say(saidOf(answer));
@@ -145,7 +149,8 @@ app.select = (disc, given) => app.tried(discs.select(app, disc, given));
 // A click on the map: the example there, or the group if there is none or groups are to be selected.
 function clicked(place, reach) {
   const groups = $("click").value === "groups";
-  const point = groups ? null : app.map.at(...place, reach);
+  const point = groups && !app.picking ? null : app.map.at(...place, reach);
+  if (app.picking && point !== null) return app.compare({ point });
   if (point !== null) return app.choose(point);
   const disc = app.map.discAt(...place);
   return disc === null ? null : app.select(disc);
@@ -170,6 +175,7 @@ const edit = (step) => app.tried((async () => {
   app.task.forget?.();
   discs.forget();
   worth.forget(app);
+  importance.forget(app);
   const weighed = $("colour").value === "worth"; // takes time: the effect is shown first
   app.map.restyle(weighed ? {} : { paint: await paintOf(app, $("colour").value) });
   app.histogram.measured();
@@ -193,7 +199,7 @@ app.undo = () => edit({ action: "undo" });
 app.redo = () => edit({ action: "redo" });
 
 function show(answer) {
-  showWhatIf(app, answer);
+  whatif.showWhatIf(app, answer);
   showExample(app, answer); // its menu leads to what is there
   showEdits(app, app.changes);
 }
@@ -207,6 +213,7 @@ app.setSubject = async (place) => {
   app.histogram.measured();
   showSets(app);
   showLegend(app);
+  importance.forget(app);
   app.remember();
   if (app.chosen !== null) await app.choose(app.chosen);
 };
@@ -246,6 +253,8 @@ function listen() {
   document.addEventListener("keyup", () => app.remember());
   menu.listen();
   fresh.listen(app);
+  whatif.listen(app);
+  importance.listen(app);
   keys.listen(app);
   search.listen(app);
   on("moved", () => app.marks.draw());
@@ -299,6 +308,8 @@ async function begin() {
   $("map-help").textContent = `${start.map} Drag or use the arrow keys to move, the wheel or + and − to zoom.`;
   $("issues").hidden = start.private;
   $("worth").hidden = !start.worth;
+  $("importance").hidden = !start.importance;
+  if (start.card.kind === "image") $("importance").querySelector("summary").textContent = "Which patches matter?";
   $("compare").hidden = !start.compare;
   $("click").parentElement.hidden = !start.discs.length;
   $("all-groups").hidden = !start.groups.length;
@@ -317,7 +328,7 @@ async function begin() {
   showSets(app);
   app.histogram.draw();
   showWelcome(app);
-  showWhatIf(app, null);
+  whatif.showWhatIf(app, null);
   showEdits(app, start);
   await address.follow(app);
   address.listen(app);

@@ -39,7 +39,7 @@ function actions(app, answer, i) {
   if (point === undefined) return null;
   const name = text(answer.explanation.neighbors[i].id);
   return menu("⋯", `Actions on ${name}`, [
-    ["Show this example", () => app.choose(point), `Show ${name}`], ["Remove its vote", () => app.remove(point), `Remove ${name}`], relabel(app, point, name)]);
+    ["Show this example", () => app.choose(point), `Show ${name}`], ["Compare with it", () => app.compare({ point }), `Compare with ${name}`], ["Remove its vote", () => app.remove(point), `Remove ${name}`], relabel(app, point, name)]);
 }
 
 const missing = () => el("span", { class: "note" }, "no picture");

@@ -1,91 +1,126 @@
-// What if? The selected example as a form: change it, predict again, and see beside it what that changes.
+// Why, and what if? The example beside a precedent, with bars between them; its values can be changed, and the vote follows.
 
+import { post } from "./api.js";
 import { beforeAfter } from "./change.js";
-import { $, el, fill, text } from "./dom.js";
+import { Comparison, contrasts } from "./compare.js";
+import { $, el, fill } from "./dom.js";
+import { columnsOf, enter, formOf } from "./forms.js";
+import { recourse } from "./recourse.js";
 
-const CHOICES = 60; // categories that fit into a menu
+const PAUSE = 120; // milliseconds after the last change of a value
 
-// The form for what the model reads; null if there is none.
-export function formOf(app, answer) {
-  const make = { tabular: table, text: words, huggingface: words, image }[app.start.card.kind];
-  return make && (answer || app.start.card.kind !== "image") ? make(app, answer) : null;
-}
+let shown = null; // the example in the panel, what it is compared with, and how it was changed
 
 export function showWhatIf(app, answer) {
-  const known = answer?.editable ? answer : null;
-  const form = formOf(app, known);
-  $("whatif").hidden = !form || !known;
-  if ($("whatif").hidden) return;
-  const result = el("div", { id: "what-result", role: "status", "aria-label": "Before and after" }, el("p", { class: "note" }, "The result appears here, before and after."));
+  shown = answer ? { answer, against: {}, reasons: null, changed: null } : null;
+  stopPicking(app);
+  $("whatif").hidden = !shown;
+  if (!shown) return;
+  shown.result = el("div", { id: "what-result", role: "region", "aria-label": "Before and after" });
+  shown.form = answer.editable ? makeForm(app, shown) : null;
+  shown.recourse = recourse(app, shown, (way) => load(app, shown, way));
+  if ($("whatif").open) compare(app);
+}
+
+export function listen(app) {
+  $("whatif").addEventListener("toggle", () => $("whatif").open && shown && !shown.reasons && compare(app));
+  // With another label, range or training example, wherever on the page it was chosen.
+  app.compare = (against) => {
+    if (!shown) return;
+    shown.against = against;
+    shown.reasons = null;
+    stopPicking(app);
+    if ($("whatif").open) compare(app, true);
+    else app.openSection("whatif");
+  };
+  app.pick = (on) => {
+    app.picking = on;
+    $("pick")?.setAttribute("aria-pressed", String(on));
+    $("marks").classList.toggle("lasso", on);
+    app.say(on ? "Select a training example on the map to compare with." : "Selecting on the map shows examples.");
+  };
+}
+
+const stopPicking = (app) => app.picking && app.pick(false);
+
+async function compare(app, told = false) {
+  const own = shown;
+  const place = $("whatif").querySelector("div");
+  if (!place.childElementCount) fill(place, el("p", { class: "note" }, "Comparing with a precedent …"));
+  let problem = null;
+  try {
+    own.reasons = await post(`/explorer/answers/${own.answer.answer}/reasons`, own.against);
+  } catch (error) {
+    problem = error.message;
+  }
+  if (own !== shown) return;
+  own.comparison = new Comparison(app, own);
+  const { form, fields, result } = own;
+  const table = own.reasons ? own.comparison.draw() : el("p", { class: "change" }, problem);
+  if (form) {
+    const rest = own.answer.kind === "table" ? own.comparison.rest() : [own.input];
+    fill(form, fields ? [result, table, rest] : [table, rest, result], el("p", { class: "buttons" }, el("button", { class: "main" }, "Predict"),
+      el("button", { type: "button", onclick: () => app.reset() }, "Back to the example")));
+  }
+  fill(place, contrasts(app, own), form ?? table, own.recourse);
+  if (own.reasons && told) app.say(own.reasons.sentences.join(" "));
+  if (own.changed) run(app, own);
+}
+
+// The inputs of a table stand between the two cases; other forms below them.
+function makeForm(app, own) {
+  const form = el("form", {});
+  if (own.answer.kind === "table" && app.start.card.columns) {
+    own.fields = columnsOf(app, own.answer.explanation.record);
+    form.question = own.fields.question;
+  } else {
+    own.input = formOf(app, own.answer);
+    if (!own.input) return null;
+    form.question = own.input.question;
+    own.input = el("div", { id: "what-input" }, ...own.input.childNodes);
+  }
+  let timer = null;
+  form.addEventListener("input", () => {
+    clearTimeout(timer);
+    if (own.answer.kind !== "text") timer = setTimeout(() => run(app, own), PAUSE);
+  });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    app.ask(form.question());
+    clearTimeout(timer);
+    run(app, own);
   });
-  form.append(el("p", { class: "buttons" }, el("button", { class: "main" }, "Predict"),
-    answer.point !== null ? el("button", { type: "button", onclick: () => app.choose(app.chosen) }, "Back to the example") : null));
-  fill($("whatif").querySelector("div"), el("p", { class: "note" }, app.start.guide.what_if), el("div", { class: "beside" }, form, result));
-}
-
-// The result beside the form.
-export function showResult(app, answer) {
-  fill($("what-result"), beforeAfter(app, app.original, answer, ["unchanged", "changed"]),
-    el("p", {}, el("button", { type: "button", class: "link", onclick: () => app.showAnswer(answer) }, "Show who votes on the changed example")));
-}
-
-function table(app, answer) {
-  const { columns, example, row } = app.start.card;
-  const record = answer ? answer.explanation.record : example;
-  const values = columns.map(({ name }, i) => (Array.isArray(record) ? record[i] : record[name]) ?? null);
-  const inputs = columns.map((column, i) => field(column, values[i]));
-  const form = el("form", {}, el("div", { class: "fields" },
-    columns.map(({ name }, i) => el("label", {}, text(name), inputs[i]))));
-  inputs.forEach((input, i) => input.addEventListener("input", () => input.classList.toggle("touched", input.value !== (values[i] === null ? "" : String(values[i])))));
-  form.question = () => {
-    const given = columns.map((column, i) => valueOf(column, inputs[i].value, values[i]));
-    return { row: row.type === "array" ? given : Object.fromEntries(columns.map(({ name }, i) => [name, given[i]])) };
-  };
+  fill(own.result, el("p", { class: "note" }, app.start.guide.what_if));
   return form;
 }
 
-function field({ kind, categories, name }, value) {
-  const shown = value === null ? "" : String(value);
-  const held = (categories ?? []).filter((each) => each !== null).map(String);
-  if (kind === "boolean" || (kind === "categorical" && held.length && held.length <= CHOICES)) {
-    const choices = kind === "boolean" ? ["true", "false"] : held;
-    const all = [...new Set(["", ...choices, shown])];
-    return el("select", { name }, all.map((each) => el("option", { value: each, selected: each === shown }, each || "unknown")));
-  }
-  return el("input", { name, value: shown, inputmode: kind === "numeric" ? "decimal" : null, placeholder: "unknown" });
+// A way to another outcome, in the form.
+function load(app, own, way) {
+  own.fields.inputs.forEach((input, i) => enter(input, own.fields.values[i]));
+  for (const { column, to } of way.changes) enter(own.fields.inputs[own.fields.columns.findIndex(({ name }) => String(name) === String(column))], to);
+  own.result.scrollIntoView({ block: "nearest" });
 }
 
-// The typed value in the type of its column; untouched values are kept as they were.
-function valueOf({ kind, categories }, typed, before) {
-  if (typed === (before === null ? "" : String(before))) return before;
-  if (typed.trim() === "") return null;
-  if (kind === "boolean" && ["true", "false"].includes(typed)) return typed === "true";
-  const known = (categories ?? []).find((each) => each !== null && String(each) === typed);
-  if (known !== undefined) return known;
-  const value = Number(typed);
-  return kind === "numeric" && !Number.isNaN(value) ? value : typed;
+// Predicts the changed example; of changes that follow each other quickly, the last one.
+async function run(app, own) {
+  own.again = own.running;
+  if (own.running) return;
+  own.running = true;
+  do {
+    own.again = false;
+    await app.tried(predict(app, own));
+  } while (own.again && own === shown);
+  own.running = false;
 }
 
-function words(app, answer) {
-  const area = el("textarea", { name: "text", "aria-label": "Text to classify" });
-  area.value = answer ? answer.explanation.record.text : "";
-  if (answer) area.id = "what-text";
-  const form = el("form", {}, area);
-  form.question = () => ({ row: area.value });
-  return form;
-}
-
-function image(app, answer) {
-  const number = (name, given) => el("label", {}, name, el("input", { type: "number", ...given }));
-  const right = number("Move right, in pixels", { name: "right", value: 0, step: 1 });
-  const down = number("Move down, in pixels", { name: "down", value: 0, step: 1 });
-  const light = number("Brightness factor", { name: "brightness", value: 1, step: 0.1, min: 0, max: 10 });
-  const form = el("form", {}, el("div", { class: "fields" }, right, down, light));
-  const value = (label) => Number(label.querySelector("input").value);
-  const point = answer.point ?? app.chosen;
-  form.question = () => ({ point, right: Math.round(value(right)), down: Math.round(value(down)), brightness: value(light) });
-  return form;
+async function predict(app, own) {
+  const answer = await app.ask({ ...own.form.question(), replaces: own.changed?.answer ?? null });
+  if (own !== shown) return;
+  own.changed = answer;
+  const [verdict, table, bars] = beforeAfter(app, own.answer, answer, ["unchanged", "changed"]);
+  verdict.append(" ", el("button", { type: "button", class: "link", onclick: () => app.showAnswer(answer) }, "Show who votes"));
+  fill(own.result, verdict, bars ? el("div", { class: "beside" }, table, bars) : table);
+  if (!own.reasons) return;
+  const [point] = own.reasons.points;
+  const reasons = await post(`/explorer/answers/${answer.answer}/reasons`, point === undefined ? own.against : { point });
+  if (own === shown && own.changed === answer) own.comparison.move(reasons);
 }
