@@ -491,6 +491,7 @@ def test_evaluate_gives_what_the_metrics_give(folder: Path) -> None:
         "roc_auc": sk.roc_auc_score(rows.y, p[:, 1]),
     }
     by_class, short, advice = (found.pop(name) for name in ("by_class", "undercovered", "advice"))
+    assert [row["threshold"] for row in found.pop("thresholds")] == pytest.approx(np.arange(1, 10) / 10)
     law = dwac.metrics.coverage_interval(0.1, model.clf.conformal(rows.X).n_calibration, 40, 0.99)
     assert law is not None
     assert found.pop("coverage_range") == pytest.approx(law)

@@ -1,7 +1,9 @@
 """The most and the least helpful examples, in the report: the right ones, with the exact effect of removing each."""
 
+import hashlib
 import re
 from copy import copy
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dwac import DWACClassifier, DWACRegressor, report
+from dwac import DWACClassifier, DWACRegressor, load, report
 from dwac.drawing.picture import Picture
 from dwac.errors import InputError
 from dwac.report.findings import ClassFindings, NumberFindings
@@ -90,7 +92,7 @@ def test_whose_data_carries_the_model_is_said_by_column(of_patients, page_on_wor
     others.remove(women.tolist())
     after = others.probabilities(of_patients.embed(NEW))[np.arange(40), codes].mean()
     assert groups.loc["f", "if_removed"] == pytest.approx(after - found.whole, abs=1e-6)
-    section = worth_section(ClassFindings.of(of_patients, NEW, TRUE), by="sex")
+    section = worth_section(ClassFindings.of(of_patients, NEW, TRUE), by=["sex"])
     assert section is not None
     named = {row[0] for table in section.groups for row in table.rows}
     assert "f" in named
@@ -99,6 +101,26 @@ def test_whose_data_carries_the_model_is_said_by_column(of_patients, page_on_wor
         report.write(of_patients, NEW, TRUE, tmp_path / "r.html", by="clinic")
     with refuses(InputError, "by", "private"):
         report.write(of_patients, NEW, TRUE, tmp_path / "r.html", by="sex", private=True)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_report_can_be_filed_with_results_by_group_and_decisions_by_cost(of_patients, tmp_path: Path) -> None:
+    of_patients.save(tmp_path / "model")
+    clf, data = load(tmp_path / "model"), tmp_path / "new.csv"
+    data.write_text("the rows")
+    costs = {(clf.classes_[0], clf.classes_[1]): 4.0, (clf.classes_[1], clf.classes_[0]): 1.0}
+    options: Any = {"by": ["sex"], "costs": costs, "source": data, "target": ["outcome"], "cases": 0}
+    page = Reader(report.write(clf, NEW, TRUE, tmp_path / "r.html", **options).read_text()).words
+    result = clf.evaluate(NEW, TRUE, by="sex", costs=costs)
+    encoder: Any = clf.encoder_
+    kinds = [f"{column.name} ({column.kind})" for column in encoder.columns]
+    digest = hashlib.sha256(b"the rows").hexdigest()
+    assert named(page, "outcome", "new.csv", digest, clf.fingerprint_, version("dwac"), *kinds)
+    assert re.search(r"Date: \d{4}-\d\d-\d\d", page)
+    for row in result.groups.to_frame().query("by == 'sex' and measure in ('accuracy', 'coverage')").to_dict("records"):
+        assert f"{row['value']:.3f} ({row['low']:.3f} to {row['high']:.3f})" in page
+    assert named(page, result.costs.rule, "0.8", "cost ratio")
+    assert "By sex: whose data carries the model" in page
 
 
 def test_a_private_report_names_nobody_who_helps_or_harms(of_patients) -> None:

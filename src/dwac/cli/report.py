@@ -36,14 +36,8 @@ def report(
         ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="The heading. Default: the name of the model.")] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Compare what groups of training examples are worth, by a column of the training data that the model "
-            "holds, such as the clinic. Default: columns whose names suggest groups of people.",
-        ),
-    ] = None,
+    by: options.By = None,
+    cost: options.Cost = None,
     epsilon: options.Epsilon = EPSILON,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of training examples to show per prediction.")] = 5,
     cases: Annotated[
@@ -62,7 +56,8 @@ def report(
     good and how certain it is, and where not to trust it. Then come measures for data scientists, explained
     predictions, and the most and the least helpful training examples. For classes there are also a map, and training
     labels that look wrong. The model was trained on those labels, so it misses wrong ones that it has memorised.
-    --check-labels finds them.
+    --check-labels finds them. The report names DATA with its hash, the model with its fingerprint, the target, all
+    columns and the date. It compares groups of people if the names of columns suggest them, or groups by --by.
 
     Rows of DATA that were used in training are left out, so you may give the file of a training with --test-size. Rows
     that cannot be read are left out, too; the exit code is then 3.
@@ -73,7 +68,9 @@ def report(
 
     dwac report model/ test.csv --check-labels train.csv
 
-    dwac report model/ test.csv --by clinic     # whose data carries the model
+    dwac report model/ test.csv --by sex --by clinic    # results by group, and whose data carries the model
+
+    dwac report model/ loans.csv --cost bad/good=5 --cost good/bad=1
 
     dwac report model/ people.csv --unlike martians.csv --title "Who earns more?"
     """
@@ -81,16 +78,14 @@ def report(
     options.check_file(output, "-o")
     from dwac import report as reports
     from dwac.estimator import DWACClassifier
-    from dwac.estimator.worth import kept_column
     from dwac.reading import load, read
 
     loaded = load(model, device=reading.device, expect=reading.expect)
     if check_labels is not None and loaded.task in ("labels", "numbers"):
         raise InputError(f"--check-labels is for models of classes; this one predicts {loaded.task}; leave it out")
-    if by is not None:
-        kept_column(loaded.clf, by, "--by")  # raises an error before the work
+    costs = options.costs_of(cost, loaded.clf.target_.names.tolist(), several=loaded.task == "labels")
     roles: dict[str, Any] = {"target": target, "text": reading.text, "ids": ids, "unlabelled": unlabelled}
-    rows = read(data, like=loaded, labelled=True, **roles, **tables.arguments())
+    rows = read(data, like=loaded, labelled=True, keep=by or (), **roles, **tables.arguments())
     print_notes(rows.notes)
     hidden = private or loaded.clf.private_
     given = len(rows)
@@ -129,7 +124,10 @@ def report(
             private=hidden,
             note=note,
             issues=issues,
-            by=by,
+            by=rows.kept,
+            costs=costs,
+            source=data,
+            target=rows.columns.targets,
         )
     size = file.stat().st_size / 1e6
     print_written(f"{file}, on {len(rows):,} row{'s' * (len(rows) != 1)}, {size:.1f} MB")

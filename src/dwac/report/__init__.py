@@ -10,7 +10,7 @@ Needs the extra `dwac[report]`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
@@ -23,8 +23,9 @@ from dwac.drawing.records import shorten
 from dwac.errors import EPSILON, InputError, StorageError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.evaluation import amount
-from dwac.estimator.worth import kept_column
+from dwac.estimator.observed import Observed
 from dwac.report.classes import class_values
+from dwac.report.filing import filing_values
 from dwac.report.findings import ClassFindings, Findings, LabelFindings, NumberFindings
 from dwac.report.importance import column_sections
 from dwac.report.labels import label_values
@@ -32,6 +33,7 @@ from dwac.report.maps import embedding_map
 from dwac.report.measures import number, of_100, percent, share, used_in_training
 from dwac.report.numbers import number_values
 from dwac.report.plots import history, reliability, sets, typicality
+from dwac.report.worth import columns_of_people
 from dwac.report.wrong_labels import LabelNoise, label_issues, label_noise, leave_one_out
 from dwac.storage.files import replace_file
 from dwac.tasks import LABELS, NUMBERS
@@ -52,7 +54,7 @@ __all__ = [
 
 
 # For each kind of target: the findings, the function for the page's values, and the template.
-_Kind = tuple[type[Findings], Callable[[Any, int, int, str | None], dict[str, Any]], str]
+_Kind = tuple[type[Findings], Callable[[Any, int, int, Sequence[str] | None], dict[str, Any]], str]
 _CLASSES: _Kind = (ClassFindings, class_values, "report/templates/classes.html")
 _OTHERS: dict[str, _Kind] = {
     NUMBERS: (NumberFindings, number_values, "report/templates/numbers.html"),
@@ -75,7 +77,10 @@ def write(
     private: bool | None = None,
     note: str = "",
     issues: pd.DataFrame | None = None,
-    by: str | None = None,
+    by: Any = None,
+    costs: Any = None,
+    source: str | PathLike[str] | None = None,
+    target: Sequence[str] = (),
     importance: int | None = None,
 ) -> Path:
     """Write a report on a model, measured on test examples X with known targets y, to one HTML file.
@@ -96,21 +101,36 @@ def write(
         note: shown at the top, such as where the test examples come from.
         issues: labels to check, from `label_issues(clf, X_train, y_train)`: out of fold, for the time of a few fits.
             By default the model's own votes judge its training examples, at no cost. Only for classes.
-        by: a column of the training data, such as "clinic": the report shows what each of its groups is worth, that is,
-            whose data carries the model. By default columns whose names suggest groups of people, such as "sex".
+        by: the groups to compare, as for `evaluate` of an estimator: names of columns of X, such as ["sex", "clinic"],
+            or one value per row. The report shows the results of each group with intervals and, where the model holds
+            such a column of its training data, what each group is worth, that is, whose data carries the model. By
+            default columns whose names suggest groups of people, such as "sex".
+        costs: what errors cost, as for `evaluate`: the report shows the decisions that cost least.
+        source: the file of the test examples; the report names it with its SHA-256.
+        target: the names of the target columns; by default those of y.
         importance: over how many test rows, drawn at random, to measure how much each column of a table contributes; a
             row takes some 30 ms. By default 60; 0: not at all.
     """
     kind = clf.target_.kind
     if kind in _OTHERS and issues is not None:
         raise InputError(f"labels to check are for models of classes; this one predicts {kind}; leave issues out")
-    if by is not None:
-        _check_groups(clf, by, private=private)
+    if by is not None and (private or (private is None and clf.private_)):
+        raise InputError("by shows groups of examples, a private report shows none; leave out one of the two")
+    held = None if clf.private_ else clf.examples_.frame()
+    known: list[str] = [] if held is None else [str(name) for name in held.columns]
+    rows = X.rows.X if isinstance(X, Observed) else X
+    if by is None and private is not True:
+        by = [name for name in columns_of_people(clf) if isinstance(rows, pd.DataFrame) and name in rows] or None
     findings_of, values_of, template = _OTHERS.get(kind, _CLASSES)
     more = {} if kind in _OTHERS else {"judged": issues}
-    findings = findings_of.of(clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private, **more)
+    findings = findings_of.of(
+        clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private, by=by, costs=costs, **more
+    )
     notes = [text for text in (note, _privacy_note(findings), _training_note(findings)) if text]
-    values = values_of(findings, k, cases, by) | {"columns": column_sections(findings, importance)}
+    names = [by] if isinstance(by, str) else list(by) if isinstance(by, list | tuple | pd.DataFrame | Mapping) else []
+    worthy = [name for name in names if isinstance(name, str) and name in known]
+    values = values_of(findings, k, cases, None if by is None else worthy) | filing_values(findings, y, source, target)
+    values["columns"] = column_sections(findings, importance)
     writers = {each.__name__: each for each in (amount, number, of_100, percent, share, shorten)}
     content = render(
         template, title=title, notes=notes, version=version("dwac"), findings=findings, **writers, **values
@@ -122,13 +142,6 @@ def write(
             f"{path} cannot be written: {error.strerror}; choose another path, or make this one writable"
         ) from None
     return Path(path)
-
-
-def _check_groups(clf: DWACClassifier | DWACRegressor, by: str, *, private: bool | None) -> None:
-    """Raise an error before the work starts if groups by this column cannot be shown."""
-    if private and not clf.private_:
-        raise InputError("by shows groups of training examples, a private report shows none; leave out one of the two")
-    kept_column(clf, by, "by")
 
 
 def _privacy_note(findings: Findings) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,8 @@ _MOST_ISSUES = 24
 _MOST_CLASSES, _MOST_CONFUSED, _DRAWN = 60, 20, 8
 
 
-def class_values(findings: ClassFindings, k: int, n_cases: int, by: str | None) -> dict[str, Any]:
-    """The values of the report on classes. by: a column of the training data whose groups are compared by worth."""
+def class_values(findings: ClassFindings, k: int, n_cases: int, by: Sequence[str] | None) -> dict[str, Any]:
+    """The values of the report on classes. by: columns of the training data whose groups are compared by worth."""
     confusion, wrong_ones = _confusion(findings), findings.confusions()
     drawn, n_known = _roc(findings)
     reliability = plots.reliability_panel(findings.truth, findings.predictions.probabilities)

@@ -26,6 +26,7 @@ from dwac.estimator.evaluation import (
     NumberPredictions,
     evaluate,
     predict,
+    read_groups,
 )
 from dwac.estimator.observed import Observed
 from dwac.estimator.preparation import row_ids, rows_of, take
@@ -68,12 +69,14 @@ class Findings:
         unlike: Any = None,
         epsilon: float = EPSILON,
         private: bool | None = None,
+        by: Any = None,
+        costs: Any = None,
         **more: Any,
     ) -> Self:
         """Predict test examples X, compare them with the truth y, and predict out-of-distribution examples `unlike`.
 
         private: show only labels and rounded numbers; the default for a model saved without its training examples.
-        more: other fields.
+        by, costs: the groups to compare and the costs of errors, as for `evaluate` of an estimator. more: other fields.
         """
         check_is_fitted(clf, "model_")
         if isinstance(X, Observed):
@@ -86,7 +89,8 @@ class Findings:
             observed = clf.observe(X, private=private)
         predictions = predict(clf, observed, private=private)
         outside = None if unlike is None else predict(clf, unlike, private=private)
-        result = evaluate(predictions, y, epsilon)
+        groups = None if by is None else read_groups(by, X, len(predictions))
+        result = evaluate(predictions, y, epsilon, by=groups, costs=costs)
         names, readable = row_ids(X, ids, len(predictions)), predictions.readable
         truth = cls._truth(clf, y, len(readable))[readable]
         if result.unreadable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ _HEADS = {
 }
 
 
-def label_values(findings: LabelFindings, k: int, n_cases: int, by: str | None) -> dict[str, Any]:
+def label_values(findings: LabelFindings, k: int, n_cases: int, by: Sequence[str] | None) -> dict[str, Any]:
     """The values of the report on several labels. by: a column of the training data whose groups are compared."""
     counts, auc = findings.result.by_label["n"], findings.scores.each["roc_auc"].to_numpy()
     drawn = np.sort(counts.sort_values(ascending=False, kind="stable").index[:_DRAWN].to_numpy())

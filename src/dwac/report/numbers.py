@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,8 @@ _LARGE = 0.9  # quantile above which an error is called large
 _UNUSUAL = 8  # listed examples that are unlike any other
 
 
-def number_values(findings: NumberFindings, k: int, n_cases: int, by: str | None) -> dict[str, Any]:
-    """The values of the report on numbers. by: a column of the training data whose groups are compared by worth."""
+def number_values(findings: NumberFindings, k: int, n_cases: int, by: Sequence[str] | None) -> dict[str, Any]:
+    """The values of the report on numbers. by: columns of the training data whose groups are compared by worth."""
     ends = findings.predictions.intervals(findings.result.epsilon)
     guarantee = 0.0
     if findings.calibrated and findings.clf.cross_fitted_:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -144,8 +144,8 @@ class WorthSection(NamedTuple):
     groups: list[ReportTable]
 
 
-def worth_section(findings: Findings, by: str | None = None) -> WorthSection | None:
-    """The ten training examples that help most within their class, the ten that help least, and groups of column `by`.
+def worth_section(findings: Findings, by: Sequence[str] | None = None) -> WorthSection | None:
+    """The ten training examples that help most within their class, the ten that help least, and groups of columns `by`.
 
     Without `by`, groups of columns that look like groups of people. None for a private report.
     """
@@ -156,7 +156,7 @@ def worth_section(findings: Findings, by: str | None = None) -> WorthSection | N
     unit = "in per cent of the variance" if kind == NUMBERS else "in percentage points"
     ends = (("Most helpful", most), ("Least helpful", least))
     examples = [(head, _examples(worth, part, f"{head}, {unit}")) for head, part in ends]
-    columns = columns_of_people(findings.clf) if by is None else [by]
+    columns = columns_of_people(findings.clf) if by is None else by
     groups = [_groups(worth, column) for column in columns]
     total = points(worth.together)(worth.together)
     return WorthSection(worth, _voter_word(worth), total, ranking(kind), examples, groups)

@@ -416,16 +416,17 @@ class GroupComparison:
         )
         return shown
 
-    def texts(self, by: str) -> list[pd.DataFrame]:
+    def texts(self, by: str, *, intervals: bool = False) -> list[pd.DataFrame]:
         """The values of a division as texts: one row per measure, a column for all rows and up to four groups each."""
         part = self.table[self.table["by"].isin(["all", by])]
-        values = {str(group): lines for group, lines in part.groupby(["by", "group"], sort=False)["value"]}
+        parts = [lines for _, lines in part.groupby(["by", "group"], sort=False)]
         first = part.drop_duplicates(["by", "group"])
         heads = [
             f"{group}{' (small)' if few else ''}" for group, few in zip(first["group"], first["small"], strict=True)
         ]
         columns = [
-            [f"{rows:,}", *lines.map(_number)] for rows, lines in zip(first["rows"], values.values(), strict=True)
+            [f"{rows:,}", *(_cell(line, intervals=intervals) for line in lines.to_dict("records"))]
+            for rows, lines in zip(first["rows"], parts, strict=True)
         ]
         names = ["rows", *self.measures]
         chunks = [range(start, min(start + _ABREAST, len(heads))) for start in range(1, len(heads), _ABREAST)]
@@ -495,6 +496,13 @@ class GroupComparison:
                 raise InputError(f"{what} must be one of {listed(known, 30)}; got {value!r}")
         part = self.table[(self.table["measure"] == measure) & self.table["by"].isin(["all", by])]
         return draw_groups(part, measure, by)
+
+
+def _cell(line: dict[Any, Any], *, intervals: bool) -> str:
+    """A value, with its interval if there is one and it is wanted."""
+    if not intervals or np.isnan(line["low"]):
+        return _number(line["value"])
+    return f"{_number(line['value'])} ({_number(line['low'])} to {_number(line['high'])})"
 
 
 def _number(value: float) -> str:

@@ -86,6 +86,22 @@ def threshold_of(false_positive: float, false_negative: float) -> float:
     return false_positive / total if total > 0 else float("nan")
 
 
+def threshold_table(truth: Bools, p: Floats) -> pd.DataFrame:
+    """What deciding for a label where its probability (n,) is over a threshold gives, one row per tenth.
+
+    cost_ratio: what a false positive costs, in false negatives, where this threshold costs least.
+
+    >>> threshold_table(np.array([False, True]), np.array([0.55, 0.8])).iloc[5].round(2).tolist()
+    [0.6, 0.5, 0.0, 0.0, 1.5]
+    """
+    rows = []
+    for threshold in np.arange(1, 10) / 10:
+        chosen = p > threshold
+        errors = [float(part.mean()) if len(part) else float("nan") for part in (chosen[~truth], ~chosen[truth])]
+        rows.append([threshold, float(chosen.mean()), *errors, threshold / (1 - threshold)])
+    return pd.DataFrame(rows, columns=["threshold", "rate", "false_positives", "false_negatives", "cost_ratio"])
+
+
 def class_costs(
     costs: Floats, classes: NDArray[Any], truth: NDArray[np.int64], codes: NDArray[np.int64], p: Floats
 ) -> tuple[CostEvaluation, NDArray[np.int64]]:

@@ -20,7 +20,7 @@ from dwac.tasks.answers import AnswerColumn
 from dwac.tasks.base import Floats, Reasons, set_nan, set_none, zero_nan
 from dwac.tasks.by_group import GroupComparison, GroupMeasure, label_measures, typicality_measures
 from dwac.tasks.classes import class_columns, encode_known
-from dwac.tasks.costs import CostEvaluation, class_costs, read_costs
+from dwac.tasks.costs import CostEvaluation, class_costs, read_costs, threshold_table
 from dwac.tasks.predictions import GAP, LEVEL, TYPICALITY, Evaluated, Fact, Predictions, by_chance, mean, share
 
 _CHANCE, _NAMED = 0.01, 3  # p-value below which a class falls short; how many are named
@@ -162,6 +162,7 @@ class Evaluation(Evaluated):
     coverage_range: tuple[float, float] | None = None  # where chance puts it 99 times in 100; None if by class
     undercovered: tuple[Any, ...] = ()  # classes whose sets contain the true label less often than chance explains
     roc_auc: float | None = None  # of each class against the others, their mean; of two classes, that of the second
+    thresholds: pd.DataFrame | None = None  # of two classes: what each threshold for the second gives
     groups: GroupComparison | None = None
     costs: CostEvaluation | None = None
 
@@ -264,6 +265,7 @@ def _compare(predictions: ClassPredictions, truth: NDArray[np.int64], epsilon: f
         "coverage_range": _range(trust, epsilon, len(truth)),
         "undercovered": undercovered_classes(by_class, epsilon, None if trust is None else trust.n_calibration),
         "roc_auc": mean(auc[~np.isnan(auc)]),
+        "thresholds": threshold_table(truth == 1, probabilities[:, 1]) if len(predictions.classes) == 2 else None,
     }
     if not predictions.ordered:
         return Evaluation(**measures)
