@@ -33,7 +33,7 @@ from dwac.report.maps import embedding_map
 from dwac.report.measures import number, of_100, percent, share, used_in_training
 from dwac.report.numbers import number_values
 from dwac.report.plots import history, reliability, sets, typicality
-from dwac.report.worth import columns_of_people
+from dwac.report.worth import MOST_GROUPS, columns_of_people
 from dwac.report.wrong_labels import LabelNoise, label_issues, label_noise, leave_one_out
 from dwac.storage.files import replace_file
 from dwac.tasks import LABELS, NUMBERS
@@ -119,8 +119,9 @@ def write(
     held = None if clf.private_ else clf.examples_.frame()
     known: list[str] = [] if held is None else [str(name) for name in held.columns]
     rows = X.rows.X if isinstance(X, Observed) else X
-    if by is None and private is not True:
-        by = [name for name in columns_of_people(clf) if isinstance(rows, pd.DataFrame) and name in rows] or None
+    if by is None and private is not True and isinstance(rows, pd.DataFrame):
+        people = [name for name in columns_of_people(clf) if name in rows]
+        by = [name for name in people if rows[name].nunique() <= MOST_GROUPS] or None
     findings_of, values_of, template = _OTHERS.get(kind, _CLASSES)
     more = {} if kind in _OTHERS else {"judged": issues}
     findings = findings_of.of(

@@ -37,13 +37,13 @@ _PEERS = {  # the examples that an example is compared with, and why
     ),
     LABELS: ("all with the same labels", "All examples with the same labels may be worth little because they are rare"),
 }
-_NAMED, _COLUMNS = 30, 3  # at most: groups of a column, columns
+MOST_GROUPS, _COLUMNS = 30, 3  # at most: groups of a column, columns
 _OF_PEOPLE = re.compile(
     r"(?<![a-z])(sex|gender|race|ethnic(ity)?|nationality|country|religion|marital|clinic|hospital|patient|person|user"
     r"|customer|annotator|site|region)(?![a-z])"
 )
 
-_SHOWN, _COLUMNS_SHOWN, _MOST_GROUPS = 10, 6, 20  # examples at each end, columns of each, groups of a column
+_SHOWN, _COLUMNS_SHOWN, _ROWS = 10, 6, 20  # examples at each end, columns of each, groups in a table
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ def columns_of_people(clf: Estimator) -> list[str]:
     if frame is None:
         return []
     candidates = [name for name in frame.columns if _OF_PEOPLE.search(str(name).lower())]
-    few = [str(name) for name in candidates if 2 <= frame[name].astype(str).nunique() <= _NAMED]
+    few = [str(name) for name in candidates if 2 <= frame[name].astype(str).nunique() <= MOST_GROUPS]
     return few[:_COLUMNS]
 
 
@@ -224,7 +224,7 @@ def _groups(worth: Worth, column: str) -> ReportTable:
             f"{say(row['worth'])} ±\u00a0{say(2 * row['standard_error']).lstrip('+')}",
             say_removed(_change(worth.clf, row["if_removed"])),
         )
-        for name, row in groups.head(_MOST_GROUPS).iterrows()
+        for name, row in groups.head(_ROWS).iterrows()
     ]
     left = len(groups) - len(rows)
     caption = f"By {column}: whose data carries the model" + (
