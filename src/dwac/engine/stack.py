@@ -31,6 +31,9 @@ _DEEPEST = 128  # references in a lane
 _TOGETHER = 512  # queries
 _SPARE = 2  # candidates kept beyond k, so that rounding rarely hides a neighbour
 _SURE = 1e8  # ‖q‖² of queries that are never in doubt in float64, unless every reference is a million times as far away
+# Calm queries have products from -_LOWEST to _HIGHEST. With _SHIFT added, no exponential over- or underflows, not even
+# that of padding, whose product is then _CALM_VOID: e⁻²⁰ of the smallest vote.
+_LOWEST, _HIGHEST, _SHIFT, _CALM_VOID = 120.0, 26.0, 54.0, -86.0
 _BACKEND = TorchBackend()
 _VOID = -1e30  # ‖q‖² - ‖q - g‖² of padding; finite, so that no NaN occurs
 
@@ -95,6 +98,19 @@ class Stack:
         folded[self._sources < 0] = 0
         folded[..., -1].masked_fill_(self._sources < 0, _VOID)
         return folded.mT.contiguous()
+
+    @cached_property
+    def _calm_columns(self) -> Tensor:
+        """The same for calm queries: products are larger by `_SHIFT`."""
+        columns = self._columns.clone()
+        columns[:, -1].add_(_SHIFT).clamp_min_(_CALM_VOID)
+        return columns
+
+    @cached_property
+    def _radius(self) -> Tensor:
+        """(F,) float64: the largest ‖g‖ of each index."""
+        norms = self._columns[:, -1].double()
+        return norms.masked_fill(self._sources < 0, 0).amin(dim=1).neg_().sqrt_()
 
     @cached_property
     def _rows(self) -> Tensor:
@@ -177,25 +193,41 @@ class Stack:
         ones[..., d] = 1
         centred = torch.sub(queries, self._centres, out=ones[:, :n, :d])
         norms: Tensor = torch.linalg.vector_norm(centred, dim=2, dtype=torch.float64).square_().T
-        best, units, near, places = self._sweep(ones, n, k, votes)
+        lowest = (2 * norms.sqrt() + self._radius).mul_(self._radius)  # ‖q - g‖² - ‖q‖² is at most this
+        calm = ((lowest <= _LOWEST) & (norms <= _HIGHEST)).all(dim=1) & votes
+        if calm.any() and not calm.all():
+            return self._join([self._query(queries[:, rows], k, votes) for rows in (calm, ~calm)], calm)
+        best, units, near, places = self._sweep(ones, n, k, votes, calm=bool(calm.any()))
+        near -= _SHIFT * calm[:, None, None]
         unit, single = rounding_unit(d, ones.dtype, _BACKEND), ones.dtype != torch.float64
         log_class_weights, unsure = norms.new_empty(n, n_sets, 0), torch.zeros_like(norms, dtype=torch.bool)
         if votes:
-            log_class_weights, unsure = self._votes(best, units, norms, unit, single)
+            log_class_weights, unsure = self._votes(best, units, norms, unit, single, calm=bool(calm.any()))
         rows, squared, rounding, hidden = places, near, norms, unsure
         if k:
             rows, squared = self._rank(queries.transpose(0, 1), places, k)
             farthest = squared[:, :, -1]
-            rounding = (2 * norms.sqrt() + farthest.sqrt()).square_().mul_(max(unit, 2.0 ** (self._bits - 52)))
+            rounding = (
+                (2 * norms.sqrt() + farthest.sqrt()).square_().add_(_SHIFT).mul_(max(unit, 2.0 ** (self._bits - 52)))
+            )
             # No reference that was not compared exactly is nearer than this, up to rounding.
             reach = torch.inf if places.shape[2] == self._rows.shape[1] else norms - near[:, :, 0]
             hidden = unsure | (reach - rounding <= farthest)
         return StackResult(log_class_weights, rows, squared, rounding, torch.stack([unsure, hidden], dim=2))
 
-    def _sweep(self, ones: Tensor, n: int, k: int, votes: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _join(self, parts: Sequence[StackResult], calm: Tensor) -> StackResult:
+        """The results of calm queries and of all others, in their order."""
+        joined = StackResult(*(field.new_empty(len(calm), *field.shape[1:]) for field in parts[0]))
+        for part, rows in zip(parts, (calm, ~calm), strict=True):
+            for field, values in zip(joined, part, strict=True):
+                field[rows] = values
+        return joined
+
+    def _sweep(self, ones: Tensor, n: int, k: int, votes: bool, *, calm: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The largest product of each lane and Σ w in units of it, (n, F, B); the largest products and their places.
 
         Of the products ‖q‖² - ‖q - g‖², the largest (n, F, c), a few more than k, belong to the nearest references.
+        Of calm queries, the unit is 1, and the largest product of a lane is only computed for neighbours.
         """
         n_sets, shape, rows = len(ones), self._shape, min(n, _ROWS)  # a single query takes no more
         tiles = ones.unflatten(1, (-1, _ROWS)).transpose(0, 1).contiguous()
@@ -205,13 +237,15 @@ class Stack:
         memory = ones.new_empty(step, n_sets, _ROWS, *shape)
         for start in range(0, len(tiles), step):
             part = slice(start, start + step)
-            multiply(tiles[part], self._columns, memory)
+            multiply(tiles[part], self._calm_columns if calm else self._columns, memory)
             products = memory[: len(tiles) - start, :, :rows]
-            torch.amax(products, dim=3, out=best[part])
+            if k or not calm:
+                torch.amax(products, dim=3, out=best[part])
             if k:
                 nearest.append(self._nearest(products, best[part], k))
             if votes:
-                torch.sum(exp_(products.sub_(best[part, :, :, None])), dim=3, out=units[part])
+                weights = products.exp_() if calm else exp_(products.sub_(best[part, :, :, None]))
+                torch.sum(weights, dim=3, out=units[part])
         best, units = _by_query(best)[:n], _by_query(units)[:n]
         if not k:
             return best, units, ones.new_empty(n, n_sets, 0, dtype=torch.float64), torch.empty(n, n_sets, 0).long()
@@ -231,16 +265,27 @@ class Stack:
         places = deep * lanes + lane.gather(3, at - deep * lane.shape[3])
         return _by_query(top), _by_query(places)
 
-    def _votes(self, best: Tensor, units: Tensor, norms: Tensor, unit: float, single: bool) -> tuple[Tensor, Tensor]:
+    def _votes(
+        self, best: Tensor, units: Tensor, norms: Tensor, unit: float, single: bool, *, calm: bool
+    ) -> tuple[Tensor, Tensor]:
         """Log class weights (n, F, K), and which rounding leaves in doubt, (n, F)."""
-        first, shape = self.indexes[0], norms.shape
+        first, shape, n_codes = self.indexes[0], norms.shape, len(self._log_counts) + 1
         # ‖q‖² cancels in every difference of logs, so it is only subtracted here.
-        log_sums = units.log_().add_(best).double().sub_(norms[:, :, None]).flatten(1)
-        sums = sum_by_label(log_sums, self._codes, len(self._log_counts) + 1)[:, :-1]
-        votes = torch.minimum(sums, self._log_counts).view(*shape, first.n_classes)
+        if calm:
+            sums = norms.new_zeros(shape[0], n_codes)
+            sums.scatter_add_(1, self._codes.expand(shape[0], -1), units.double().flatten(1))
+            log_sums = sums.log_()[:, :-1].view(*shape, -1).sub_(norms[:, :, None] + _SHIFT)
+        else:
+            by_lane = units.log_().add_(best).double().sub_(norms[:, :, None]).flatten(1)
+            log_sums = sum_by_label(by_lane, self._codes, n_codes)[:, :-1].view(*shape, -1)
+        votes = torch.minimum(log_sums, self._log_counts.view(shape[1], -1))
         if not single and bool((norms < _SURE).all()):  # float64 leaves no doubt about them
             return votes, torch.zeros_like(norms, dtype=torch.bool)
-        nearest = (norms - best.amax(dim=2)).clamp_min_(0)
+        if calm:  # the nearest member of a class has at least the average weight of the class
+            mean = (votes - self._log_counts.view(shape[1], -1)).nan_to_num_(nan=-torch.inf)
+            nearest = mean.amax(dim=2).neg_()
+        else:
+            nearest = (norms - best.amax(dim=2)).clamp_min_(0)
         unsure = PLAIN.unsure(first, votes.flatten(0, 1), norms.flatten(), nearest.flatten(), unit, single).view(shape)
         return votes, unsure | lost_queries(norms, unit) if single else unsure
 
