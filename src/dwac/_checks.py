@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from dwac.errors import EpsilonError, InputError, LabelError, NonFiniteError, ShapeError
+from dwac.languages import say
 
 LARGEST = 1e150  # above this, a squared distance overflows float64
 
@@ -38,7 +39,8 @@ def listed(names: Iterable[Any], most: int = 5, show: Callable[[Any], str] = rep
     "'a', 'b', … (1 more)"
     """
     shown = [show(name) for name in names]
-    return ", ".join(shown[:most]) + (f", … ({len(shown) - most} more)" if len(shown) > most else "")
+    rest = len(shown) - most
+    return ", ".join(shown[:most]) + (say(", … ({n} more)", n=rest) if rest > 0 else "")
 
 
 def suggested(name: Any, names: Iterable[Any]) -> str:

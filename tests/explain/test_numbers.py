@@ -356,8 +356,8 @@ def test_every_field_of_a_private_explanation_is_chosen() -> None:
     """A new field of an explanation must be thought of here, and in `_make_private` of `dwac.explain.numbers`."""
     assert set(NumberExplanation.__dataclass_fields__) == {
         "prediction", "interval", "epsilon", "guarantee", "names", "average", "neighbors", "n_references", "n_examples",
-        "typicality", "private", "record", "attention", "unreadable", "unknown", "agreement", "_votes", "_source",
-        "_numerals", "_histogram", "_question",
+        "typicality", "private", "record", "attention", "unreadable", "unknown", "agreement", "legend", "_votes",
+        "_source", "_numerals", "_histogram", "_question",
     }  # fmt: skip
 
 

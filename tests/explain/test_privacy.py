@@ -277,8 +277,8 @@ def test_every_field_of_a_private_explanation_is_chosen(clf: DWACClassifier) -> 
     """A new field of an explanation must be thought of here, and in `_make_private` of `dwac.explain.classes`."""
     assert set(Explanation.__dataclass_fields__) == {
         "label", "probability", "probabilities", "neighbors", "n_references", "n_examples", "confidence", "credibility",
-        "typicality", "p_values", "private", "record", "attention", "unreadable", "unknown", "agreement", "_votes",
-        "_source", "_counts", "epsilon", "ordered", "_question",
+        "typicality", "p_values", "private", "record", "attention", "unreadable", "unknown", "agreement", "legend",
+        "_votes", "_source", "_counts", "epsilon", "ordered", "_question",
     }  # fmt: skip
     private = clf.explain(X[:1], private=True)[0]
     assert private._votes is None

@@ -25,6 +25,7 @@ from dwac.cli.output import (
     write,
 )
 from dwac.errors import EPSILON, IdError, InputError
+from dwac.languages import numeral, say, speaking
 
 if TYPE_CHECKING:
     from dwac.explain import Explanation, Neighbor
@@ -73,6 +74,7 @@ def explain(
         str | None, typer.Option("--id-column", metavar="COLUMN", help="The column with the row ids.")
     ] = None,
     unknown: options.Unknown = None,
+    language: options.Language = None,
     json: options.Json = False,
     *,
     reading: options.ReadingOptions,
@@ -107,11 +109,27 @@ def explain(
         more = _answer_why(loaded.clf, rows, explanations, against, recourse, frozen or [])
     bad = reasons_by_row([getattr(explanation, "unreadable", None) for explanation in explanations])
     report_unreadable(bad, rows, strict=reading.strict, fate="have no explanation")
+    with speaking(language):
+        _write(data, rows, explanations, more, page, json=json)
+    exit_if_unreadable(bad)
+
+
+def _write(
+    data: str,
+    rows: Rows,
+    explanations: list[Any],
+    more: list[dict[str, Any]],
+    page: Path | None,
+    *,
+    json: bool,
+) -> None:
+    """Write explanations to a page, as JSON, or to the terminal."""
     if page is not None:
         from dwac.drawing.pages import render
 
         named = [(name, [e, *extra.values()]) for name, e, extra in zip(rows.ids, explanations, more, strict=True)]
-        write(page, render("explain/templates/file.html", title=f"Why? {data}", explanations=named).encode())
+        title = say("Why? {data}", data=data)
+        write(page, render("explain/templates/file.html", title=title, explanations=named).encode())
         print_written(f"{page}")
     elif json:
         for explanation, extra in zip(explanations, more, strict=True):
@@ -122,7 +140,6 @@ def explain(
             for each in extra.values():
                 console = Console()
                 console.print(f"{each.to_text(console.width)}\n", highlight=False, markup=False, soft_wrap=True)
-    exit_if_unreadable(bad)
 
 
 def _explain_rows(clf: Estimator, rows: Rows, k: int, **settings: Any) -> list[Any]:
@@ -209,7 +226,7 @@ def show(explanation: Any, title: str, console: Console) -> None:
         for sentence in labels.sentences():
             console.print(sentence, highlight=False, markup=False)
         for label in labels.labels:
-            console.print(Text(f"votes on {label}", style="italic"))
+            console.print(Text(say("votes on {label}", label=label), style="italic"))
             console.print(explanation[label].sentences()[0], highlight=False, markup=False)
             console.print(_votes(explanation[label]))
         console.print()
@@ -218,7 +235,7 @@ def show(explanation: Any, title: str, console: Console) -> None:
         most = max(weight for _, weight in explanation.attention) or 1.0
         words = ((f"{word} ", "bold" if weight > most / 2 else "") for word, weight in explanation.attention)
         console.print(Text.assemble(*words))
-        console.print(Text("bold: where the network looked, which is not what decided", style="dim"))
+        console.print(Text(say("bold: where the network looked, which is not what decided"), style="dim"))
     for sentence in explanation.lead() or explanation.sentences():
         console.print(sentence, highlight=False, markup=False)
     if not explanation.unreadable:
@@ -231,10 +248,11 @@ def show(explanation: Any, title: str, console: Console) -> None:
 def _votes(explanation: Any) -> Table:
     """The voters: one by one, by group, or, for a private prediction of a number, by range."""
     from dwac.explain import Explanation, privacy
+    from dwac.explain.rendering import OWN_HEADS
 
     if explanation.private and not isinstance(explanation, Explanation):
         frame = explanation.to_frame()
-        table = Table(*map(str, frame.columns))
+        table = Table(*(say(name) if name in OWN_HEADS else str(name) for name in frame.columns))
         for row in frame.itertuples(index=False, name=None):
             table.add_row(*(privacy.percent(cell) if isinstance(cell, float) else str(cell) for cell in row))
         return table
@@ -244,16 +262,14 @@ def _votes(explanation: Any) -> Table:
 def _label(value: Any) -> str:
     """What a voter votes for, or the mean and range of a group: a label, a number, or several numbers."""
     from dwac.estimator.evaluation import amount
+    from dwac.explain.rendering import label_name
 
     if hasattr(value, "mean") and hasattr(value, "low"):
-        return (
-            amount(value.mean)
-            if value.low == value.high
-            else (f"{amount(value.mean)} ({amount(value.low)} to {amount(value.high)})")
-        )
+        mean, low, high = (numeral(amount(each)) for each in value)
+        return mean if value.low == value.high else say("{mean} ({low} to {high})", mean=mean, low=low, high=high)
     if isinstance(value, tuple):
         return ", ".join(map(_label, value))
-    return amount(value) if isinstance(value, float) else str(value)
+    return numeral(amount(value)) if isinstance(value, float) else label_name(value)
 
 
 def _neighbors(explanation: Explanation) -> Table:
@@ -264,14 +280,14 @@ def _neighbors(explanation: Explanation) -> Table:
     kind, voters = kind_of(explanation.record), explanation.neighbors
     with_records = any(voter.record is not None for voter in voters)
     represents = not explanation.private and any(voter.size > 1 for voter in voters)
-    what = "label" if isinstance(explanation, Explanation) else "number"
-    head = [what, "share"] if explanation.private else ["id", what, "share", "distance"]
-    table = Table(*head, *(["votes for"] if represents else []))
+    what = say("label") if isinstance(explanation, Explanation) else say("number")
+    head = [what, say("share")] if explanation.private else [say("id"), what, say("share"), say("distance")]
+    table = Table(*head, *([say("votes for")] if represents else []))
     if with_records:
-        table.add_column("differs in" if kind == "table" else "example")
+        table.add_column(say("differs in") if kind == "table" else say("example"))
     details = _details(explanation, voters, _DIFFERENCES) if with_records else []
     for place, voter in enumerate(voters):
-        size = [f"{voter.size:,}"] if represents else []
+        size = [numeral(f"{voter.size:,}")] if represents else []
         table.add_row(*map(Text, [*_cells(voter, explanation.private), *size, *details[place : place + 1]]))
     return table
 
@@ -282,7 +298,7 @@ def _cells(neighbor: Neighbor, private: bool) -> list[str]:
 
     if private:
         return [_label(neighbor.label), privacy.percent(neighbor.share)]
-    return [str(neighbor.id), _label(neighbor.label), percent(neighbor.share), number(neighbor.distance)]
+    return [str(neighbor.id), _label(neighbor.label), percent(neighbor.share), numeral(number(neighbor.distance))]
 
 
 def _groups(explanation: Explanation) -> Table:
@@ -291,17 +307,22 @@ def _groups(explanation: Explanation) -> Table:
     from dwac.explain import Explanation
     from dwac.explain.rendering import percent
 
-    what = "label" if isinstance(explanation, Explanation) else "mean (range)"
-    table = Table("share", what, "examples", "group")
+    what = say("label") if isinstance(explanation, Explanation) else say("mean (range)")
+    table = Table(say("share"), what, say("examples"), say("group"))
     table.columns[0].justify = table.columns[2].justify = "right"
     table.columns[0].no_wrap = table.columns[2].no_wrap = True
     table.show_lines = True
     details = _details(explanation, explanation.shown, _FEWER)
-    differs = ", which differs in" if kind_of(explanation.record) == "table" else ":"
+    is_table = kind_of(explanation.record) == "table"
     for group, face, detail in zip(explanation.shown_groups, explanation.shown, details, strict=True):
-        face_text = f"most similar: {face.id}" + ("" if face.record is None else f"{differs} {detail}")
+        if face.record is None:
+            face_text = say("most similar: {id}", id=face.id)
+        elif is_table:
+            face_text = say("most similar: {id}, which differs in {columns}", id=face.id, columns=detail)
+        else:
+            face_text = say("most similar: {id}: {example}", id=face.id, example=detail)
         about = Text(f"{group.compared}\n" if group.compared else "") + Text(face_text, style="dim")
-        table.add_row(Text(percent(group.share)), Text(_label(group.label)), Text(f"{group.size:,}"), about)
+        table.add_row(Text(percent(group.share)), Text(_label(group.label)), Text(numeral(f"{group.size:,}")), about)
     return table
 
 
@@ -313,11 +334,15 @@ def _details(explanation: Explanation, voters: Sequence[Neighbor], most: int) ->
     records = [voter.record for voter in voters]
     if kind_of(explanation.record) != "table":
         return [_brief(record) for record in records]
-    columns = compare(explanation.record, records, _LETTERS)
+    legend = explanation.legend
+    columns = compare(explanation.record, records, _LETTERS, legend.value)
+    heads = [legend.head(name) for name in explanation.record]
     cells = []
     for place, record in enumerate(records):
-        apart = [f"{c.name} {c.value} → {c.others[place]}" for c in columns if c.differs[place]]
-        cells.append("–" if record is None else listed(apart, most, str) or "nothing")
+        apart = [
+            f"{head} {c.value} → {c.others[place]}" for head, c in zip(heads, columns, strict=True) if c.differs[place]
+        ]
+        cells.append("–" if record is None else listed(apart, most, str) or say("nothing"))
     return cells
 
 

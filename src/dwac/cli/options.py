@@ -16,6 +16,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 import typer
 
 from dwac.errors import InputError, StorageError
+from dwac.languages import languages
 
 # Copies of names in the library; a test compares them.
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "excel", "text", "image")
@@ -179,6 +180,10 @@ Rounded = Annotated[
 ]
 Private = Annotated[
     bool, typer.Option("--private", help="Show labels and rounded shares only; always on for private models.")
+]
+Language = Annotated[
+    str | None,
+    typer.Option(metavar="|".join(languages()), callback=one_of(languages()), help="The language of explanations."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON instead of tables.")]
 Table = Annotated[

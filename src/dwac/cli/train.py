@@ -16,6 +16,7 @@ from dwac.cli.output import columns_shown, print_json, print_notes, progress_pri
 from dwac.errors import EPSILON, InputError
 
 if TYPE_CHECKING:
+    from dwac.drawing.legend import Legend
     from dwac.encoders.columns import Column
     from dwac.estimator.fit.streams import Stream
     from dwac.reading import Estimator, Rows, Streamed
@@ -95,6 +96,15 @@ def train(
             "--kind",
             metavar="COLUMN=KIND",
             help=f"What a column holds, if dwac infers it wrongly: {', '.join(options.KINDS)}; may be repeated.",
+        ),
+    ] = None,
+    names: Annotated[
+        Path | None,
+        typer.Option(
+            "--names",
+            metavar="FILE",
+            help="A CSV file with the columns column, title, unit and codes (0=no; 1=yes): what people call the "
+            "columns and codes of the table. Explanations, reports and the service use these names.",
         ),
     ] = None,
     unlabelled: options.Unlabelled = "refuse",
@@ -254,6 +264,7 @@ def train(
         meaning |= tables.arguments() | {"kinds": kinds_said, "unlabelled": unlabelled}
         rows = read(data, target=target, text=text, ids=ids, groups=groups, **meaning)
     tasks.check(rows, data)
+    legend = None if names is None else _read_names(names, rows, whole=dataset is None)
     name = rows.kind if encoder == "auto" else encoder
     faster = tasks.fast_settings(rows, len(rows) if dataset is None else dataset.stream.n, name) if fast else {}
     if shards is not None:
@@ -295,7 +306,7 @@ def train(
         announce([])
     start = time.perf_counter()
     with progress_printed("Ctrl-C stops" if fast else "Ctrl-C stops, --fast is quicker"), columns_shown(announce):
-        _fit(clf, kept if dataset is None else dataset.stream)
+        _fit(clf, kept if dataset is None else dataset.stream, legend)
     if not ranks.is_first():
         return  # the first of several processes evaluates and writes
     seconds = time.perf_counter() - start
@@ -308,6 +319,15 @@ def train(
     train_output.show_training(clf, seconds, test, validation, output, console)
     if json:
         print_json(train_output.summary(rows, clf, seconds, test, output, dataset))
+
+
+def _read_names(path: Path, rows: Rows, *, whole: bool) -> Legend:
+    """What the columns of the table are called; codes are those of all rows, held out or not."""
+    from dwac.drawing.legend import Legend
+
+    if rows.kind != "tabular":
+        raise InputError(f"--names is for the columns of a table; the data holds {rows.kind}s; leave it out")
+    return Legend.read(path).of(rows.X.columns, rows.X if whole else None)
 
 
 def _refuse_for_batches(unlabelled: str, **settings: Any) -> None:
@@ -357,7 +377,7 @@ def _held_out(rows: Rows, size: float, seed: int) -> tuple[Rows, Rows]:
     return rows.take(np.setdiff1d(order, test)), rows.take(np.sort(test))
 
 
-def _fit(clf: Estimator, rows: Rows | Stream) -> None:
+def _fit(clf: Estimator, rows: Rows | Stream, names: Legend | None) -> None:
     """Train. After Ctrl-C the command writes nothing, although the library would keep the unfinished model."""
     from dwac.reading import Rows
 
@@ -366,9 +386,9 @@ def _fit(clf: Estimator, rows: Rows | Stream) -> None:
     try:
         if isinstance(rows, Rows):
             with rows_located(rows):
-                clf.fit(rows.X, rows.y, groups=rows.groups, ids=rows.ids)
+                clf.fit(rows.X, rows.y, groups=rows.groups, ids=rows.ids, names=names)
         else:
-            clf.fit(rows)
+            clf.fit(rows, names=names)
     finally:
         log.setLevel(logging.NOTSET)
     if clf.history_.attrs["ended"] == "interrupted":

@@ -9,6 +9,8 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from dwac.languages import current, say
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
@@ -26,7 +28,7 @@ def templates() -> Environment:
     """All templates of the package. Jinja2 is imported only when the first page is rendered."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    return Environment(
+    pages = Environment(
         loader=PackageLoader("dwac", "."),
         autoescape=True,
         undefined=StrictUndefined,
@@ -35,6 +37,8 @@ def templates() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
+    pages.globals |= {"say": say, "language": current}
+    return pages
 
 
 def _visible(value: Any) -> Any:

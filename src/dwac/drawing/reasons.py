@@ -11,6 +11,7 @@ import pandas as pd
 from dwac.drawing import COLOURS, INK
 from dwac.drawing.records import image_of, shorten, title_of
 from dwac.drawing.style import new, plain, tidy
+from dwac.languages import say
 
 _BARS = 20  # columns drawn
 _CATEGORIES = 20  # distinct values up to which a number is drawn like a category
@@ -31,7 +32,8 @@ def draw_reasons(reasons: Any) -> Any:
 def draw_importance(importance: Any) -> Any:
     """A bar per column, the most important first."""
     frame = importance.to_frame()[:_BARS]
-    return _bars(frame["column"].map(title_of).tolist(), frame["importance"].tolist(), "mean size of contributions")
+    names = frame["column"].map(importance.legend.title).tolist()
+    return _bars(names, frame["importance"].tolist(), say("mean size of contributions"))
 
 
 def _bars(names: list[str], sizes: list[float], title: str) -> Any:
@@ -43,7 +45,7 @@ def _bars(names: list[str], sizes: list[float], title: str) -> Any:
     panel.axvline(0, color=INK, linewidth=0.8)
     panel.set_yticks(range(len(names)), [plain(name, 40) for name in names])
     panel.invert_yaxis()
-    tidy(panel, title=title, x="contribution")
+    tidy(panel, title=title, x=say("contribution"))
     return figure
 
 
@@ -79,12 +81,12 @@ def draw_column(importance: Any, column: Any, width: float = 4.6, height: float 
         x: Any = values.to_numpy()
         panel.plot(x, contributions, linestyle="none", marker="o", markersize=3, alpha=0.6, color=COLOURS[0])
     else:
-        texts = values.map(shorten)
+        texts = values.map(lambda value: importance.legend.value(column, value))
         names = sorted(texts.unique().tolist())[:_CATEGORIES]
         shift = np.random.default_rng(0).uniform(-0.2, 0.2, len(texts))
         x = texts.map({name: place for place, name in enumerate(names)}).to_numpy(dtype=np.float64) + shift
         panel.plot(x, contributions, linestyle="none", marker="o", markersize=3, alpha=0.6, color=COLOURS[0])
         panel.set_xticks(range(len(names)), [plain(name, 16) for name in names])
-    to = "" if importance.label is None else f" to {importance.label}"
-    tidy(panel, x=plain(title_of(column), 40), y=plain(f"contribution{to}", 40))
+    y = say("contribution") if importance.label is None else say("contribution to {label}", label=importance.label)
+    tidy(panel, x=plain(importance.legend.title(column), 40), y=plain(y, 40))
     return figure

@@ -8,12 +8,15 @@ from __future__ import annotations
 import base64
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+
+from dwac.languages import numeral, say
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -53,10 +56,12 @@ def shorten(value: Any, most: int = 60) -> str:
     """
     if is_png(value):
         width, height = struct.unpack(">II", value[16:24])
-        return f"{width}×{height} image"
+        return say("{width}×{height} image", width=width, height=height)
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return "–"
-    text = f"{value:.4g}" if isinstance(value, float) and abs(value) < 1e4 else str(value)
+    text = str(value)
+    if isinstance(value, float):
+        text = numeral(f"{value:.4g}" if abs(value) < 1e4 else text)
     if isinstance(value, datetime):
         text = text.removesuffix(" 00:00:00")  # a day
     return text if len(text) <= most else text[: most - 1] + "…"
@@ -68,7 +73,7 @@ def title_of(name: Any) -> str:
     >>> title_of("age"), title_of(21)
     ('age', 'column 21')
     """
-    return name if isinstance(name, str) else f"column {name}"
+    return name if isinstance(name, str) else say("column {name}", name=name)
 
 
 class ComparedColumn(NamedTuple):
@@ -80,16 +85,21 @@ class ComparedColumn(NamedTuple):
     differs: tuple[bool, ...]
 
 
-def compare(record: Mapping[Any, Any], others: Sequence[Any], most: int = 60) -> list[ComparedColumn]:
+def compare(
+    record: Mapping[Any, Any], others: Sequence[Any], most: int = 60, show: Callable[..., str] | None = None
+) -> list[ComparedColumn]:
     """The values of a row next to those of its neighbours, by column, in short form; a neighbour may have no record.
+
+    show: how to write a value of a column, by default in short form.
 
     >>> compare({"age": 30}, [{"age": 30}, {"age": 41}, None])
     [ComparedColumn(name='age', value='30', others=('30', '41', ''), differs=(False, True, False))]
     """
     columns = []
     for name, value in record.items():
-        here = shorten(value, most)
-        texts = tuple(shorten(other[name], most) if _has(other, name) else "" for other in others)
+        write = partial(shorten, most=most) if show is None else partial(show, name, most=most)
+        here = write(value)
+        texts = tuple(write(other[name]) if _has(other, name) else "" for other in others)
         differs = tuple(_has(other, name) and text != here for other, text in zip(others, texts, strict=True))
         columns.append(ComparedColumn(shorten(name, most), here, texts, differs))
     return columns

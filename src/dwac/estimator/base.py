@@ -21,8 +21,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dwac import _checks as checks
 from dwac import storage
 from dwac.conformal.decisions import CONFIDENCE, strange
+from dwac.drawing.legend import NO_LEGEND, Legend
 from dwac.encoders import Encoder
-from dwac.errors import EPSILON, CalibrationWarning, LabelError, PrivacyError
+from dwac.encoders.tabular import TabularEncoder
+from dwac.errors import EPSILON, CalibrationWarning, InputError, LabelError, PrivacyError
 from dwac.estimator import editing, saving
 from dwac.estimator.certificate import Certificate
 from dwac.estimator.containers import native
@@ -87,9 +89,21 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             self.training = replace(self.training or Training(), **changed)
         return self
 
-    def _fit(self, *rows: Any) -> Self:
-        """Fit and keep the result; a fit that fails or is interrupted leaves the estimator as it was."""
-        self.fitted_ = fit(self._settings(), FitInput(*rows))
+    def _fit(self, *rows: Any, names: Any = None) -> Self:
+        """Fit and keep the result; a fit that fails or is interrupted leaves the estimator as it was.
+
+        names: what columns and codes are called, as for `fit`.
+        """
+        legend, X = NO_LEGEND if names is None else Legend.read(names), rows[0]
+        table = X if isinstance(X, pd.DataFrame) else None
+        if isinstance(X, np.ndarray) and X.ndim == 2:
+            table = pd.DataFrame(X)
+        if table is not None and legend:
+            legend = legend.of(table.columns, None if legend is names else table)  # one that was read is checked
+        fitted = fit(self._settings(), FitInput(*rows))
+        if table is None and legend:
+            legend = legend.of(_columns_of(fitted))
+        self.fitted_ = fitted if not legend else replace(fitted, legend=legend)
         return self
 
     @property
@@ -222,6 +236,11 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         A number counts as the same within a tenth of the standard deviation of its votes.
         """
         return self._fitted.agreement
+
+    @property
+    def legend_(self) -> Legend:
+        """What columns and codes are called, as `fit(names=…)` was told."""
+        return self._fitted.legend
 
     @property
     def descriptions_(self) -> GroupTexts | None:
@@ -422,7 +441,16 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 votes = Votes(fitted.references, observed.h[place])
                 answer = find_ways(inquire(place, goal.which), goal, votes, limits, k, least=least)
             ways, obstacle, closest = answer
-            exact = Recourse(now, goal.name, ways, bool(reached[place]), obstacle, closest, is_number=is_number)
+            exact = Recourse(
+                now,
+                goal.name,
+                ways,
+                bool(reached[place]),
+                obstacle,
+                closest,
+                is_number=is_number,
+                legend=fitted.legend,
+            )
             found.append(make_private(exact, step) if private else exact)
         return Explanations(found, ids_of(X, len(found)))
 
@@ -690,3 +718,12 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+def _columns_of(fitted: Fitted) -> list[Any]:
+    """The columns of the table that a model was fitted on."""
+    if not isinstance(fitted.encoder, TabularEncoder):
+        raise InputError(
+            f"names are for the columns of a table; this model reads {fitted.encoder.kind}s; leave them out"
+        )
+    return [column.name for column in fitted.encoder.columns]

@@ -139,6 +139,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         *,
         groups: Iterable[Hashable] | None = None,
         ids: Iterable[Hashable] | None = None,
+        names: Any = None,
     ) -> Self:
         """Train on X and y.
 
@@ -159,8 +160,11 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
                 stay together in folds, validation and calibration, as in scikit-learn's GroupKFold, so that
                 measurements and guarantees hold for new groups. At least 5; not for rows that are read in batches.
             ids: unique names of the rows; by default the index of a DataFrame or Series, else 0 … n-1.
+            names: what the columns of a table are called in explanations: a CSV file or a DataFrame with the columns
+                column, title, unit and codes, such as "dmi,insurance denied,,0=no; 1=yes"; or a dict by column, of
+                titles or of {"title": …, "unit": …, "codes": {1: "yes"}}.
         """
-        return self._fit(X, y, sample_weight, ids, None, groups)
+        return self._fit(X, y, sample_weight, ids, None, groups, names=names)
 
     @property
     def classes_(self) -> NDArray[Any]:

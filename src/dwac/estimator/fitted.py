@@ -20,6 +20,7 @@ from torch import Tensor
 
 from dwac._machine import few_threads
 from dwac.conformal import Calibration, CrossCalibration
+from dwac.drawing.legend import NO_LEGEND, Legend
 from dwac.encoders import Encoder, TabularEncoder
 from dwac.errors import NonFiniteError
 from dwac.estimator.certificate import Certificate
@@ -109,6 +110,7 @@ class Fitted:
     private: bool = False  # whether it was saved without its training examples
     deletions: tuple[Certificate, ...] = ()
     stream: StreamReport | None = None
+    legend: Legend = NO_LEGEND  # what columns and codes are called
     stored_agreement: Agreement | None = None  # of a model that was saved without the represented examples
     stored_descriptions: Descriptions | None = None
     origin: Origin | None = None

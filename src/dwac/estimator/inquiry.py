@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dwac.drawing.legend import Legend
 from dwac.encoders import ImageEncoder, TabularEncoder
 from dwac.errors import InputError
 from dwac.estimator.fitted import Fitted
@@ -154,6 +155,10 @@ class RowInquiry:
             return self.shown[self.row].get("record")
         records = self.fitted.encoder.records(take(self.X, np.array([self.row]))).to_dict("records")
         return records[0] if records else None
+
+    def legend(self) -> Legend:
+        """What its columns and codes are called."""
+        return self.fitted.legend
 
     def column_names(self) -> list[Any]:
         """The columns of the row."""

@@ -42,6 +42,7 @@ from dwac.estimator.stored import (
     read_groups,
     read_groups_profile,
     read_ids,
+    read_legend,
     read_weight,
     require,
     sizes_of,
@@ -218,6 +219,7 @@ def _unpack(
         within=read_groups(config.get("groups"), calibration_ids),
         n_groups=read_group_count(config.get("calibration_groups"), len(calibration_ids)),
         private=bool(config["private"]),
+        legend=read_legend(config.get("names", [])),
         deletions=tuple(Certificate.from_dict(values) for values in config.get("deletions", [])),
         stored_agreement=read_agreement(config["agreement"]),
         stored_descriptions=Descriptions(

@@ -121,7 +121,7 @@ class Observed:
         records: list[dict[Any, Any]] = frame.to_dict("records") or [{}] * len(frame)  # pandas 2: none without columns
         notes = self.rows.unknown[self.readable]
         return [
-            {"record": record or None, "unknown": notes[row]}
+            {"record": record or None, "unknown": notes[row], "legend": self.fitted.legend}
             | ({} if attention is None else {"attention": attention[row]})
             for row, record in enumerate(records)
         ]

@@ -105,6 +105,7 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         groups: Iterable[Hashable] | None = None,
         within: Iterable[Hashable] | None = None,
         ids: Iterable[Hashable] | None = None,
+        names: Any = None,
     ) -> Self:
         """Train on X and y.
 
@@ -122,8 +123,11 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
                 measurements and guarantees hold for new groups. At least 5; not for rows that are read in batches.
             within: (n,) hashable names. `predict_interval(…, within=…)` then has its guarantee within each group.
             ids: unique names of the rows; by default the index of a DataFrame or Series, else 0 … n-1.
+            names: what the columns of a table are called in explanations: a CSV file or a DataFrame with the columns
+                column, title, unit and codes, such as "dmi,insurance denied,,0=no; 1=yes"; or a dict by column, of
+                titles or of {"title": …, "unit": …, "codes": {1: "yes"}}.
         """
-        return self._fit(X, y, sample_weight, ids, within, groups)
+        return self._fit(X, y, sample_weight, ids, within, groups, names=names)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dwac.drawing.legend import ColumnName
 from dwac.encoders import ModuleEncoder
 from dwac.errors import EncodingError
 from dwac.estimator.fitted import Fitted, fits_half
@@ -64,6 +65,7 @@ def pack(
         "condensed": members is not None and include_members,
         "agreement": None if agreement is None else list(agreement),
         "descriptions": fitted.descriptions if include_examples else None,
+        "names": [[encode_value(column), *_pack_name(name)] for column, name in fitted.legend.names.items()],
         "private": fitted.private or not include_examples,
         "deletions": [certificate.to_dict() for certificate in fitted.deletions],
         "shards": _pack_shards(fitted.shards, include_rows=_keeps_rows(fitted, include_examples)),
@@ -141,6 +143,10 @@ def labels_of(encoded: list[Any], kind: str) -> NDArray[Any]:
 
 def _encode(values: Iterable[Any]) -> list[Any]:
     return [encode_value(value) for value in values]
+
+
+def _pack_name(name: ColumnName) -> tuple[str, str, list[list[str]]]:
+    return name.title, name.unit, [[code, meaning] for code, meaning in name.codes.items()]
 
 
 def _pack_settings(estimator: Any) -> dict[str, Any]:

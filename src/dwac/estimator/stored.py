@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from dwac import _checks as checks
+from dwac.drawing.legend import ColumnName, Legend
 from dwac.encoders import Encoder, ImageEncoder, ModuleEncoder, backbone
 from dwac.encoders.sharded import Sharded
 from dwac.errors import InputError, StorageError
@@ -90,6 +91,17 @@ def read_descriptions(value: Any, n_groups: int) -> list[str | None] | None:
     require(value is None or texts, f"its descriptions must be {n_groups} texts, one per group of voters; they are not")
     descriptions: list[str | None] | None = value
     return descriptions
+
+
+def read_legend(values: Any) -> Legend:
+    """What columns and codes are called."""
+    try:
+        names = {decode_value(column): ColumnName(title, unit, dict(codes)) for column, title, unit, codes in values}
+        texts = [text for name in names.values() for text in (*name[:2], *name.codes, *name.codes.values())]
+    except (TypeError, ValueError) as error:
+        raise StorageError(f"its names of columns are damaged: {error}; save the model again") from error
+    require(all(isinstance(text, str) for text in texts), "its names of columns must be texts; they are not")
+    return Legend(names)
 
 
 def read_groups_profile(values: Any, shares: Tensor | None, n_groups: int) -> Profile | None:

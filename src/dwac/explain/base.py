@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -11,14 +11,17 @@ from typing import Any
 import pandas as pd
 
 from dwac.drawing.pages import render
-from dwac.drawing.records import kind_of, shorten, title_of
+from dwac.drawing.records import kind_of
 from dwac.explain import privacy
 from dwac.explain.facts import VoteFacts
 from dwac.explain.reasons import Reasons
 from dwac.explain.rendering import (
+    NOT_SHOWN,
+    OWN_HEADS,
     Page,
     Row,
     VoterTable,
+    YesNo,
     about,
     cell_of,
     coverage,
@@ -128,9 +131,9 @@ class VoteExplanation(Page, VoteFacts):
         return [
             say(
                 "{column} {value} (not {other})",
-                column=title_of(each.column),
-                value=_value(each.value),
-                other=_value(each.other_value),
+                column=self.legend.title(each.column),
+                value=_value(self.legend.value(each.column, each.value, _LONGEST)),
+                other=_value(self.legend.value(each.column, each.other_value, _LONGEST)),
             )
             for each in parts
         ]
@@ -283,12 +286,13 @@ class VoteExplanation(Page, VoteFacts):
         ]
         if filling != "group" and own < len(columns):
             rows = pd.concat([self._example_row(columns[:own], columns[own:]), rows])
-        lines, left_out = table_lines(rows, width, always=own, filling=filling)
+        rows, heads = self._decoded(rows), self._heads(rows.columns)
+        lines, left_out = table_lines(rows, width, always=own, filling=filling, heads=heads)
         if filling == "group":
             mine, left_out = self._own_values(columns[own:], width)
             lines += mine
         after = ["", *details] if details else []
-        return "\n".join([*facts, "", *lines, *more_columns(left_out, width), *after])
+        return "\n".join([*facts, "", *lines, *more_columns(self._heads(left_out), width), *after])
 
     def _own_values(self, columns: Sequence[Any], width: int) -> tuple[list[str], list[Any]]:
         """(as many values of the example as fit, from columns that set groups apart; the columns left out).
@@ -301,11 +305,28 @@ class VoteExplanation(Page, VoteFacts):
         start = say("This example: ")
         if kind == "text":
             return [textwrap.shorten(start + self.record["text"], width, placeholder=" …")], []
-        values = {name: f"{title_of(name)} {shorten(self.record[name])}" for name in columns if name in self.record}
+        legend, record = self.legend, self.record
+        known = [name for name in columns if name in record]
+        values = {name: f"{legend.title(name)} {legend.value(name, record[name])}" for name in known}
         ends = accumulate(len(f"{value}, ") for value in values.values())
         shown = max(sum(end <= width - len(start) for end in ends), 1)
         line = start + ", ".join(list(values.values())[:shown])
         return [textwrap.shorten(line, width, placeholder=" …")], list(values)[shown:]
+
+    def _heads(self, names: Iterable[Any]) -> list[str]:
+        """The names of columns of a table of voters, for people."""
+        own = OWN_HEADS if self.private else self._own_names
+        return [say(name) if name in own and name in OWN_HEADS else self.legend.head(name) for name in names]
+
+    def _decoded(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """A table of voters with names of labels and meanings of codes as people read them."""
+        names, decoded = self.legend.names, frame.copy(deep=False)
+        for column in frame.columns:
+            if column in names and names[column].codes:
+                decoded[column] = [self.legend.meaning(column, value) or value for value in frame[column]]
+        if "label" in frame:
+            decoded["label"] = [label_name(label) if isinstance(label, YesNo) else label for label in frame["label"]]
+        return decoded
 
     def _printed(self, *, again: bool) -> tuple[list[str], list[str]]:
         """(sentences before, sentences after a table of the voters), without what the table already says."""
@@ -351,8 +372,9 @@ class VoteExplanation(Page, VoteFacts):
         beside = len(mine) > 0 and kind_of(self.record) == "table"
         apart = columns[own:] if len(columns) - own > _BESIDE else []
         columns = columns[:own] if apart else columns
+        frame, mine = self._decoded(frame), self._decoded(mine)
         own_row = rows_of(mine[columns], "dwac-example", private=self.private) if beside and not apart else []
-        tables = [VoterTable(columns, own_row + rows_of(frame[columns], private=self.private))]
+        tables = [VoterTable(self._heads(columns), own_row + rows_of(frame[columns], private=self.private))]
         for start in range(0, len(frame), _ABREAST) if apart else ():
             tables.append(self._records(frame.iloc[start : start + _ABREAST], mine if beside else mine[:0], apart))
         lead, details = self._printed(again=example)
@@ -361,7 +383,7 @@ class VoteExplanation(Page, VoteFacts):
             sentences=lead,
             details=details,
             tables=[] if self.unreadable else tables,
-            **example_values(*((self.record, self.attention) if example and not beside else (None, None))),
+            **(example_values(self.record, self.attention, self.legend) if example and not beside else NOT_SHOWN),
         )
 
     def _records(self, frame: pd.DataFrame, mine: pd.DataFrame, columns: Sequence[Any]) -> VoterTable:
@@ -369,7 +391,8 @@ class VoteExplanation(Page, VoteFacts):
         who = next(name for name in ("most alike", "id", *frame.columns) if name in frame)
         cells = pd.concat([mine[columns].astype(object), frame[columns].astype(object)])
         rows = [
-            Row([cell_of("", value, private=self.private) for value in cells[name]], name=str(name)) for name in columns
+            Row([cell_of("", value, private=self.private) for value in cells[name]], name=head)
+            for name, head in zip(columns, self._heads(columns), strict=True)
         ]
         head = ["", *[say(EXAMPLE)] * len(mine), *frame[who]]
         return VoterTable(head, rows, "dwac-records" + " dwac-example" * len(mine))
@@ -433,7 +456,6 @@ def series(texts: Sequence[str]) -> str:
     return say("{first} and {last}", first=", ".join(texts[:-1]), last=texts[-1])
 
 
-def _value(value: Any) -> str:
-    """A value in a sentence."""
-    text = shorten(value, _LONGEST)
+def _value(text: str) -> str:
+    """A value in a sentence, from its short form."""
     return say("missing") if text == "–" else text or say("nothing")

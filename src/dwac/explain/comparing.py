@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac import _checks as checks
+from dwac.drawing.legend import Legend
 from dwac.drawing.records import kind_of
 from dwac.errors import IdError, InputError, PrivacyError
 from dwac.explain import privacy
@@ -67,6 +68,9 @@ class Inquiry(Protocol):
     @property
     def record(self) -> Any:
         """The row as a person sees it."""
+
+    def legend(self) -> Legend:
+        """What its columns and codes are called."""
 
     def column_names(self) -> list[Any]:
         """The columns of the row; an error if it has none."""
@@ -252,6 +256,7 @@ def reasons_between(
         error=error,
         record=inquiry.record,
         is_random=precedents == RANDOM,
+        legend=inquiry.legend(),
     )
     return _make_private(known, privacy.FIT) if case.private else known
 
@@ -314,6 +319,7 @@ def number_reasons(
         error=error,
         record=inquiry.record,
         is_random=precedents == RANDOM,
+        legend=inquiry.legend(),
         unit="number" if case.single and case.names[t] is None else str(case.names[t]),
         _number=case.numerals[t].text,
     )

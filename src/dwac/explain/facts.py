@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from dwac import _checks as checks
-from dwac.drawing.records import kind_of, plain, title_of
+from dwac.drawing.legend import NO_LEGEND, Legend
+from dwac.drawing.records import kind_of, plain
 from dwac.errors import InputError
 from dwac.explain import privacy
 from dwac.explain.descriptions import GroupTexts
@@ -41,6 +42,7 @@ class VoteFacts:
     unreadable: str | None = None  # why the example could not be read: no votes and no prediction
     unknown: str | None = None  # values of the example that the training data never had: "job=pilot"
     agreement: Agreement | None = None  # how often representatives predict the same as all examples
+    legend: Legend = NO_LEGEND  # what columns and codes are called
     _votes: Votes | None = field(default=None, repr=False)
     _source: Source | None = field(default=None, repr=False)
     _question: Reasoner = field(default=Reasoner(), repr=False)
@@ -192,7 +194,7 @@ class VoteFacts:
                 places.setdefault(self._title(column), len(places))
         for part in () if places else ", ".join(group.words or "" for group in self.shown_groups).split(", "):
             column = max(
-                (name for name in columns if part.startswith(f"{title_of(name)} ")),
+                (name for name in columns if part.startswith(f"{self.legend.title(name)} ")),
                 key=lambda n: len(str(n)),
                 default="",
             )
@@ -242,6 +244,7 @@ class VoteFacts:
                 "neighbors": [voter_dict(n, private=self.private) for n in self.neighbors],
                 "groups": [group.to_dict() for group in self.shown_groups],
                 "n_groups": len(self.groups),
+                **({"columns": self.legend.to_dict()} if self.legend else {}),
             }
         )
         return shown

@@ -15,14 +15,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dwac.drawing.legend import NO_LEGEND, Legend
 from dwac.drawing.pages import render
 from dwac.drawing.reasons import draw_column, draw_importance
-from dwac.drawing.records import kind_of, plain, title_of
+from dwac.drawing.records import kind_of, plain
 from dwac.errors import InputError
 from dwac.explain import privacy
 from dwac.explain.many import Explanations
 from dwac.explain.reasons import LOG_ODDS
 from dwac.explain.rendering import line_width, table_lines
+from dwac.languages import numeral, say, spoken
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,6 +39,7 @@ class Importance:
     inputs: pd.DataFrame
     label: Any = None
     unit: str = LOG_ODDS
+    legend: Legend = NO_LEGEND
 
     def to_frame(self) -> pd.DataFrame:
         """One row per column, the most important first: column, importance (mean size of a contribution), mean."""
@@ -51,30 +54,39 @@ class Importance:
                 "label": self.label,
                 "unit": self.unit,
                 "rows": len(self.contributions),
-                "columns": self.to_frame().to_dict("records"),
+                "columns": [
+                    each | ({"title": self.legend.title(each["column"])} if self.legend else {})
+                    for each in self.to_frame().to_dict("records")
+                ],
             }
         )
         return shown
 
     def _sentence(self) -> str:
-        to = "to their own label" if self.label is None else f"to {self.label}"
-        what = f"in log-odds, {to}" if self.unit == LOG_ODDS else "to the predicted number"
-        return f"Mean size of contributions {what}, over {len(self.contributions):,} rows."
+        rows = numeral(f"{len(self.contributions):,}")
+        if self.unit != LOG_ODDS:
+            return say("Mean size of contributions to the predicted number, over {n} rows.", n=rows)
+        if self.label is None:
+            return say("Mean size of contributions in log-odds, to their own label, over {n} rows.", n=rows)
+        return say("Mean size of contributions in log-odds, to {label}, over {n} rows.", label=self.label, n=rows)
 
     def __repr__(self) -> str:
         """A line per column."""
         frame = self.to_frame()
         most = frame["importance"].max() or 1.0
         bars = ["█" * round(20 * size / most) for size in frame["importance"]]
-        names, sizes = frame["column"].map(title_of), frame["importance"].map(_size)
+        names, sizes = frame["column"].map(self.legend.title), frame["importance"].map(_size)
         shown = pd.DataFrame({"column": names, "importance": sizes, "": bars})
-        return "\n".join([self._sentence(), "", *table_lines(shown, line_width(), always=3)[0]])
+        heads = [say("column"), say("importance"), ""]
+        return "\n".join([self._sentence(), "", *table_lines(shown, line_width(), always=3, heads=heads)[0]])
 
-    def to_html(self) -> str:
-        """A self-contained HTML fragment: a bar per column; every value escaped."""
+    @spoken
+    def to_html(self, *, language: str | None = None) -> str:
+        """A self-contained HTML fragment: a bar per column; every value escaped. language: such as "de"."""
+        del language  # see `spoken`
         frame = self.to_frame()
         most = frame["importance"].max() or 1.0
-        rows = [(title_of(name), _size(size), size / most) for name, size, _ in frame.itertuples(index=False)]
+        rows = [(self.legend.title(name), _size(size), size / most) for name, size, _ in frame.itertuples(index=False)]
         return render("explain/templates/importance.html", sentence=self._sentence(), rows=rows)
 
     def _repr_html_(self) -> str:
@@ -93,7 +105,7 @@ class Importance:
 
 
 def _size(value: float) -> str:
-    return f"{value:.3g}"
+    return numeral(f"{value:.3g}")
 
 
 def importance_of(
@@ -138,4 +150,5 @@ def importance_of(
     index = pd.Index(ids, name="id", tupleize_cols=False)
     contributions = pd.DataFrame(rows, index=index).fillna(0.0)
     contributions[:] = privacy.numbers(contributions.to_numpy(), step)
-    return Importance(contributions, pd.DataFrame(values, index=index), label, unit)
+    legend = next(e.legend for e in explanations if not e.unreadable)
+    return Importance(contributions, pd.DataFrame(values, index=index), label, unit, legend)

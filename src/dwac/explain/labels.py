@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dwac import _checks as checks
 from dwac.conformal import LabelPrediction
+from dwac.drawing.legend import NO_LEGEND, Legend
 from dwac.drawing.pages import render
 from dwac.drawing.records import plain
 from dwac.errors import EPSILON, ShapeError
@@ -55,6 +56,7 @@ class LabelExplanations(Page, Mapping[Any, Explanation]):
     record: Any = None
     attention: tuple[tuple[str, float], ...] | None = None
     unknown: str | None = None
+    legend: Legend = NO_LEGEND
     label_set: tuple[Any, ...] | None = None  # of `predict_set`; misses a share `epsilon` of labels on average
     epsilon: float = EPSILON
 
@@ -174,6 +176,7 @@ class LabelExplanations(Page, Mapping[Any, Explanation]):
                 "record": self.record,
                 "attention": self.attention,
                 "explanations": {label: self[label].to_dict() for label in (self if labels is None else labels)},
+                **({"columns": self.legend.to_dict()} if self.legend else {}),
             }
         )
         return shown
@@ -190,7 +193,7 @@ class LabelExplanations(Page, Mapping[Any, Explanation]):
             (f"{label}: {self._probability(label)}", label in self._shown, self._folded(label).to_html(example=False))
             for label in shown
         ]
-        example = example_values(self.record, self.attention)
+        example = example_values(self.record, self.attention, self.legend)
         return render("explain/templates/labels.html", sentences=self.sentences(), labels=labels, **example)
 
     def _folded(self, label: Any) -> Explanation:

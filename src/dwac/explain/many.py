@@ -18,6 +18,7 @@ from dwac.drawing.records import shorten
 from dwac.errors import ShapeError
 from dwac.explain import privacy
 from dwac.explain.rendering import VoterTable, line_width, more_columns, percent, rows_of, table_lines
+from dwac.languages import count, numeral, say
 
 E = TypeVar("E")
 
@@ -86,16 +87,22 @@ class Explanations(list[E]):
         return texts
 
     def _title(self) -> str:
-        return f"{len(self):,} explanation{'s' * (len(self) != 1)}"
+        return count("{n} explanation", "{n} explanations", len(self))
 
     def _more(self) -> str:
-        rest = f"{len(self) - _LINES:,} more row{'s' * (len(self) > _LINES + 1)}; " if len(self) > _LINES else ""
-        return f"{rest}print a single one to see all of it"
+        rest = len(self) - _LINES
+        if rest <= 0:
+            return say("print a single one to see all of it")
+        return count(
+            "{n} more row; print a single one to see all of it",
+            "{n} more rows; print a single one to see all of it",
+            rest,
+        )
 
     def __repr__(self) -> str:
         """A table, one line per explanation."""
         if not self:
-            return "no explanations"
+            return say("no explanations")
         frame = self._shown()
         filling = _VOTER if _VOTER in frame else None
         lines, left_out = table_lines(frame, line_width(), always=2, filling=filling, least=_NARROW, deepest=1)
@@ -119,7 +126,7 @@ def _text(name: str, value: Any, each: Any) -> str:
         rules = {"confidence": privacy.confidence, "typicality": privacy.credibility}
         return rules.get(name, privacy.percent)(value)
     if isinstance(value, float):
-        return f"{value:,.4g}" if abs(value) < _WHOLE else f"{value:,.0f}"
+        return numeral(f"{value:,.4g}" if abs(value) < _WHOLE else f"{value:,.0f}")
     return str(value)
 
 

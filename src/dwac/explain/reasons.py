@@ -18,17 +18,19 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from dwac.drawing.legend import NO_LEGEND, Legend
 from dwac.drawing.pages import render
 from dwac.drawing.reasons import draw_reasons
-from dwac.drawing.records import data_url, image_of, kind_of, plain, shorten, title_of
+from dwac.drawing.records import data_url, image_of, kind_of, plain, shorten
 from dwac.errors import InputError
 from dwac.explain.hybrids import Box
-from dwac.explain.rendering import Page, line_width, table_lines, wrap
-from dwac.languages import spoken
+from dwac.explain.rendering import Page, label_name, line_width, table_lines, wrap
+from dwac.languages import count, message, numeral, say, spoken
 
 _NAMED, _SMALL = 5, 0.02  # parts in the sentence, and the least share of the largest one that they have
 LOG_ODDS = "log-odds"
 RANDOM = "random"  # precedents, whatever they get
+_HEADS = (message("column"), message("this example"), message("contribution"), message("spread"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +62,7 @@ def example_title(name: Any) -> str:
     >>> example_title("applicant 7"), example_title(7)
     ('applicant 7', 'example 7')
     """
-    return str(name) if str(name)[:1].isalpha() else f"example {name}"
+    return str(name) if str(name)[:1].isalpha() else say("example {id}", id=name)
 
 
 class Contribution(NamedTuple):
@@ -94,7 +96,8 @@ class Reasons(Page):
     private: bool = False
     record: Any = None  # of the row itself
     is_random: bool = False  # whether precedents were drawn at random, whatever they get
-    _number: Callable[[float], str] = field(default=lambda value: f"{value:.2f}", repr=False)
+    legend: Legend = NO_LEGEND
+    _number: Callable[[float], str] = field(default=lambda value: numeral(f"{value:.2f}"), repr=False)
 
     @property
     def precedent(self) -> Precedent | None:
@@ -117,15 +120,21 @@ class Reasons(Page):
         frame = pd.DataFrame(list(self.contributions), columns=list(Contribution._fields))
         return frame[names]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as plain Python values, ready for JSON."""
+    @spoken
+    def to_dict(self, *, language: str | None = None) -> dict[str, Any]:
+        """Everything as plain Python values, ready for JSON; language: of the sentences, such as "de"."""
+        del language  # see `spoken`
+        parts: list[dict[str, Any]] = self.to_frame().to_dict("records")  # type: ignore[assignment]
+        if self.legend:
+            titles = map(self._title, self.contributions)
+            parts = [{**each, "title": title} for each, title in zip(parts, titles, strict=True)]
         shown: dict[str, Any] = plain(
             {
                 "label": self.label,
                 "other": self.other,
                 "sentences": self.sentences(),
                 "precedents": [each.to_dict() for each in self.precedents],
-                "contributions": self.to_frame().to_dict("records"),
+                "contributions": parts,
                 "total": self.total,
                 "error": self.error,
                 "unit": self.unit,
@@ -140,41 +149,65 @@ class Reasons(Page):
         """A label, or a number with few digits, as text."""
         return self._outcome(outcome)
 
-    def sentences(self) -> list[str]:
-        """The reasons in plain words: one sentence, and one on what the numbers are."""
+    @spoken
+    def sentences(self, *, language: str | None = None) -> list[str]:
+        """The reasons in plain words: one sentence, and one on what the numbers are; language: such as "de"."""
+        del language  # see `spoken`
         most = max((abs(part.contribution) for part in self.deciding), default=0.0)
         large = [part for part in self.deciding[:_NAMED] if abs(part.contribution) >= _SMALL * most]
         rest = self.deciding[len(large) :]
-        more = [f"{len(rest)} other{'s' * (len(rest) > 1)} {self._sum(rest)}"] if rest else []
-        listed = "; ".join([*map(self._part, large), *more]) or "the model sees no difference between the two"
+        more = [count("{n} other {sum}", "{n} others {sum}", len(rest), sum=self._sum(rest))] if rest else []
+        listed = "; ".join([*map(self._part, large), *more]) or say("the model sees no difference between the two")
         return [f"{self._case()}: {listed}.", self._scale()]
 
     def _case(self) -> str:
         label, other = self._outcome(self.label), self._outcome(self.other)
+        known = {"label": label, "other": other}
         if self.is_random and self.unit == LOG_ODDS:
-            return f"Predicted {label}, not {other}, compared with training examples drawn at random"
+            return say("Predicted {label}, not {other}, compared with training examples drawn at random", **known)
         if self.is_random:
-            return f"Predicted {label}, where training examples drawn at random get {other} on average"
+            return say("Predicted {label}, where training examples drawn at random get {other} on average", **known)
         if self.precedent is None:
-            return f"Predicted {label}, where a similar training example gets {other}"
-        if len(self.precedents) > 1:
-            return f"Predicted {label}, where {len(self.precedents)} similar training examples get {other}"
-        return f"Predicted {label}, where {self._other_title()} gets {other}"
+            return say("Predicted {label}, where a similar training example gets {other}", **known)
+        if (n := len(self.precedents)) > 1:
+            return say("Predicted {label}, where {n} similar training examples get {other}", n=n, **known)
+        return say("Predicted {label}, where {example} gets {other}", example=self._other_title(), **known)
 
     def _outcome(self, outcome: Any) -> str:
-        return self._number(outcome) if self.unit != LOG_ODDS else str(outcome)
+        return self._number(outcome) if self.unit != LOG_ODDS else label_name(outcome)
+
+    def _title(self, part: Contribution) -> str:
+        """The name of a column, of tied columns, of a phrase or of a patch."""
+        if isinstance(part.value, Box):
+            return say("patch {place}", place=str(part.column).removeprefix("patch "))
+        if self._is_text:
+            return say("phrase {n}", n=str(part.column).removeprefix("phrase "))
+        if isinstance(part.value, tuple):
+            return ", ".join(map(self.legend.title, part.column.split(", ")))
+        return self.legend.title(part.column)
+
+    def _cell(self, part: Contribution, value: Any) -> str:
+        """A value of a part, or those of tied columns, in short form."""
+        if isinstance(value, tuple):
+            return ", ".join(map(self.legend.value, part.column.split(", "), value))
+        return self.legend.value(part.column, value) or say("nothing")
 
     def _part(self, part: Contribution) -> str:
         """ "Records yes, not no, +0.59", or a phrase and what the precedent has instead, or a patch."""
-        size = self.signed(part.contribution)
+        size, part_title = self.signed(part.contribution), self._title(part)
         if isinstance(part.value, Box):
-            return f"{part.column}, {size}"
+            return f"{part_title}, {size}"
+        mine, other = self._cell(part, part.value), self._cell(part, part.other_value)
         if self._is_text:
-            other = f"“{shorten(part.other_value)}”" if part.other_value else "nothing"
-            mine = f"“{shorten(part.value)}”" if part.value else "nothing"
-            return f"{mine}{'' if self.private else f', not {other}'}, {size}"
-        other = "" if self.private else f", not {cell_text(part.other_value)}"
-        return f"{title_of(part.column)} {cell_text(part.value)}{other}, {size}"
+            mine, other = (
+                say("“{words}”", words=shorten(words)) if words else say("nothing")
+                for words in (part.value, part.other_value)
+            )
+        else:
+            mine = f"{part_title} {mine}"
+        if self.private:
+            return f"{mine}, {size}"
+        return say("{part}, not {other}, {contribution}", part=mine, other=other, contribution=size)
 
     @property
     def _is_text(self) -> bool:
@@ -190,15 +223,19 @@ class Reasons(Page):
         return size if none else f"{'+' if value > 0 else '-'}{size}"
 
     def _scale(self) -> str:
-        within = f" Each is within {self._number(self.error)} of its exact value." if self.error else ""
-        if self.unit != LOG_ODDS:
-            return (
-                f"The contributions add up to the difference of the two predictions, {self.signed(self.total)}.{within}"
+        total = self.signed(self.total)
+        text = say("The contributions add up to the difference of the two predictions, {total}.", total=total)
+        if self.unit == LOG_ODDS:
+            text = say(
+                "They add up to {total}, by which the log-odds of {label} against {other} are higher here.",
+                total=total,
+                label=label_name(self.label),
+                other=label_name(self.other),
             )
-        return (
-            f"They add up to {self.signed(self.total)}, by which the log-odds of {self.label} against {self.other} "
-            f"are higher here.{within}"
-        )
+        if not self.error:
+            return text
+        within = say("Each is within {error} of its exact value.", error=self._number(self.error))
+        return f"{text} {within}"
 
     # Pages
 
@@ -216,16 +253,17 @@ class Reasons(Page):
         frame = self._shown_frame()
         if frame.empty:
             return "\n".join(facts)
-        return "\n".join([*facts, "", *table_lines(frame, width, always=len(frame.columns))[0]])
+        heads = [say(name) if name in _HEADS else name for name in frame.columns]
+        return "\n".join([*facts, "", *table_lines(frame, width, always=len(frame.columns), heads=heads)[0]])
 
     def _shown_frame(self) -> pd.DataFrame:
         """The parts that contribute something, as texts for people."""
         rows = []
         for part in self.deciding:
-            row = {"column": title_of(part.column)}
+            row = {"column": self._title(part)}
             if not isinstance(part.value, Box):
-                row |= {"this example": cell_text(part.value)}
-                row |= {} if self.private else {self._other_title(): cell_text(part.other_value)}
+                row |= {"this example": self._cell(part, part.value)}
+                row |= {} if self.private else {self._other_title(): self._cell(part, part.other_value)}
             row["contribution"] = self.signed(part.contribution)
             if len(self.precedents) > 1:
                 row["spread"] = self._number(part.spread)
@@ -242,9 +280,9 @@ class Reasons(Page):
         most = max((abs(part.contribution) for part in self.deciding), default=1.0) or 1.0
         rows = [
             (
-                title_of(part.column),
-                cell_text(part.value),
-                cell_text(part.other_value),
+                self._title(part),
+                self._cell(part, part.value),
+                self._cell(part, part.other_value),
                 self.signed(part.contribution),
                 part.contribution / most,
             )
@@ -264,7 +302,7 @@ class Reasons(Page):
         if not any(isinstance(part.value, Box) for part in self.contributions):
             return []
         patches = [(part.value, part.contribution / most, self.signed(part.contribution)) for part in self.deciding]
-        shown = [("this example", self.record, patches)]
+        shown = [(say("this example"), self.record, patches)]
         shown += [(self._other_title(), self.precedent.record, [])] if self.precedent is not None else []
         pictures = []
         for title, record, boxes in shown:

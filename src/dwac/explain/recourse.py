@@ -9,24 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import pandas as pd
 
+from dwac.drawing.legend import NO_LEGEND, Legend
 from dwac.drawing.pages import render
-from dwac.drawing.records import plain, shorten, title_of
+from dwac.drawing.records import plain, shorten
 from dwac.errors import InputError
 from dwac.explain import privacy
 from dwac.explain.base import STRANGE
 from dwac.explain.hybrids import Part, require_columns
 from dwac.explain.reasons import Precedent, example_title
-from dwac.explain.rendering import Cell, Page, Row, VoterTable, percent, wrap
-from dwac.languages import spoken
+from dwac.explain.rendering import Cell, Page, Row, VoterTable, label_name, percent, wrap
+from dwac.languages import count, message, say, spoken
 
 Bound = str | tuple[Any, Any]
 
 GROW, FALL = "grow", "fall"
-_STRANGE = " (unlike the training data)"
 
 
 class Constraints(NamedTuple):
@@ -103,17 +104,23 @@ class Way:
         known = self.typicality or 0.0
         return privacy.credibility(known) if self.precedent is None else percent(known)
 
-    def words(self, write: Callable[[float], str]) -> str:
-        """The changes in words; write: how to write the value."""
-        steps = [
-            title_of(each.column) + ("" if self.precedent is None else f" {shorten(each.value)} → {shorten(each.to)}")
-            for each in self.changes
-        ]
-        how = "towards" if self.shortened else "as in"
-        who = "" if self.precedent is None else f", {how} {example_title(self.precedent.id)}"
-        typical = "" if self.typicality is None else f", typicality {self.typicality_words}"
-        mark = "; such a row is unlike the training data" if self.atypical else ""
-        return f"{', '.join(steps)}{who}: {write(self.value)}{typical}{mark}"
+    def words(self, write: Callable[[float], str], legend: Legend = NO_LEGEND) -> str:
+        """The changes in words; write: how to write the value. legend: what columns and codes are called."""
+        steps = ", ".join(self._step(each, legend) for each in self.changes)
+        if self.precedent is not None:
+            who = message("{changes}, towards {example}") if self.shortened else message("{changes}, as in {example}")
+            steps = say(who, changes=steps, example=example_title(self.precedent.id))
+        text = f"{steps}: {write(self.value)}"
+        if self.typicality is not None:
+            text = say("{result}, typicality {typicality}", result=text, typicality=self.typicality_words)
+        return say("{result}; such a row is unlike the training data", result=text) if self.atypical else text
+
+    def _step(self, change: ChangedColumn, legend: Legend) -> str:
+        title = legend.title(change.column)
+        if self.precedent is None:
+            return title
+        value, to = (legend.value(change.column, each) for each in (change.value, change.to))
+        return f"{title} {value} → {to}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,31 +141,49 @@ class Recourse(Page):
     private: bool = False
     unreadable: str | None = None
     is_number: bool = False
+    legend: Legend = NO_LEGEND
 
     def _write(self, value: float) -> str:
-        return shorten(float(value)) if self.is_number else f"{self.wanted} {percent(value, private=self.private)}"
+        if self.is_number:
+            return shorten(float(value))
+        return f"{outcome_words(self.wanted)} {percent(value, private=self.private)}"
 
-    def sentences(self) -> list[str]:
-        """The ways in plain words, or why there is none."""
+    @spoken
+    def sentences(self, *, language: str | None = None) -> list[str]:
+        """The ways in plain words, or why there is none; language: such as "de"."""
+        del language  # see `spoken`
         if self.unreadable:
-            return [f"This example could not be read: {self.unreadable}."]
-        now, wanted = map(outcome_words, (self.label, self.wanted))
+            return [say("This example could not be read: {reason}.", reason=self.unreadable)]
+        known = {"now": outcome_words(self.label), "wanted": outcome_words(self.wanted)}
         if self.reached:
-            return [f"Nothing has to change: the prediction is {now} already."]
+            return [say("Nothing has to change: the prediction is {now} already.", **known)]
         if self.ways:
-            few = "this change" if len(self.ways) == 1 else "one of these changes"
-            start = f"Now {now}. It would be {wanted} with {few}:"
-            return [start, *(f"{n}. {way.words(self._write)}." for n, way in enumerate(self.ways, 1))]
+            start = count(
+                "Now {now}. It would be {wanted} with this change:",
+                "Now {now}. It would be {wanted} with one of these changes:",
+                len(self.ways),
+                **known,
+            )
+            return [start, *(f"{n}. {way.words(self._write, self.legend)}." for n, way in enumerate(self.ways, 1))]
         if self.obstacle:
-            names = " and ".join(map(title_of, self.obstacle))
-            start = f"Now {now}. No allowed change gives {wanted}: {names} would have to change as well."
+            start = count(
+                "Now {now}. No allowed change gives {wanted}: {columns} would have to change as well.",
+                "Now {now}. No allowed change gives {wanted}: {columns} would have to change as well.",
+                len(self.obstacle),
+                columns=reduce(_join, map(self.legend.title, self.obstacle)),
+                **known,
+            )
         elif self.closest is None:
-            start = f"Now {now}. There is nothing to change towards: the model gives {wanted} to no training example."
+            start = say(
+                "Now {now}. There is nothing to change towards: the model gives {wanted} to no training example.",
+                **known,
+            )
         else:
-            start = f"Now {now}. No change towards a training example gives {wanted} as surely as asked."
+            start = say("Now {now}. No change towards a training example gives {wanted} as surely as asked.", **known)
         if self.closest is None:
             return [start]
-        return [start, f"The closest that allowed changes come to it is {self._write(self.closest)}."]
+        closest = say("The closest that allowed changes come to it is {closest}.", closest=self._write(self.closest))
+        return [start, closest]
 
     def to_frame(self) -> pd.DataFrame:
         """One row per change: way, column, value, to, precedent, the value after the change and its typicality."""
@@ -177,11 +202,16 @@ class Recourse(Page):
         ]
         return pd.DataFrame(rows, columns=["way", "column", "value", "to", "precedent", "result", "typicality"])
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as plain Python values, ready for JSON."""
+    @spoken
+    def to_dict(self, *, language: str | None = None) -> dict[str, Any]:
+        """Everything as plain Python values, ready for JSON; language: of the sentences, such as "de"."""
+        del language  # see `spoken`
         ways = [
             {
-                "changes": [change._asdict() for change in way.changes],
+                "changes": [
+                    change._asdict() | ({"title": self.legend.title(change.column)} if self.legend else {})
+                    for change in way.changes
+                ],
                 "precedent": None if way.precedent is None else way.precedent.to_dict(),
                 "value": way.value,
                 "typicality": way.typicality,
@@ -213,14 +243,16 @@ class Recourse(Page):
             ""
             if first is None
             else ", ".join(
-                str(each.column) + ("" if self.private else f" → {shorten(each.to)}") for each in first.changes
+                self.legend.head(each.column)
+                + ("" if self.private else f" → {self.legend.value(each.column, each.to)}")
+                for each in first.changes
             )
         )
         return {"label": self.label, "wanted": str(self.wanted), "ways": len(self.ways), "first": steps}
 
     def __repr__(self) -> str:
         """How many ways there are, and the first."""
-        first = f": {self.ways[0].words(self._write)}" if self.ways else ""
+        first = f": {self.ways[0].words(self._write, self.legend)}" if self.ways else ""
         return f"<{type(self).__name__}: {len(self.ways)} way{'s' * (len(self.ways) != 1)} to {self.wanted}{first}>"
 
     @spoken
@@ -242,16 +274,22 @@ class Recourse(Page):
     def _table(self) -> VoterTable:
         """One row per way, one column per column that changes."""
         names = list(dict.fromkeys(name for way in self.ways for name in way.columns))
-        now = {change.column: shorten(change.value) for way in self.ways for change in way.changes}
-        rows = [] if self.private else [_row("now", *(now[name] for name in names), "", "", "", kind="dwac-example")]
+        value = self.legend.value
+        now = {change.column: value(change.column, change.value) for way in self.ways for change in way.changes}
+        first = _row(say("now"), *(now[name] for name in names), "", "", "", kind="dwac-example")
+        rows = [] if self.private else [first]
         for number, way in enumerate(self.ways, 1):
-            to = {change.column: "changed" if self.private else shorten(change.to) for change in way.changes}
-            typical = "" if way.typicality is None else way.typicality_words + _STRANGE * way.atypical
+            to = {each.column: say("changed") if self.private else value(each.column, each.to) for each in way.changes}
+            typical = "" if way.typicality is None else way.typicality_words
+            typical = say("{typicality} (unlike the training data)", typicality=typical) if way.atypical else typical
             who = [] if way.precedent is None else [str(way.precedent.id)]
             rows.append(_row(str(number), *(to.get(name, "") for name in names), self._write(way.value), typical, *who))
-        return VoterTable(
-            ["", *map(title_of, names), "result", "typicality", *([] if self.private else ["as in"])], rows
-        )
+        heads = [say("result"), say("typicality"), *([] if self.private else [say("as in")])]
+        return VoterTable(["", *map(self.legend.title, names), *heads], rows)
+
+
+def _join(first: str, last: str) -> str:
+    return say("{first} and {last}", first=first, last=last)
 
 
 def outcome_words(outcome: Any) -> str:
@@ -263,13 +301,11 @@ def outcome_words(outcome: Any) -> str:
     if isinstance(outcome, tuple | list):
         low, high = outcome
         if math.isinf(low):
-            return "any number" if math.isinf(high) else f"at most {shorten(float(high))}"
-        return (
-            f"at least {shorten(float(low))}"
-            if math.isinf(high)
-            else (f"between {shorten(float(low))} and {shorten(float(high))}")
-        )
-    return shorten(outcome) if isinstance(outcome, float) else str(outcome)
+            return say("any number") if math.isinf(high) else say("at most {high}", high=shorten(float(high)))
+        if math.isinf(high):
+            return say("at least {low}", low=shorten(float(low)))
+        return say("between {low} and {high}", low=shorten(float(low)), high=shorten(float(high)))
+    return shorten(outcome) if isinstance(outcome, float) else label_name(outcome)
 
 
 def _row(*texts: str, kind: str = "") -> Row:

@@ -15,10 +15,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dwac import _checks as checks
+from dwac.drawing.legend import Legend
 from dwac.drawing.records import data_url, is_png, shorten
 from dwac.explain import privacy
 from dwac.explain.claims import NumberScale
-from dwac.languages import count, numeral, say
+from dwac.languages import count, message, numeral, say
 
 Floats = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -66,12 +67,20 @@ def wrap(sentences: Iterable[str], width: int | None = None) -> list[str]:
 
 
 def table_lines(
-    frame: pd.DataFrame, width: int, *, always: int, filling: Any = None, least: int = 28, deepest: int = 3
+    frame: pd.DataFrame,
+    width: int,
+    *,
+    always: int,
+    filling: Any = None,
+    least: int = 28,
+    deepest: int = 3,
+    heads: Sequence[Any] | None = None,
 ) -> tuple[list[str], list[Any]]:
     """(lines of at most `width` characters, columns that did not fit) of a table.
 
     The first `always` columns are always shown, then as many as fit. filling: a column of texts that takes the rest of
-    the line, at least `least` characters if the others allow it, and up to `deepest` lines.
+    the line, at least `least` characters if the others allow it, and up to `deepest` lines. heads: of the columns, by
+    default their names.
 
     >>> frame = pd.DataFrame({"id": ["ann", "bob"], "age": [30, 41.5], "town": ["Ulm", "Bonn"]})
     >>> lines, left_out = table_lines(frame, 12, always=1)
@@ -87,7 +96,7 @@ def table_lines(
     for place, name in enumerate(frame.columns):
         if name == filling:
             continue
-        column = _cells(frame.iloc[:, place], name)
+        column = _cells(frame.iloc[:, place], name, name if heads is None else heads[place])
         size = len(column[0]) + _GAP
         if left_out or (place >= always and used + size > room):
             left_out.append(name)
@@ -95,15 +104,16 @@ def table_lines(
             shown.append(column)
             used += size
     if filling is not None:
-        return _fill(shown, frame[filling], filling, max(width - used - _GAP, _NARROWEST), deepest), left_out
+        head = filling if heads is None else heads[list(frame.columns).index(filling)]
+        return _fill(shown, frame[filling], head, max(width - used - _GAP, _NARROWEST), deepest), left_out
     return [(" " * _GAP).join(cells).rstrip() for cells in zip(*shown, strict=True)], left_out
 
 
-def _cells(values: pd.Series[Any], name: Any, most: int = _LONGEST) -> list[str]:
-    """A column as texts of one length, its name first: numbers right-aligned, anything else left-aligned."""
+def _cells(values: pd.Series[Any], name: Any, head: Any, most: int = _LONGEST) -> list[str]:
+    """A column as texts of one length, its head first: numbers right-aligned, anything else left-aligned."""
     known = [value for value in values if value is not None and not (isinstance(value, str) and value == "")]
     numbers = name in ("share", "distance", "number") or all(map(_is_number, known))
-    texts = [shorten(name, most), *(shorten(value, most).replace("\n", " ") for value in values)]
+    texts = [shorten(head, most), *(shorten(value, most).replace("\n", " ") for value in values)]
     size = max(map(len, texts))
     return [text.rjust(size) if numbers else text.ljust(size) for text in texts]
 
@@ -191,10 +201,17 @@ def rows_of(frame: pd.DataFrame, kind: str = "", *, private: bool = False) -> li
     ]
 
 
-def example_values(record: Any, attention: Any) -> dict[str, Any]:
+NOT_SHOWN = {"words": None, "record": None}  # no example
+
+
+def example_values(record: Any, attention: Any, legend: Legend) -> dict[str, Any]:
     """The explained example for a page: the words of a text with the attention to each, or the values of a record."""
     items = record.items() if isinstance(record, Mapping) else [("", record)]
-    shown = [(name, cell_of("", value)) for name, value in items] if record and not attention else None
+    shown = None
+    if record and not attention:
+        shown = [
+            (name and legend.head(name), cell_of("", legend.meaning(name, value) or value)) for name, value in items
+        ]
     return {"words": attention, "record": shown}
 
 
@@ -208,6 +225,21 @@ def about(n: int) -> str:
     if n == privacy.FEWEST:
         return say("{n} or fewer", n=number)
     return say("about {n}", n=number) if n >= 100 else number
+
+
+OWN_HEADS = (
+    message("share"),
+    message("label"),
+    message("id"),
+    message("size"),
+    message("distance"),
+    message("examples"),
+    message("most alike"),
+    message("group"),
+    message("number"),
+    message("range"),
+    message("name"),
+)  # the columns of tables of voters that do not come from records
 
 
 class YesNo(str):

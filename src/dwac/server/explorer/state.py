@@ -321,7 +321,7 @@ class Explorer:
         name, voters = self.points.references.ids[point], copy(clf.references_)
         if view.edits.get(point, 0) is not None:
             voters.remove([name])
-        shown: dict[str, Any] = {"record": clf.examples_.get(name)}
+        shown: dict[str, Any] = {"record": clf.examples_.get(name), "legend": clf.legend_}
         if clf.encoder_.kind == "text" and shown["record"]:
             words = clf.encoder_.attention(clf.model_.backbone, [shown["record"]["text"]])
             shown["attention"] = None if words is None else words[0]
