@@ -336,7 +336,7 @@ class Fitted:
         kinds: Any = "text"
         if isinstance(self.encoder, TabularEncoder):
             kinds = {column.name: column.kind for column in self.encoder.columns}
-        return read(records, examples.groups.of, len(examples.groups), kinds)
+        return read(records, examples.groups.of, len(examples.groups), kinds, self.legend)
 
 
 def fits_half(weights: Tensor) -> bool:

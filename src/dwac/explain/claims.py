@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dwac.drawing.records import title_of
+from dwac.drawing.legend import NO_LEGEND, Legend
+from dwac.languages import message, numeral, say
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -36,7 +37,13 @@ _ASCII = re.compile(r"\w+(?:'\w+)?[+#]*")  # don't, c++, c#
 _ANY = re.compile(rf"[{_SINGLE}]|[^\W{_SINGLE}](?:[^\W{_SINGLE}]|[{_MARKS}])*(?:'\w+)?[+#]*")
 _NUMERIC = {"integer", "floating", "mixed-integer-float", "decimal", "timedelta", "timedelta64"}
 _DATES = {"datetime", "datetime64", "date", "period"}
-_UNITS = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0), ("seconds", 1.0))
+_UNITS = (
+    (message("days"), 86_400.0),
+    (message("hours"), 3_600.0),
+    (message("minutes"), 60.0),
+    (message("seconds"), 1.0),
+)
+_NAMES = (message("missing"), message("blank"), message("true"), message("false"))  # of values that have no name
 
 
 class Claim(NamedTuple):
@@ -46,15 +53,22 @@ class Claim(NamedTuple):
     holds: Bools
 
 
-def column(series: pd.Series[Any], name: Any, kind: str | None = None) -> RangeColumn | CategoryColumn | None:
+def column(
+    series: pd.Series[Any], name: Any, kind: str | None = None, legend: Legend = NO_LEGEND
+) -> RangeColumn | CategoryColumn | None:
     """A column that can be described; None if it is constant, empty, free text, ids or images.
 
-    kind: numeric, boolean, datetime or categorical, as an encoder inferred it; by default it is inferred here.
+    kind: numeric, boolean, datetime or categorical, as an encoder inferred it; by default it is inferred here. legend:
+    what it and its codes are called; a column whose codes have names is described by these.
     """
-    title = title_of(name)
+    title = legend.title(name)
     dtype = pd.api.types.infer_dtype(series, skipna=True)
     if kind is None:
         kind = "numeric" if dtype in _NUMERIC else "datetime" if dtype in _DATES else "categorical"
+    known = legend.names.get(name)
+    if known is not None and known.codes and all(legend.meaning(name, value) for value in pd.unique(series.dropna())):
+        coded = _category_column(series, title)
+        return coded and CategoryColumn(title, coded.codes, coded.names, dict(known.codes))
     if kind == "datetime":
         return _date_column(series, title)
     if kind == "numeric":
@@ -92,7 +106,7 @@ class RangeColumn:
         first, last = self.scale.start(float(low)), self.scale.start(float(high))
         after, before = self.x >= first, self.x < self.scale.end(last)
         a, b = self.scale.text(first), self.scale.text(last)
-        ranges = ((self.scale.below.format(b), before), (self.scale.above.format(a), after))
+        ranges = ((self.scale.below.format(high=b), before), (self.scale.above.format(low=a), after))
         both = Claim(f"{self.title} {a} to {b}" if a != b else f"{self.title} {a}", after & before)
         for claim in (*(Claim(f"{self.title} {words}", holds) for words, holds in ranges), both):
             if claim.holds[rows].mean() >= WIDE:
@@ -106,7 +120,7 @@ class NumberScale:
     whole: whether the step of whole numbers is at least 1. unit: of durations, one of days, hours, minutes and seconds.
     """
 
-    below, above = "at most {}", "at least {}"
+    below, above = message("at most {high}"), message("at least {low}")
 
     def __init__(self, x: Floats, *, unit: str = "", parts: int = _STEPS, whole: bool = True) -> None:
         low, high = np.quantile(x, (0.05, 0.95))
@@ -155,7 +169,7 @@ class NumberScale:
 class DateScale:
     """Seconds since 1970 as months, days or minutes, whichever suits the column's usual range."""
 
-    below, above = "until {}", "since {}"
+    below, above = message("until {high}"), message("since {low}")
 
     def __init__(self, x: Floats) -> None:
         low, high = np.quantile(x, (0.05, 0.95))
@@ -239,8 +253,8 @@ def _seconds_of(value: Any) -> float:
 class CategoryColumn:
     """Codes (n,) into named values, the last of which means missing: claims name the values that prevail."""
 
-    def __init__(self, title: str, codes: Ints, names: list[str]) -> None:
-        self.title, self.codes, self.names = title, codes, names
+    def __init__(self, title: str, codes: Ints, names: list[str], meanings: Mapping[str, str] | None = None) -> None:
+        self.title, self.codes, self.names, self.meanings = title, codes, names, meanings or {}
         self.shares = np.bincount(codes, minlength=len(names)) / len(codes)
 
     def claims(self, rows: slice, *, complete: bool = True) -> Iterator[Claim]:
@@ -252,7 +266,7 @@ class CategoryColumn:
             share = float(shares[order[:k]].sum())
             if share < (MOST if k == 1 else WIDE):
                 continue
-            named = [self.names[code] for code in order[:k]]
+            named = [self.meanings.get(self.names[code], self.names[code]) for code in order[:k]]
             yield Claim(
                 f"{self.title} {adverb(share, rows, complete)}{' or '.join(named)}", np.isin(self.codes, order[:k])
             )
@@ -271,6 +285,17 @@ def _category_column(series: pd.Series[Any], title: str) -> CategoryColumn | Non
     if float(np.median([len(name) for name in names])) > _LONG:
         return None
     return CategoryColumn(title, np.where(codes < 0, len(values), codes).astype(np.int64), [*map(_cut, names), MISSING])
+
+
+def show_number(text: str) -> str:
+    """A number, duration or date that a scale wrote, in the current language."""
+    number, _, unit = text.partition(" ")
+    return f"{numeral(number)} {say(unit)}" if unit in dict(_UNITS) else numeral(text)
+
+
+def show_name(name: str) -> str:
+    """The name of a category in the current language: of one that has none."""
+    return say(name) if name in _NAMES else name
 
 
 def value_name(value: Any) -> str:

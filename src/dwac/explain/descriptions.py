@@ -19,8 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from dwac import _checks as checks
+from dwac.drawing.legend import NO_LEGEND, Legend
 from dwac.explain.claims import CategoryColumn, Claim, RangeColumn, column, usable_words, worth
 from dwac.explain.profiles import Comparison, Profile, Sides, TableProfile, TextProfile
+from dwac.languages import count, message, numeral, say
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -39,8 +41,8 @@ _KEPT_WORDS = 100  # words kept per group, to compare a text with
 _TEXTS = 3  # texts of a group that must contain a word; half of the texts in smaller groups
 _LEAST_OF_WORD = 0.005  # nats: even distinctive words are in few texts
 _WORDS_ARE = "words: "
-NO_CONDITION = "shares nothing with nearly all members that sets them apart"
-NOTHING = {"table": "no column sets it apart", "text": "no word sets it apart"}
+NO_CONDITION = message("shares nothing with nearly all members that sets them apart")
+NOTHING = {"table": message("no column sets it apart"), "text": message("no word sets it apart")}
 
 
 class GroupTexts(list[str | None]):
@@ -101,7 +103,9 @@ class GroupTexts(list[str | None]):
         return [each if size > 0 else None for each, size in zip(compared, sizes.tolist(), strict=True)]
 
 
-def describe(X: Any, codes: Ints, n_groups: int, kinds: Mapping[Any, str] | str) -> GroupTexts:
+def describe(
+    X: Any, codes: Ints, n_groups: int, kinds: Mapping[Any, str] | str, legend: Legend = NO_LEGEND
+) -> GroupTexts:
     """One description for each group 0 … n_groups-1 of the rows of X: what sets it apart from the other rows.
 
     Tables: up to four columns that best tell the group from the rest, best first. Numbers and dates are described by
@@ -115,8 +119,9 @@ def describe(X: Any, codes: Ints, n_groups: int, kinds: Mapping[Any, str] | str)
         n_groups: the number of groups.
         kinds: for each column "numeric", "boolean", "datetime", "categorical", "text" (left out) or "empty", inferred
             from the values where missing; or "text" for texts.
+        legend: what columns and codes are called.
     """
-    table = _Table.read(X, codes, n_groups, kinds)
+    table = _Table.read(X, codes, n_groups, kinds, legend)
     if isinstance(table, _Texts):
         return GroupTexts([", ".join(words) or NOTHING["text"] for words in table.word_lists()], table.profile())
     rows, columns = table.rows, list(table.columns.values())
@@ -124,9 +129,9 @@ def describe(X: Any, codes: Ints, n_groups: int, kinds: Mapping[Any, str] | str)
     return GroupTexts([text or NOTHING["table"] for text in texts], table.profile())
 
 
-def profile(X: Any, codes: Ints, n_groups: int, kinds: Mapping[Any, str] | str) -> Profile:
+def profile(X: Any, codes: Ints, n_groups: int, kinds: Mapping[Any, str] | str, legend: Legend = NO_LEGEND) -> Profile:
     """The profile alone; arguments as for `describe`."""
-    return _Table.read(X, codes, n_groups, kinds).profile()
+    return _Table.read(X, codes, n_groups, kinds, legend).profile()
 
 
 def summary(describe: Callable[[int], str | None], shares: ArrayLike) -> str | None:
@@ -147,28 +152,30 @@ def summary(describe: Callable[[int], str | None], shares: ArrayLike) -> str | N
             named[group] = text
     if not named:
         return None
-    parts = [f"{_percent(weights[group])}: {text.removeprefix(_WORDS_ARE)}" for group, text in named.items()]
-    parts[0] = parts[0].replace(":", " of the vote:", 1)
+    texts = [(_percent(weights[group]), text.removeprefix(_WORDS_ARE)) for group, text in named.items()]
+    parts = [f"{share}: {text}" for share, text in texts]
+    parts[0] = say("{share} of the vote: {words}", share=texts[0][0], words=texts[0][1])
     others = int((weights > 0).sum()) - len(named)
     left = float(weights.sum() - weights[list(named)].sum())
     if others and left >= 0.005:
-        parts.append(f"{_percent(left)}: {'another group' if others == 1 else f'{others} other groups'}")
+        rest = count("{share}: another group", "{share}: {n} other groups", others, share=_percent(left))
+        parts.append(rest)
     return "; ".join(parts)
 
 
 def _percent(share: float) -> str:
-    return "less than 1 %" if share < 0.005 else checks.percent(share, 0)
+    return say("less than 1 %") if share < 0.005 else numeral(checks.percent(share, 0))
 
 
-def share_in_words(count: int, total: int, noun: str) -> str:
-    """The share of all training rows, texts or examples, in words.
+def share_in_words(n: int, total: int) -> str:
+    """The share of all training examples, in words.
 
-    >>> share_in_words(8, 100, "row"), share_in_words(1, 1000, "text")
-    ('8 % of training rows', '1 training text')
+    >>> share_in_words(8, 100), share_in_words(1, 1000)
+    ('8 % of training examples', '1 training example')
     """
-    if count >= 0.005 * total:
-        return f"{_percent(count / total)} of training {noun}s"
-    return f"{count:,} training {noun}{'s' * (count != 1)}"
+    if n >= 0.005 * total:
+        return say("{share} of training examples", share=_percent(n / total))
+    return count("{n} training example", "{n} training examples", n)
 
 
 class _Rows(NamedTuple):
@@ -205,14 +212,14 @@ class _Table(NamedTuple):
     rows: _Rows
 
     @staticmethod
-    def read(X: Any, codes: Ints, n_groups: int, kinds: Mapping[Any, str] | str) -> _Table | _Texts:
+    def read(X: Any, codes: Ints, n_groups: int, kinds: Mapping[Any, str] | str, legend: Legend) -> _Table | _Texts:
         frame = pd.DataFrame(X.numpy(force=True) if isinstance(X, Tensor) else X)
         rows = _Rows.sample(codes, n_groups)
         frame = frame.iloc[rows.rows]
         if isinstance(kinds, str) or (frame.shape[1] == 1 and kinds.get(frame.columns[0]) == "text"):
             return _Texts.read(frame.iloc[:, 0], rows)
         columns = {
-            name: column(frame.iloc[:, i].reset_index(drop=True), name, kinds.get(name))
+            name: column(frame.iloc[:, i].reset_index(drop=True), name, kinds.get(name), legend)
             for i, name in enumerate(frame.columns)
             if kinds.get(name) != "text"
         }
@@ -322,11 +329,11 @@ class _Texts(NamedTuple):
         """
         rows, size = self.rows, len(self.names)
         everywhere = np.bincount(self.token, rows.weights[self.owner], minlength=size)
-        for here, count in zip(rows.slices, rows.counts.tolist(), strict=True):
+        for here, members in zip(rows.slices, rows.counts.tolist(), strict=True):
             low, high = np.searchsorted(self.owner, (here.start, here.stop))
             read = np.bincount(self.token[low:high], minlength=size)
-            n, n_rest = here.stop - here.start, float(rows.counts.sum() - count)
-            inside = read * (count / max(n, 1))
+            n, n_rest = here.stop - here.start, float(rows.counts.sum() - members)
+            inside = read * (members / max(n, 1))
             rest = np.maximum(everywhere - inside, 0.0)
-            distinctive = (read >= min(_TEXTS, (n + 1) // 2)) & (inside * n_rest >= 2 * rest * count)
-            yield inside / max(count, 1), np.where(distinctive, worth(inside, count, rest, n_rest), 0.0)
+            distinctive = (read >= min(_TEXTS, (n + 1) // 2)) & (inside * n_rest >= 2 * rest * members)
+            yield inside / max(members, 1), np.where(distinctive, worth(inside, members, rest, n_rest), 0.0)

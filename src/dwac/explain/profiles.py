@@ -11,23 +11,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dwac.drawing.records import title_of
 from dwac.explain.claims import (
     MISSING,
     CategoryColumn,
     DateScale,
     NumberScale,
     RangeColumn,
+    show_name,
+    show_number,
     usable_words,
     value_name,
     worth,
 )
+from dwac.languages import count, say
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -50,19 +54,29 @@ class Condition(NamedTuple):
     """A condition that a row meets, such as "income 75 to 195"."""
 
     column: Any
-    text: str
+    words: str | Callable[[], str]  # a function makes them in the current language
     share: float  # of the members of a group that meet it
     elsewhere: float  # of the others that meet it
     worth: float  # how well it tells the group from the others, in nats
     holds: Callable[[Any], bool]  # whether it holds for a value of the column
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        return self.words if isinstance(self.words, str) else self.words()
 
 
 class Difference(NamedTuple):
     """A value of a row that nearly no member of a group has."""
 
     column: Any
-    text: str
+    words: str | Callable[[], str]
     rarity: float  # -log of the share of the members that are as extreme
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        return self.words if isinstance(self.words, str) else self.words()
 
 
 class Comparison(NamedTuple):
@@ -86,14 +100,16 @@ class Comparison(NamedTuple):
         'shares age at most 30; differs in income 295 (in the group 75 to 195)'
         """
         shared, different = (", ".join(each.text for each in part) for part in self[:2])
-        is_text = self.kind == "text"
-        parts = [
-            f"shares {'the words ' * is_text if len(self.shared) > 1 else 'the word ' * is_text}{shared}"
-            if shared
-            else "",
-            f"{'lacks' if is_text else 'differs in'} {different}" if different else "",
-        ]
-        return "; ".join(filter(None, parts))
+        parts = []
+        if shared and self.kind == "text":
+            parts.append(count("shares the word {words}", "shares the words {words}", len(self.shared), words=shared))
+        elif shared:
+            parts.append(say("shares {conditions}", conditions=shared))
+        if different and self.kind == "text":
+            parts.append(say("lacks {words}", words=different))
+        elif different:
+            parts.append(say("differs in {columns}", columns=different))
+        return "; ".join(parts)
 
 
 class Sides(NamedTuple):
@@ -159,9 +175,9 @@ class RangeProfile:
                 continue
             low, high = None if a == 0 else a - 1, None if b == gains.shape[2] - 1 else last + b
             holds = partial(self._holds, low, high, is_missing=math.isnan(x))
-            words = MISSING if math.isnan(x) else self._words(low, high)
+            words = partial(self._condition, low, high, is_missing=math.isnan(x))
             shares = float(c[side, a, b]), float(r[side, a, b])
-            compared.append((Condition(self.name, f"{self.title} {words}", *shares, gain, holds), difference))
+            compared.append((Condition(self.name, words, *shares, gain, holds), difference))
         return compared
 
     def _holds(self, low: int | None, high: int | None, value: Any, *, is_missing: bool) -> bool:
@@ -172,10 +188,14 @@ class RangeProfile:
 
     def _words(self, low: int | None, high: int | None) -> str:
         """A range in words; limits are positions among the edges, None for no limit."""
-        a, b = (None if i is None else self.scale.text(float(self.edges[i])) for i in (low, high))
+        a, b = (None if i is None else show_number(self.scale.text(float(self.edges[i]))) for i in (low, high))
         if a is None or b is None:
-            return self.scale.above.format(a) if b is None else self.scale.below.format(b)
-        return a if a == b else f"{a} to {b}"
+            return say(self.scale.above, low=a) if b is None else say(self.scale.below, high=b)
+        return a if a == b else say("{low} to {high}", low=a, high=b)
+
+    def _condition(self, low: int | None, high: int | None, *, is_missing: bool) -> str:
+        title = shown_title(self.name, self.title)
+        return say("{column} missing", column=title) if is_missing else f"{title} {self._words(low, high)}"
 
     def _differences(self, x: float, mine: Floats, n: Floats) -> list[Difference | None]:
         """How a number differs from nearly all members of each side: it is missing, or beyond their usual range."""
@@ -185,17 +205,17 @@ class RangeProfile:
         highs = (at_most < known[:, None] - _OUTER).sum(axis=1).tolist()
         differences: list[Difference | None] = []
         for side, (low, high, share) in enumerate(zip(lows, highs, known.tolist(), strict=True)):
-            rare = None
+            rare: tuple[tuple[int | None, int | None] | None, float] | None = None
             a, b = None if low < 0 else low, None if high == n_edges else high
             if 1 - share >= NEARLY_ALL and not math.isnan(x):
-                rare = MISSING, share
+                rare = None, share
             elif share >= NEARLY_ALL and (a is not None or b is not None):
                 if math.isnan(x):
-                    rare = self._words(a, b), 1 - share
+                    rare = (a, b), 1 - share
                 elif a is not None and shown < self.edges[a]:
-                    rare = self._words(a, b), float(at_most[side, a])
+                    rare = (a, b), float(at_most[side, a])
                 elif b is not None and shown >= self.ends[b]:
-                    rare = self._words(a, b), float(share - below[side, b])
+                    rare = (a, b), float(share - below[side, b])
             differences.append(None if rare is None else self._different(x, *rare, float(n[side])))
         return differences
 
@@ -205,16 +225,26 @@ class RangeProfile:
         plain = isinstance(self.scale, NumberScale) and not self.scale.unit
         return float(text.replace(",", "")) if plain else self.scale.number(text)
 
-    def _different(self, x: float, usual: str, share: float, n: float) -> Difference:
-        text = f"{self.title} {MISSING if math.isnan(x) else self.scale.exact(x)} (in the group {usual})"
-        return Difference(self.name, text, -math.log((share * n + 0.5) / (n + 1)))
+    def _different(self, x: float, usual: tuple[int | None, int | None] | None, share: float, n: float) -> Difference:
+        return Difference(self.name, partial(self._contrast, x, usual), -math.log((share * n + 0.5) / (n + 1)))
+
+    def _contrast(self, x: float, usual: tuple[int | None, int | None] | None) -> str:
+        return say(
+            "{column} {value} (in the group {usual})",
+            column=shown_title(self.name, self.title),
+            value=say(MISSING) if math.isnan(x) else show_number(self.scale.exact(x)),
+            usual=say(MISSING) if usual is None else self._words(*usual),
+        )
 
 
 class CategoryProfile:
     """Categories: the share of each value in each group; equal names are one value, as a reader cannot tell them."""
 
-    def __init__(self, name: Any, title: str, categories: list[str], shares: Floats) -> None:
+    def __init__(
+        self, name: Any, title: str, categories: list[str], shares: Floats, meanings: Mapping[str, str] | None = None
+    ) -> None:
         self.name, self.title, self.categories, self.shares = name, title, categories, shares  # shares: (G, K)
+        self.meanings = dict(meanings or {})
         self._places = {value: place for place, value in enumerate(categories)}
 
     @classmethod
@@ -224,7 +254,7 @@ class CategoryProfile:
         codes = merged[column.codes]
         kept = np.argsort(-np.bincount(codes, minlength=len(values)), kind="stable")[:_KEPT]
         counts = [np.bincount(codes[here], minlength=len(values))[kept] / max(len(codes[here]), 1) for here in slices]
-        return cls(name, column.title, values[kept].tolist(), np.array(counts))
+        return cls(name, column.title, values[kept].tolist(), np.array(counts), column.meanings)
 
     def spread(self, values: Sequence[Any], weights: Floats) -> Floats:
         """(K,): a row of `shares` for these values."""
@@ -246,20 +276,33 @@ class CategoryProfile:
         usual = next((order[:k] for k in (1, 2, 3) if mine[order[:k]].sum() >= NEARLY_ALL), None)
         if usual is None:
             return None, None
-        names = " or ".join(self.categories[i] for i in usual)
+        names = [self.categories[i] for i in usual]
         if place in usual:
             c, r = float(mine[usual].sum()), float(others[usual].sum())
             gain = float(worth(c * n, n, r * n_rest, n_rest))
             holds = partial(self._is_one_of, frozenset(self.categories[i] for i in usual))
-            return (
-                Condition(self.name, f"{self.title} {names}", c, r, gain, holds) if gain >= LEAST else None,
-                None,
-            )
+            condition = Condition(self.name, partial(self._condition, names), c, r, gain, holds)
+            return condition if gain >= LEAST else None, None
         share = 0.0 if place is None else float(mine[place])
         if share > _OUTER:
             return None, None
         rarity = -math.log((share * n + 0.5) / (n + 1))
-        return None, Difference(self.name, f"{self.title} {shown} (in the group {names})", rarity)
+        return None, Difference(self.name, partial(self._contrast, shown, names), rarity)
+
+    def _show(self, names: Sequence[str]) -> str:
+        shown = [self.meanings.get(name) or show_name(name) for name in names]
+        return reduce(lambda first, last: say("{first} or {last}", first=first, last=last), shown)
+
+    def _condition(self, names: Sequence[str]) -> str:
+        return f"{shown_title(self.name, self.title)} {self._show(names)}"
+
+    def _contrast(self, shown: str, names: Sequence[str]) -> str:
+        return say(
+            "{column} {value} (in the group {usual})",
+            column=shown_title(self.name, self.title),
+            value=self._show([shown]),
+            usual=self._show(names),
+        )
 
     @staticmethod
     def _is_one_of(names: frozenset[str], value: Any) -> bool:
@@ -362,6 +405,11 @@ class TextProfile:
 Profile = TableProfile | TextProfile
 
 
+def shown_title(name: Any, title: str) -> str:
+    """The title of a column in a sentence; that of a column which has only a number is translated."""
+    return title_of(name) if title == f"column {name}" else title
+
+
 def _take(values: Floats, groups: list[int]) -> Floats:
     """Rows (G, …) of these groups; zeros for -1."""
     return np.where(np.reshape(np.array(groups) >= 0, (-1,) + (1,) * (values.ndim - 1)), values[groups], 0.0)
@@ -389,7 +437,7 @@ def pack_profile(profile: Profile) -> tuple[dict[str, Any], Floats]:
     if isinstance(profile, TextProfile):
         return _pack_shares({"words": list(profile.words)}, profile.sizes, profile.shares)
     columns = [
-        {"name": each.name, "title": each.title, "categories": each.categories}
+        {"name": each.name, "title": each.title, "categories": each.categories, "meanings": each.meanings}
         if isinstance(each, CategoryProfile)
         else {
             "name": each.name,
@@ -424,7 +472,8 @@ def read_profile(values: Mapping[str, Any], shares: Floats) -> Profile:
         if "categories" in each:
             width = len(each["categories"])
             own = _of_width(shares[:, :width], width)
-            columns.append(CategoryProfile(each["name"], str(each["title"]), [*map(str, each["categories"])], own))
+            categories, meanings = [*map(str, each["categories"])], dict(each.get("meanings", {}))
+            columns.append(CategoryProfile(each["name"], str(each["title"]), categories, own, meanings))
         else:
             edges = np.array(each["edges"], dtype=np.float64)
             width = 2 * len(edges) + 1

@@ -301,12 +301,12 @@ class Numerals:
         if abs(value) < step / 100:
             return "0"
         if abs(value) < 100 * step:
-            return self._fine.exact(float(f"{value:.3g}"))
-        return self._fine.text(self._fine.start(value))
+            return numeral(self._fine.exact(float(f"{value:.3g}")))
+        return numeral(self._fine.text(self._fine.start(value)))
 
     def exact(self, value: float) -> str:
         """The number of a training example, with all its digits."""
-        return self._fine.exact(value)
+        return numeral(self._fine.exact(value))
 
     def interval(self, ends: Interval) -> str:
         """An interval in words; "at least" or "at most" if one end is infinite."""

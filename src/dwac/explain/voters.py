@@ -19,6 +19,7 @@ from dwac.explain.descriptions import NO_CONDITION, NOTHING, GroupTexts, share_i
 from dwac.explain.profiles import Comparison
 from dwac.explain.rendering import percent
 from dwac.explain.votes import Ints, NumberVotes, Votes
+from dwac.languages import say
 from dwac.reference import Neighbors, ReferenceSet
 
 Floats = NDArray[np.float64]
@@ -164,7 +165,7 @@ class Group:
             return self.words
         if self.comparison is None:
             return None
-        return self.comparison.text or (self.words if self.words in NOTHING.values() else NO_CONDITION)
+        return self.comparison.text or say(str(self.words) if self.words in NOTHING.values() else NO_CONDITION)
 
     @property
     def in_common(self) -> str | None:
@@ -174,11 +175,11 @@ class Group:
             return None if plain else self.words
         return ", ".join(each.text for each in self.comparison.shared) or None
 
-    @cached_property
+    @property
     def description(self) -> str | None:
         """The same as `words`, with its share of the training examples."""
         n = round(float(self._votes.references.sizes.sum()))
-        return None if self.words is None else f"{self.words}, {share_in_words(self.size, n, 'example')}"
+        return None if self.words is None else f"{self.words}, {share_in_words(self.size, n)}"
 
     @cached_property
     def representative(self) -> Neighbor:
