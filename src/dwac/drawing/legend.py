@@ -75,7 +75,13 @@ class Legend:
         repeated = frame["column"][frame["column"].duplicated()]
         if len(repeated):
             raise InputError(f"names must have one row per column; {repeated.iloc[0]!r} has several")
-        rows = frame.reindex(columns=_FIELDS).fillna("").astype(str).apply(lambda column: column.str.strip())
+        rows = (
+            frame.reindex(columns=_FIELDS)
+            .astype(object)
+            .fillna("")
+            .astype(str)
+            .apply(lambda column: column.str.strip())
+        )
         return cls(
             {
                 row.column: _read_name(

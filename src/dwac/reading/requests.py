@@ -23,7 +23,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dwac._checks import listed
+from dwac.drawing.legend import NO_LEGEND, Legend
 from dwac.encoders import Encoder, ImageEncoder, ModuleEncoder, TabularEncoder
+from dwac.encoders.columns import Column
 from dwac.errors import InputError, NonFiniteError, ShapeError
 from dwac.estimator.base import DWACEstimator
 from dwac.estimator.readable import Partial
@@ -83,7 +85,7 @@ def reader_of(model: DWACEstimator, pixels: int, *, private: bool = False) -> Re
     encoder: Encoder = model.encoder_
     match encoder:
         case TabularEncoder():
-            return TableReader(encoder, private=private)
+            return TableReader(encoder, private=private, legend=model.legend_)
         case ImageEncoder():
             return ImageReader(encoder, pixels)
         case ModuleEncoder():
@@ -117,8 +119,8 @@ class TextReader(Reader):
 class TableReader(Reader):
     """JSON objects with one value per column, or lists in the order of the columns if these have no names."""
 
-    def __init__(self, encoder: TabularEncoder, *, private: bool) -> None:
-        self._columns, self._private = encoder.columns, private
+    def __init__(self, encoder: TabularEncoder, *, private: bool, legend: Legend = NO_LEGEND) -> None:
+        self._columns, self._private, self._legend = encoder.columns, private, legend
         self._names = [column.name for column in encoder.columns]
         self._index, self._known = pd.Index(self._names, tupleize_cols=False), set(self._names)
         self._named = all(isinstance(name, str) for name in self._names)
@@ -134,6 +136,14 @@ class TableReader(Reader):
         """As in training."""
         return self._names
 
+    def _about(self, column: Column) -> str:
+        """The kind of a column; its title and codes, if it has names."""
+        name = self._legend.names.get(column.name)
+        if name is None:
+            return column.kind
+        codes = ", ".join(f"{code} = {meaning}" for code, meaning in name.codes.items())
+        return f"{name}; {column.kind}" + (f"; {codes}" if codes else "")
+
     def schema(self) -> Schema:
         """Every column must be present; null means unknown."""
         kinds: dict[str, Schema] = {
@@ -142,7 +152,10 @@ class TableReader(Reader):
             "datetime": {"type": ["string", "null"], "format": "date-time"},
         }
         each = [
-            {**kinds.get(column.kind, {"type": ["string", "number", "boolean", "null"]}), "description": column.kind}
+            {
+                **kinds.get(column.kind, {"type": ["string", "number", "boolean", "null"]}),
+                "description": self._about(column),
+            }
             for column in self._columns
         ]
         if not self._named:

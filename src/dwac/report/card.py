@@ -203,7 +203,7 @@ def _group_table(
                 *((f"{int(strange[group.rows].sum()):,}",) if strange is not None else ()),
                 measure.say(float(tested.mean())) if len(tested) else "–",
                 "–" if typical is None or not len(tested) else f"{typical[group.rows].mean():.2f}",
-                brief(findings.clf.examples_.get(group.representative), _COLUMNS),
+                brief(findings.clf.examples_.get(group.representative), _COLUMNS, findings.clf.legend_),
             )
         )
     head = (

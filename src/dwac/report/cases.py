@@ -236,7 +236,10 @@ def _text(explanation: VoteExplanation) -> ShownVotes:
 def _columns(explanation: VoteExplanation) -> ShownVotes:
     """The columns of a row beside those of its voters."""
     voters = explanation.shown
-    columns = compare(explanation.record, [voter.record for voter in voters], most=40)
+    legend = explanation.legend
+    columns = compare(explanation.record, [voter.record for voter in voters], most=40, show=legend.value)
+    titles = [shorten(legend.head(name), 40) for name in explanation.record]
+    columns = [column._replace(name=title) for column, title in zip(columns, titles, strict=True)]
     differing = [column for column in columns if any(column.differs)]
     same = [f"{column.name} {column.value}" for column in columns if not any(column.differs)]
     rows: list[tuple[Any, ...]] = [("share of the vote", "–", *(_bar(voter, explanation) for voter in voters))]

@@ -268,7 +268,7 @@ def _issue_table(findings: ClassFindings) -> ReportTable | None:
         (
             *(shorten(row[name]) for name in ("id", "label", "suggested")),
             percent(row["suggested_probability"]),
-            brief(findings.clf.examples_.get(row["id"])),
+            brief(findings.clf.examples_.get(row["id"]), legend=findings.clf.legend_),
         )
         for row in findings.issues.head(_MOST_ISSUES).to_dict("records")
     ]

@@ -196,7 +196,7 @@ def _unusual(findings: NumberFindings, ends: Floats | None) -> ReportTable | Non
                 "; ".join(map(amount, findings.values[row])),
                 interval,
                 "; ".join(map(amount, findings.truth[row])),
-                brief(record[0] if record else None),
+                brief(record[0] if record else None, legend=findings.clf.legend_),
             )
         )
     head = ("example", "typicality", "predicted", "interval", "true", "")

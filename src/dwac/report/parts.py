@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dwac._checks import listed
+from dwac.drawing.legend import NO_LEGEND, Legend
 from dwac.drawing.records import data_url, image_of, kind_of, shorten
 
 _PIXELS = 112  # per inch of a plot; 96 on paper
@@ -89,15 +90,19 @@ def labels_of(names: Iterable[Any]) -> str:
     return ", ".join(map(shorten, names)) or "no label"
 
 
-def brief(record: Any, most: int = _MOST_COLUMNS) -> Photo | str:
-    """A training example in a cell of a table; a table row is cut to `most` columns."""
+def brief(record: Any, most: int = _MOST_COLUMNS, legend: Legend = NO_LEGEND) -> Photo | str:
+    """A training example in a cell of a table; a table row is cut to `most` columns.
+
+    legend: what columns and codes are called.
+    """
     kind = kind_of(record)
     if kind == "image":
         return picture(record, "the training example")
     if kind == "text":
         return shorten(record["text"], _LONGEST_TEXT)
     if kind == "table":
-        return listed((f"{shorten(name, 30)} {shorten(value, 30)}" for name, value in record.items()), most, str)
+        values = (f"{shorten(legend.head(name), 30)} {legend.value(name, value, 30)}" for name, value in record.items())
+        return listed(values, most, str)
     return "–"
 
 

@@ -188,7 +188,7 @@ def _examples(worth: Worth, part: pd.DataFrame, caption: str) -> ReportTable:
             f"{say(row['worth'])} ±\u00a0{say(2 * row['standard_error']).lstrip('+')}",
             f"{row['relative']:+.1f}".replace("-", "−"),
             say_removed(_change(clf, row["if_removed"])),
-            brief(clf.examples_.get(name), _COLUMNS_SHOWN),
+            brief(clf.examples_.get(name), _COLUMNS_SHOWN, clf.legend_),
         )
         for name, row in part.iterrows()
     ]

@@ -22,6 +22,7 @@ from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.evaluation import predict
 from dwac.explain import privacy
 from dwac.explain.recourse import Constraints
+from dwac.languages import ENGLISH, read_language, speaking
 from dwac.reading.requests import Reader
 from dwac.server.limits import RefusalError
 from dwac.server.schemas import names_field
@@ -54,6 +55,7 @@ class ExplainJob(NamedTuple):
     labels: tuple[Any, ...] = ()  # those to explain, if a row may have several; (): the predicted ones
     precedents: int = 0  # with how many each row is compared; 0: no reasons
     against: Any = None  # as `Explanation.reasons` takes it; of several numbers, {name: range}
+    language: str | None = None  # of texts
 
     @property
     def call(self) -> Any:
@@ -65,6 +67,7 @@ class RecourseJob(NamedTuple):
     """A request for recourse without its rows."""
 
     arguments: dict[str, Any]  # of `recourse`
+    language: str | None = None  # of texts
 
     @property
     def call(self) -> Any:
@@ -155,7 +158,8 @@ class Responder:
         with silent():
             if not isinstance(jobs[0], PredictJob):
                 ask: Any = self._explain if isinstance(jobs[0], ExplainJob) else self._recourse
-                explained = ask(X, jobs[0])
+                with speaking(jobs[0].language):
+                    explained = ask(X, jobs[0])
                 return [explained[rows] for rows in parts]
             predictions = self._predict(X, watched=jobs[0].watched)
             answers: list[Any] = [None] * len(jobs)
@@ -240,7 +244,8 @@ class Responder:
 
     def explain_job(self, ask: Any) -> ExplainJob:
         """What explanations need from the model."""
-        job = ExplainJob(ask.k, ask.epsilon)
+        read_language(ask.language or ENGLISH)  # refuses one that there is not
+        job = ExplainJob(ask.k, ask.epsilon, language=ask.language)
         if ask.wants_reasons:
             self._require_examples()
             job = job._replace(precedents=ask.precedents, against=self._other(ask.against))
@@ -267,7 +272,8 @@ class Responder:
         }
         Constraints(**lists, bounds=bounds).check(list(columns.values()))
         how = {"k": ask.k, "probability": ask.probability, "alone": ask.alone, "epsilon": ask.epsilon}
-        return RecourseJob({"label": self._wanted(ask.label), **lists, "bounds": bounds, **how})
+        read_language(ask.language or ENGLISH)
+        return RecourseJob({"label": self._wanted(ask.label), **lists, "bounds": bounds, **how}, ask.language)
 
     def _require_examples(self) -> None:
         if len(self.model.fitted_.examples) == 0:

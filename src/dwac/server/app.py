@@ -27,6 +27,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dwac.errors import DwacError, InputError
+from dwac.languages import preferred
 from dwac.server import schemas
 from dwac.server.answers import Model
 from dwac.server.gate import LOOPBACK, Gate
@@ -220,7 +221,7 @@ def routes_of(service: Service) -> APIRouter:
 
     @api.post("/explain", summary="Explain", **describe("explain", task.ask_why, task.explanations))
     async def explain(request: Request) -> Response:
-        ask = schemas.check_request(task.ask_why, await service.read(request))
+        ask = in_language(schemas.check_request(task.ask_why, await service.read(request)), request)
         service.check_rows(ask.rows, limits.rows_to_compare if ask.wants_reasons else limits.rows_to_explain)
         for name, value, most in (("k", ask.k, limits.neighbors), ("precedents", ask.precedents, limits.precedents)):
             if value > most:
@@ -231,9 +232,13 @@ def routes_of(service: Service) -> APIRouter:
 
         @api.post("/recourse", summary="Recourse", **describe("recourse", schemas.AskRecourse, schemas.Recourses))
         async def recourse(request: Request) -> Response:
-            ask = schemas.check_request(schemas.AskRecourse, await service.read(request))
+            ask = in_language(schemas.check_request(schemas.AskRecourse, await service.read(request)), request)
             service.check_rows(ask.rows, limits.rows_to_compare)
             return json_response({"recourse": await service.recourse(ask)})
+
+    def in_language(ask: Any, request: Request) -> Any:
+        """The request with the language of its answer."""
+        return ask.model_copy(update={"language": ask.language or preferred(request.headers.get("accept-language"))})
 
     async def rows_of(request: Request, kind: type[schemas.Asked]) -> schemas.Asked:
         ask = schemas.check_request(kind, await service.read(request))

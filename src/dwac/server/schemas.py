@@ -79,6 +79,9 @@ class AskWhy(Asked):
     precedents: Whole = Field(
         1, ge=1, description="Compare with so many precedents; contributions are then means. Includes `reasons`."
     )
+    language: str | None = Field(
+        None, description="The language of texts, such as de; null: what the header Accept-Language prefers."
+    )
 
     @property
     def wants_reasons(self) -> bool:
@@ -116,6 +119,9 @@ class AskRecourse(Asked):
     )
     alone: bool = Field(False, description="Whether the prediction set, or the interval, at ε may hold nothing else.")
     epsilon: Epsilon = Field(EPSILON, description="The error rate of that set or interval.")
+    language: str | None = Field(
+        None, description="The language of texts, such as de; null: what the header Accept-Language prefers."
+    )
 
 
 def check_request(kind: type[T], request: Any) -> T:
@@ -267,6 +273,9 @@ class ExplainedRow(BaseModel):
 
     private: bool
     record: Any = Field(description="The row that is explained.")
+    columns: dict[str, Any] | None = Field(
+        None, description="By column: its title and the meanings of its codes, if the model was trained with names."
+    )
     attention: Any = Field(description="For a text: its words and the attention that the network pays to each.")
 
 
