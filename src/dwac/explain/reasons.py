@@ -126,7 +126,7 @@ class Reasons(Page):
         del language  # see `spoken`
         parts: list[dict[str, Any]] = self.to_frame().to_dict("records")  # type: ignore[assignment]
         if self.legend:
-            titles = map(self._title, self.contributions)
+            titles = map(self.title, self.contributions)
             parts = [{**each, "title": title} for each, title in zip(parts, titles, strict=True)]
         shown: dict[str, Any] = plain(
             {
@@ -176,7 +176,7 @@ class Reasons(Page):
     def _outcome(self, outcome: Any) -> str:
         return self._number(outcome) if self.unit != LOG_ODDS else label_name(outcome)
 
-    def _title(self, part: Contribution) -> str:
+    def title(self, part: Contribution) -> str:
         """The name of a column, of tied columns, of a phrase or of a patch."""
         if isinstance(part.value, Box):
             return say("patch {place}", place=str(part.column).removeprefix("patch "))
@@ -186,7 +186,7 @@ class Reasons(Page):
             return ", ".join(map(self.legend.title, part.column.split(", ")))
         return self.legend.title(part.column)
 
-    def _cell(self, part: Contribution, value: Any) -> str:
+    def cell(self, part: Contribution, value: Any) -> str:
         """A value of a part, or those of tied columns, in short form."""
         if isinstance(value, tuple):
             return ", ".join(map(self.legend.value, part.column.split(", "), value))
@@ -194,10 +194,10 @@ class Reasons(Page):
 
     def _part(self, part: Contribution) -> str:
         """ "Records yes, not no, +0.59", or a phrase and what the precedent has instead, or a patch."""
-        size, part_title = self.signed(part.contribution), self._title(part)
+        size, part_title = self.signed(part.contribution), self.title(part)
         if isinstance(part.value, Box):
             return f"{part_title}, {size}"
-        mine, other = self._cell(part, part.value), self._cell(part, part.other_value)
+        mine, other = self.cell(part, part.value), self.cell(part, part.other_value)
         if self._is_text:
             mine, other = (
                 say("“{words}”", words=shorten(words)) if words else say("nothing")
@@ -260,10 +260,10 @@ class Reasons(Page):
         """The parts that contribute something, as texts for people."""
         rows = []
         for part in self.deciding:
-            row = {"column": self._title(part)}
+            row = {"column": self.title(part)}
             if not isinstance(part.value, Box):
-                row |= {"this example": self._cell(part, part.value)}
-                row |= {} if self.private else {self._other_title(): self._cell(part, part.other_value)}
+                row |= {"this example": self.cell(part, part.value)}
+                row |= {} if self.private else {self._other_title(): self.cell(part, part.other_value)}
             row["contribution"] = self.signed(part.contribution)
             if len(self.precedents) > 1:
                 row["spread"] = self._number(part.spread)
@@ -280,9 +280,9 @@ class Reasons(Page):
         most = max((abs(part.contribution) for part in self.deciding), default=1.0) or 1.0
         rows = [
             (
-                self._title(part),
-                self._cell(part, part.value),
-                self._cell(part, part.other_value),
+                self.title(part),
+                self.cell(part, part.value),
+                self.cell(part, part.other_value),
                 self.signed(part.contribution),
                 part.contribution / most,
             )
@@ -318,11 +318,6 @@ class Reasons(Page):
         Needs the extra `dwac[report]`.
         """
         return draw_reasons(self)
-
-
-def cell_text(value: Any) -> str:
-    """A value, or those of tied columns, in short form."""
-    return ", ".join(map(shorten, value)) if isinstance(value, tuple) else shorten(value) or "nothing"
 
 
 class Reasoner:

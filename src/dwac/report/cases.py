@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dwac._checks import listed
-from dwac.drawing.records import compare, kind_of, shorten, title_of
+from dwac.drawing.records import compare, kind_of, shorten
 from dwac.errors import InputError
 from dwac.estimator.evaluation import amount
 from dwac.estimator.preparation import take
 from dwac.explain import Explanation, Neighbor, privacy
 from dwac.explain.base import VoteExplanation
-from dwac.explain.reasons import Reasons, cell_text, example_title
+from dwac.explain.reasons import Reasons, example_title
 from dwac.report.findings import Findings
 from dwac.report.measures import percent
 from dwac.report.parts import Photo, Plot, ReportTable, RichCell, brief, images, picture
@@ -134,9 +134,9 @@ def _between(reasons: Reasons | None) -> dict[str, Any]:
     most, precedent = max(abs(part.contribution) for part in reasons.deciding), reasons.precedent
     rows = []
     for part in reasons.deciding[:_MOST_LISTED]:
-        cells = [] if precedent is None else [cell_text(part.value), cell_text(part.other_value)]
+        cells = [] if precedent is None else [reasons.cell(part, part.value), reasons.cell(part, part.other_value)]
         size, other = abs(part.contribution) / most, part.contribution < 0
-        rows.append((title_of(part.column), *cells, RichCell("signed", reasons.signed(part.contribution), size, other)))
+        rows.append((reasons.title(part), *cells, RichCell("signed", reasons.signed(part.contribution), size, other)))
     heads = [] if precedent is None else ["this example", example_title(precedent.id)]
     left = len(reasons.deciding[_MOST_LISTED:])
     caption = f"{reasons.sentences()[0].partition(':')[0]}. What decides"
