@@ -55,7 +55,8 @@ def embed(model: Model, x: Tensor | Inputs, *, batch_size: int | None = None) ->
     inputs = inputs_of(x)
     if model.frozen() is None:
         return apply(model, model.embed, inputs, batch_size=batch_size)
-    with evaluating(model) if model.training else nullcontext():  # frozen layers have no mode
+    mode = evaluating(model) if model.training else nullcontext()  # frozen layers have no mode
+    with mode, few_threads(1 if _is_small(model, inputs) else None):
         return over_ranks(lambda *parts: model.embed(move_to(parts, model.embedding.weight.device)), *inputs)
 
 
