@@ -81,7 +81,7 @@ class LabelVotes(Votes):
     """Votes on a label, from which `deciding` and `flip_set` are certified.
 
     If two classes have equal votes, the first one is the label. `flip_set` therefore uses exact sums (`math.fsum`),
-    which distinguish a tie from rounding.
+    which distinguish a tie from rounding. With different class weights, rounding may decide a tie: it changes nothing.
     """
 
     def __init__(self, references: ReferenceSet, h: Tensor, label: int, *, same: Votes | None = None) -> None:
@@ -179,11 +179,13 @@ class LabelVotes(Votes):
         own = np.exp(np.minimum(votes[mine] - most, 700.0))
         remaining = np.append(np.cumsum(own[::-1])[::-1], 0.0)
 
+        first = rival < self.label and self.class_weights[rival] == self.class_weights[self.label]
+
         def changed(size: int) -> bool:
             left = remaining[size]
             if abs(left - theirs) <= 1e-9 * theirs:
                 left = math.fsum(own[size:])
-            return bool(left < theirs or (left == theirs and rival < self.label))
+            return bool(left < theirs * (1 - 1e-12) or (first and left == theirs))
 
         size = max(1, int(np.searchsorted(-remaining, -theirs * (1 + 1e-9))))  # here or a few places on
         while not changed(size):
