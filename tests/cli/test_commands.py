@@ -331,6 +331,12 @@ def test_explain_gives_reasons_and_recourse_if_asked(folder: Path, tmp_path: Pat
     assert named(error_line(*words, "--frozen", "wrok"), "frozen", "wrok")
     assert named(error_line("explain", folder / "model", folder / "new.csv", "--frozen", "work"), "--recourse")
     assert named(error_line(*words[:-1], "millionaire"), "millionaire")
+    precedent = found["reasons"]["precedents"][0]["id"]
+    columns = [part["column"] for part in found["reasons"]["contributions"]]
+    chosen = ("--example", precedent, "--recourse", other, "--tied", ",".join(columns[:2]), "--least", "--json")
+    found = json.loads(run(*words[:5], *chosen).stdout)
+    assert ", ".join(columns[:2]) in [part["column"] for part in found["reasons"]["contributions"]]
+    assert found["recourse"] == model.clf.recourse(X, other, tied=[columns[:2]], least=True)[0].to_dict()
 
 
 @pytest.fixture(scope="module")

@@ -251,6 +251,21 @@ def test_against_a_label_or_an_example() -> None:
         e.reasons(e.label)
     with refuses(IdError, "against", "nobody"):
         e.reasons("nobody")
+    with refuses(InputError, "precedents", r.precedent.id):
+        e.reasons(r.precedent.id, precedents="random")
+
+
+def test_an_example_that_is_called_like_a_label_can_be_compared_with() -> None:
+    X = table(80)
+    y = np.where(risk(X) > 0.8, "bad", "good")
+    clf = DWACClassifier(**settings()).fit(X.rename(index={X.index[y == "good"][1]: "bad"}), y)
+    e = next(e for e in clf.explain(NEW) if e.label == "good")
+    assert e.reasons("bad").other == "bad"
+    known = e.reasons(example="bad").precedent
+    assert known is not None
+    assert (known.id, known.label) == ("bad", "good")
+    with refuses(InputError, "example"):
+        e.reasons("bad", example="bad")
 
 
 def test_several_precedents_give_means_and_spreads() -> None:

@@ -56,7 +56,9 @@ def test_reasons_are_given_on_request_against_a_label_a_training_example_or_the_
     assert precedent is not None
     own = ask(against=precedent.id)[1]["reasons"]["precedents"]
     assert [each["id"] for each in own] == [precedent.id]
+    assert ask(example=precedent.id)[1]["reasons"]["precedents"] == own
     assert {len(answer["reasons"]["precedents"]) for answer in ask(precedents=3)} == {3}
+    assert ask(precedents="random")[0]["reasons"]["total"] == pytest.approx(young.reasons(precedents="random").total)
 
 
 def test_recourse_keeps_to_columns_numbers_and_dates(client: Client, table: DWACClassifier, rows: pd.DataFrame) -> None:

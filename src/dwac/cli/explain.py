@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -58,6 +59,14 @@ def explain(
             help="Also say what decides against this label, a range of numbers LOW:HIGH, or a training example, by id.",
         ),
     ] = None,
+    example: Annotated[
+        str | None,
+        typer.Option(
+            "--example",
+            metavar="ID",
+            help="Also say what decides against this training example, even if a label has the same name.",
+        ),
+    ] = None,
     recourse: Annotated[
         str | None,
         typer.Option(
@@ -70,6 +79,20 @@ def explain(
         list[str] | None,
         typer.Option("--frozen", metavar="COLUMN", help="A column that --recourse must not change; may be repeated."),
     ] = None,
+    tied: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tied",
+            metavar="COLUMN,COLUMN",
+            help="Columns that move together in --against, --example and --recourse; may be repeated.",
+        ),
+    ] = None,
+    least: Annotated[
+        bool,
+        typer.Option(
+            "--least", help="Let --recourse change numbers and dates only as far towards the other example as needed."
+        ),
+    ] = False,
     ids: Annotated[
         str | None, typer.Option("--id-column", metavar="COLUMN", help="The column with the row ids.")
     ] = None,
@@ -93,7 +116,7 @@ def explain(
 
     dwac explain model/ new.csv --id ann -k 10 --html why.html
 
-    dwac explain model/ new.csv --row 3 --against good --recourse good --frozen age
+    dwac explain model/ new.csv --row 3 --against good --recourse good --frozen age --tied amount,price
 
     echo "a fine film" | dwac explain model/ - --json
     """
@@ -106,7 +129,9 @@ def explain(
     rows = _choose(rows, row, name)
     with progress_printed():
         explanations = _explain_rows(loaded.clf, rows, k, private=True if private else None, epsilon=epsilon)
-        more = _answer_why(loaded.clf, rows, explanations, against, recourse, frozen or [])
+        groups = [next(csv.reader([columns])) for columns in tied or []]
+        asked = Why(against, example, recourse, frozen or [], groups, least)
+        more = _answer_why(loaded.clf, rows, explanations, asked)
     bad = reasons_by_row([getattr(explanation, "unreadable", None) for explanation in explanations])
     report_unreadable(bad, rows, strict=reading.strict, fate="have no explanation")
     with speaking(language):
@@ -160,40 +185,65 @@ def _explain_rows(clf: Estimator, rows: Rows, k: int, **settings: Any) -> list[A
     return explanations
 
 
-def _answer_why(
-    clf: Estimator, rows: Rows, explanations: list[Any], against: str | None, recourse: str | None, frozen: list[str]
-) -> list[dict[str, Any]]:
+class Why(NamedTuple):
+    """The options on reasons and recourse."""
+
+    against: str | None
+    example: str | None
+    recourse: str | None
+    frozen: list[str]
+    tied: list[list[str]]
+    least: bool
+
+    def check(self) -> None:
+        """Raise an error if an option has nothing to act on."""
+        for option, value in (("--frozen", self.frozen), ("--least", self.least)):
+            if value and self.recourse is None:
+                raise InputError(f"{option} needs --recourse LABEL, which it limits")
+        if self.tied and self.against is self.example is self.recourse is None:
+            raise InputError("--tied needs --against LABEL, --example ID or --recourse LABEL")
+
+
+def _answer_why(clf: Estimator, rows: Rows, explanations: list[Any], why: Why) -> list[dict[str, Any]]:
     """For each row, the reasons and the recourse that the options ask for."""
     from dwac.estimator.readable import Partial
 
-    if frozen and recourse is None:
-        raise InputError("--frozen needs --recourse LABEL, which it limits")
+    why.check()
     more: list[dict[str, Any]] = [{} for _ in explanations]
-    for explanation, extra in zip(explanations if against is not None else [], more, strict=False):
+    compared = why.against is not None or why.example is not None
+    for explanation, extra in zip(explanations if compared else [], more, strict=False):
         if isinstance(explanation, Mapping):
-            raise InputError("--against is for one label per row; with several labels, leave it out")
-        if not explanation.unreadable and str(getattr(explanation, "label", None)) != against:
-            extra["reasons"] = explanation.reasons(_outcome(clf, against))
-    if recourse is not None:
+            raise InputError("--against and --example are for one label per row; with several labels, leave them out")
+        if not explanation.unreadable and str(getattr(explanation, "label", None)) != why.against:
+            other = None if why.against is None else _outcome(clf, why.against)
+            example = None if why.example is None else _named(clf.references_.ids, why.example)
+            extra["reasons"] = explanation.reasons(other, tied=why.tied, example=example)
+    if why.recourse is not None:
         private = explanations[0].private if explanations else None
-        found = clf.recourse(Partial(rows.X, {}), _outcome(clf, recourse), frozen=frozen, private=private)
+        options_of_recourse: dict[str, Any] = {"frozen": why.frozen, "tied": why.tied, "least": why.least}
+        wanted = _outcome(clf, why.recourse)
+        found = clf.recourse(Partial(rows.X, {}), wanted, private=private, **options_of_recourse)
         for extra, each in zip(more, found, strict=True):
             extra["recourse"] = each
     return more
 
 
-def _outcome(clf: Estimator, text: str | None) -> Any:
+def _outcome(clf: Estimator, text: str) -> Any:
     """A label of the model, a range of numbers or an id, from its text."""
     from dwac.tasks.base import NUMBERS
 
-    target, text = clf.target_, str(text)
+    target = clf.target_
     low, colon, high = text.partition(":")
     if target.kind == NUMBERS and colon:
         try:
             return float(low or "-inf"), float(high or "inf")
         except ValueError:
             pass
-    known = [*target.plain_names, *clf.references_.ids] if target.kind != NUMBERS else [*clf.references_.ids]
+    return _named([*(target.plain_names if target.kind != NUMBERS else ()), *clf.references_.ids], text)
+
+
+def _named(known: Iterable[Any], text: str) -> Any:
+    """The first of these names that has this text; the text if none has."""
     return next((name for name in known if str(name) == text), text)
 
 

@@ -24,7 +24,7 @@ from dwac.drawing.records import kind_of
 from dwac.errors import IdError, InputError, PrivacyError
 from dwac.explain import privacy
 from dwac.explain.hybrids import Bools, Hybrids, Part, Pool
-from dwac.explain.reasons import LOG_ODDS, RANDOM, Contribution, Precedent, Reasons
+from dwac.explain.reasons import LOG_ODDS, RANDOM, Contribution, Example, Precedent, Reasons
 from dwac.explain.rendering import Numerals
 from dwac.explain.voters import plain_ids
 from dwac.explain.votes import Ints, LabelVotes, NumberVotes, Votes
@@ -234,13 +234,14 @@ def reasons_between(
         for other in others:
             if places := _label_precedents(inquiry, case.votes, other, precedents):
                 break
-    elif against in names:
+    elif not isinstance(against, Example) and against in names:
         other = names.index(against)
         if other == label:
             raise InputError(f"against must be another label than that of the row, {names[label]!r}, or an id")
         places = _label_precedents(inquiry, case.votes, other, precedents)
     else:
-        places, h = [_named_voter(case.votes, against, private=case.private)], case.votes.references.embeddings
+        places = [_named_voter(case.votes, against, precedents, private=case.private)]
+        h = case.votes.references.embeddings
         other = next((code for code in others if inquiry.gives(h[places], code)[0]), others[0])
     if not places:
         which = "another label" if against is None else f"the label {against!r}"
@@ -296,9 +297,11 @@ def number_reasons(
     t = 0 if name is None else list(case.names).index(name)
     inquiry, votes, own = inquire(t), case.votes, float(case.predictions[t])
     numbers, places = votes.targets[:, t], list[int]()
-    if not isinstance(precedents, int):
+    if against is not None and not _is_range(against):
+        places = [_named_voter(votes, against, precedents, private=case.private)]
+    elif not isinstance(precedents, int):
         places = _random_voters(votes)
-    elif against is None or _is_range(against):
+    else:
         for ranges in _ranges(against, own, float(numbers.std())):
             inside = np.any([(low <= numbers) & (numbers <= high) for low, high in ranges], axis=0)
             for rows in (np.flatnonzero(inside), np.flatnonzero(~inside)):
@@ -306,8 +309,6 @@ def number_reasons(
         if not places:
             which = "another number" if against is None else f"a number in the range {against!r}"
             raise InputError(f"the model gives {which} to no training example, so there is nobody to compare with")
-    else:
-        places = [_named_voter(votes, against, private=case.private)]
     ids = plain_ids(votes.references.ids[places])
     parts, total, error = weigh_parts(inquiry, ids, tied, 0, 0)
     known = Reasons(
@@ -341,10 +342,13 @@ def _is_range(against: Any) -> bool:
     return pair and all(isinstance(end, int | float) for end in against)
 
 
-def _named_voter(votes: Votes, name: Any, *, private: bool) -> int:
+def _named_voter(votes: Votes, against: Any, precedents: int | str, *, private: bool) -> int:
     """The place of the voter with this id."""
+    name = against.id if isinstance(against, Example) else against
     if private:
         raise PrivacyError("a private explanation compares with no training example of your choice; give a label")
+    if precedents != 1:
+        raise InputError(f"precedents must be 1 to compare with the training example {name!r}; got {precedents!r}")
     try:
         return int(votes.references.voters.positions([name])[0])
     except IdError:

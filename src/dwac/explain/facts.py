@@ -17,7 +17,7 @@ from dwac.errors import InputError
 from dwac.explain import privacy
 from dwac.explain.descriptions import GroupTexts
 from dwac.explain.profiles import Condition
-from dwac.explain.reasons import RANDOM, Reasoner, Reasons
+from dwac.explain.reasons import RANDOM, Example, Reasoner, Reasons
 from dwac.explain.voters import Group, Neighbor, Source, groups_of, record_items, voter_dict
 from dwac.explain.votes import Votes
 from dwac.languages import spoken
@@ -124,7 +124,13 @@ class VoteFacts:
     # Reasons
 
     def reasons(
-        self, against: Any = None, precedents: int | str = 1, tied: Sequence[Collection[Any]] = (), **which: Any
+        self,
+        against: Any = None,
+        precedents: int | str = 1,
+        tied: Sequence[Collection[Any]] = (),
+        *,
+        example: Any = None,
+        **which: Any,
     ) -> Reasons:
         """The columns, phrases or patches that decide between this example and a real precedent, with their shares.
 
@@ -138,6 +144,7 @@ class VoteFacts:
             precedents: with how many precedents to compare; contributions are then means. "random": with ten training
                 examples drawn at random, whatever they get (the same in every call): what matters on average.
             tied: groups of columns that move together, such as [["height", "weight"]].
+            example: the id of a training example to compare with, also where that is the name of a label.
             which: name=…, if several numbers are predicted.
         """
         if self.unreadable:
@@ -145,7 +152,9 @@ class VoteFacts:
         if isinstance(precedents, str) and precedents != RANDOM:
             raise InputError(f"precedents must be a whole number or {RANDOM!r}; got {precedents!r}")
         n = precedents if isinstance(precedents, str) else checks.positive_int(precedents, "precedents")
-        return self._question(against, n, tied, **which)
+        if example is not None and against is not None:
+            raise InputError(f"give either against or example, not both; got {against!r} and {example!r}")
+        return self._question(against if example is None else Example(example), n, tied, **which)
 
     @cached_property
     def main_reasons(self) -> Reasons | None:

@@ -33,6 +33,13 @@ RANDOM = "random"  # precedents, whatever they get
 _HEADS = (message("column"), message("this example"), message("contribution"), message("spread"))
 
 
+@dataclass(frozen=True)
+class Example:
+    """A training example to compare with, by its id, even if a label has the same name."""
+
+    id: Any
+
+
 @dataclass(frozen=True, eq=False)
 class Precedent:
     """A training example that the model gives another outcome."""

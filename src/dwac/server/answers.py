@@ -53,8 +53,9 @@ class ExplainJob(NamedTuple):
     k: int
     epsilon: float
     labels: tuple[Any, ...] = ()  # those to explain, if a row may have several; (): the predicted ones
-    precedents: int = 0  # with how many each row is compared; 0: no reasons
+    precedents: int | str = 0  # with how many, or which, each row is compared; 0: no reasons
     against: Any = None  # as `Explanation.reasons` takes it; of several numbers, {name: range}
+    example: Any = None  # the same
     language: str | None = None  # of texts
 
     @property
@@ -219,7 +220,7 @@ class Responder:
         row["reasons"] = None
         if explanation.unreadable or job.against == getattr(explanation, "label", ()):
             return row
-        target, ask = self.model.target_, partial(explanation.reasons, precedents=job.precedents)
+        target, ask = self.model.target_, partial(explanation.reasons, precedents=job.precedents, example=job.example)
         if target.kind != NUMBERS or target.single:
             row["reasons"] = ask(job.against).to_dict()
         elif isinstance(job.against, dict):
@@ -248,7 +249,8 @@ class Responder:
         job = ExplainJob(ask.k, ask.epsilon, language=ask.language)
         if ask.wants_reasons:
             self._require_examples()
-            job = job._replace(precedents=ask.precedents, against=self._other(ask.against))
+            against, example = self._other(ask.against), None if ask.example is None else self._id(ask.example)
+            job = job._replace(precedents=ask.precedents, against=against, example=example)
         labels = getattr(ask, "labels", None)
         if labels is None:
             return job
@@ -299,7 +301,11 @@ class Responder:
         known = _by_text([] if target.kind in (LABELS, NUMBERS) else target.plain_names)
         if str(plain(against)) in known:
             return known[str(plain(against))]
-        return against if against in self.model.references_.ids else self._ids.get(str(against), against)
+        return self._id(against)
+
+    def _id(self, name: Any) -> Any:
+        """The id of a voter, from JSON; the name itself if there is none."""
+        return name if name in self.model.references_.ids else self._ids.get(str(name), name)
 
     @cached_property
     def _ids(self) -> dict[str, Any]:

@@ -224,7 +224,7 @@ def routes_of(service: Service) -> APIRouter:
         ask = in_language(schemas.check_request(task.ask_why, await service.read(request)), request)
         service.check_rows(ask.rows, limits.rows_to_compare if ask.wants_reasons else limits.rows_to_explain)
         for name, value, most in (("k", ask.k, limits.neighbors), ("precedents", ask.precedents, limits.precedents)):
-            if value > most:
+            if isinstance(value, int) and value > most:
                 raise RefusalError(422, "invalid_request", f"{name} must be at most {most}; got {value}")
         return json_response({"explanations": await service.explain(ask)})
 

@@ -76,8 +76,15 @@ class AskWhy(Asked):
         description="Compare with this label, or with the training example that has this id; numbers: with this range; "
         "null: the runner-up. Includes `reasons`.",
     )
-    precedents: Whole = Field(
-        1, ge=1, description="Compare with so many precedents; contributions are then means. Includes `reasons`."
+    example: str | int | float | None = Field(
+        None,
+        description="Compare with the training example that has this id, even if a label has the same name. Includes "
+        "`reasons`.",
+    )
+    precedents: Annotated[Whole, Field(ge=1)] | Literal["random"] = Field(
+        1,
+        description='Compare with so many precedents; contributions are then means. "random": with training examples '
+        "drawn at random, for what matters on average. Includes `reasons`.",
     )
     language: str | None = Field(
         None, description="The language of texts, such as de; null: what the header Accept-Language prefers."
@@ -86,7 +93,7 @@ class AskWhy(Asked):
     @property
     def wants_reasons(self) -> bool:
         """Whether any of the options asks for reasons."""
-        return self.reasons or self.against is not None or self.precedents > 1
+        return self.reasons or self.against is not None or self.example is not None or self.precedents != 1
 
 
 class AskWhyLabels(AskWhy):
@@ -142,10 +149,10 @@ def request_body(kind: type[Asked], reader: Reader, limits: Limits, target: Targ
     most = limits.rows
     if issubclass(kind, AskWhy):
         most = limits.rows_to_explain
-        fields["k"]["maximum"], fields["precedents"]["maximum"] = limits.neighbors, limits.precedents
+        fields["k"]["maximum"], fields["precedents"]["anyOf"][0]["maximum"] = limits.neighbors, limits.precedents
         example["k"] = kind.model_fields["k"].default
-        asking = [_given("reasons", {"const": True}), _given("against", {"not": {"type": "null"}})]
-        asking.append(_given("precedents", {"minimum": 2}))
+        asking = [_given(name, {"not": {"type": "null"}}) for name in ("against", "example")]
+        asking += [_given("reasons", {"const": True}), _given("precedents", {"not": {"const": 1}})]
         fewer = {"properties": {"rows": {"maxItems": limits.rows_to_compare}}}
         schema["allOf"] = [{"if": {"anyOf": asking}, "then": fewer}]
     elif issubclass(kind, AskRecourse):

@@ -50,7 +50,7 @@ def reasons(explorer: Explorer, session: str, number: int, other: Other) -> dict
         explorer.require_open("it compares with no training example of your choice")
         if explorer.points.is_data(other.point):
             raise InputError("only training examples vote and can be compared with; this is a row of data")
-        against = explorer.points.references.ids[other.point]
+        against, which["example"] = None, explorer.points.references.ids[other.point]
     known: Reasons | None = vote.main_reasons if against is None and not which else None
     known = vote.reasons(against, **which) if known is None else known
     content = known.to_dict()
