@@ -107,7 +107,8 @@ class Legend:
         for column, each in legend.names.items():
             codes: set[str] = set()
             if values is not None and each.codes:
-                codes = {code_of(value) for value in pd.unique(values[column])}
+                cells: Any = values[column]
+                codes = {code_of(value) for value in pd.unique(cells)}
             absent = [code for code in each.codes if code not in codes and values is not None]
             if absent:
                 raise InputError(
