@@ -11,6 +11,7 @@ PUBLIC = [
     "dwac.metrics",
     "dwac.monitoring",
     "dwac.nn",
+    "dwac.records",
     "dwac.reference",
     "dwac.report",
     "dwac.scoring",

@@ -36,6 +36,7 @@ FLOORS = [
     "estimator",
     "monitoring",
     "reading",
+    "records",
     "scoring",
     "report",
     "server",

@@ -34,6 +34,9 @@ COMMANDS = {
     "condense": "Make a model small and fast: a few of its training examples vote for all.",
     "score": "Predict any number of rows, and write the predictions to a folder of Parquet shards.",
     "monitor": "Check whether new rows still resemble the calibration rows, and if not, show what changed.",
+    "replay": "Compute recorded decisions again, and say which differ.",
+    "impact": "Say which recorded decisions change if training examples are forgotten or get other labels.",
+    "ledger": "Say how much each source of training examples contributed to the recorded decisions.",
     "report": "Write a report to read, mail or print: one HTML file that needs no network.",
     "explore": "Explore predictions in your browser: a map, the votes, and what would change without them. Runs until "
     "Ctrl-C.",

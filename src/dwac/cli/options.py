@@ -178,6 +178,14 @@ Quantiles = Annotated[
 Rounded = Annotated[
     bool, typer.Option("--private", help="Round shares to whole per cent; always on for private models.")
 ]
+Record = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Also append a row per decision to this record, for dwac replay, impact and ledger; --private keeps no "
+        "voters in it.",
+    ),
+]
 Private = Annotated[
     bool, typer.Option("--private", help="Show labels and rounded shares only; always on for private models.")
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,6 +49,7 @@ def predict(
     quantiles: options.Quantiles = None,
     private: options.Rounded = False,
     ids: options.Id = None,
+    record: options.Record = None,
     unknown: options.Unknown = None,
     json: options.Json = False,
     safe: Annotated[
@@ -98,7 +100,9 @@ def predict(
     rows = read(data, like=loaded, text=reading.text, ids=ids, **tables.arguments())
     print_notes(rows.notes)
     with rows_located(rows), progress_printed():
-        frame = _predict_rows(loaded.clf, rows, epsilon, levels, private=private, probabilities=probabilities)
+        frame = _predict_rows(
+            loaded.clf, rows, epsilon, levels, private=private, probabilities=probabilities, record=record, data=data
+        )
     bad = reasons_by_row([why if isinstance(why, str) else None for why in frame["unreadable"]])
     report_unreadable(bad, rows, strict=reading.strict, fate="have no answer")
     _note_unknown(frame.get("unknown"), rows, loaded.clf.unknown)
@@ -120,7 +124,15 @@ def predict(
 
 
 def _predict_rows(
-    clf: Estimator, rows: Rows, epsilon: float, levels: Sequence[float], *, private: bool, probabilities: bool
+    clf: Estimator,
+    rows: Rows,
+    epsilon: float,
+    levels: Sequence[float],
+    *,
+    private: bool,
+    probabilities: bool,
+    record: str | None,
+    data: str,
 ) -> pd.DataFrame:
     """The prediction for each row; many rows are predicted in parts, to show progress."""
     import numpy as np
@@ -130,13 +142,26 @@ def _predict_rows(
     from dwac.training.progress import rows_bar
 
     frames: list[pd.DataFrame] = []
+    private = private or clf.private_
     with rows_bar("predicting", len(rows), show="auto" if len(rows) > AT_ONCE else False) as done:
         for start in range(0, len(rows), AT_ONCE):
             part = rows if len(rows) <= AT_ONCE else rows.take(np.arange(start, min(start + AT_ONCE, len(rows))))
-            predictions = predict_rows(clf, part.X, private=True if private else None)
+            observed = clf.observe(part.X, private=private)
+            predictions = predict_rows(clf, observed, private=private)
             frames.append(predictions.frame(epsilon, levels, probabilities=probabilities))
+            if record is not None:
+                from dwac.records.log import decisions, write
+
+                options: Any = {"epsilon": epsilon, "quantiles": levels, "private": private}
+                write(record, decisions(clf, observed, frames[-1], recorded_ids(part, data), **options))
             done(start + len(part))
     return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+
+
+def recorded_ids(rows: Rows, data: str) -> list[Any]:
+    """The ids of rows in a record of decisions: those of the data, or file:number as those of dwac score."""
+    numbered = rows.columns.id is None and all(type(name) is int for name in rows.ids)
+    return [f"{os.path.basename(data)}:{name}" for name in rows.ids] if numbered and data != "-" else rows.ids
 
 
 def _note_unknown(unknown: pd.Series[Any] | None, rows: Rows, policy: str) -> None:

@@ -69,6 +69,7 @@ def score(
     address: Annotated[
         str | None, typer.Option(metavar="URL", help="The address of a running Ray, Dask or Spark cluster.")
     ] = None,
+    record: options.Record = None,
     unknown: options.Unknown = None,
     device: options.Device = "auto",
     expect: options.Expect = None,
@@ -125,6 +126,7 @@ def score(
         unknown=unknown,
         device=device,
         expect=expect,
+        record=record,
         threads=threads,
         separator=check_notation(separator, decimal, day_first).separator,
         decimal=decimal,

@@ -5,6 +5,7 @@ The columns and their Arrow types follow from the model, the request, and what t
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterable, Iterator
 from copy import copy
@@ -25,12 +26,14 @@ from dwac.estimator.readable import Partial
 from dwac.reading import Estimator, Model, Notation
 from dwac.reading.features import CellReader
 from dwac.reading.roles import Batch, rows_of
+from dwac.records.log import decisions, write
 from dwac.reference import ReferenceSet
 from dwac.scoring.request import Request, model_of, notation_of, request_of, requested_columns
 from dwac.tasks import LABELS, NUMBERS
-from dwac.tasks.answers import UNKNOWN, UNREADABLE, AnswerColumn, ValueKind, table_columns
+from dwac.tasks.answers import UNKNOWN, UNREADABLE, table_columns
+from dwac.tasks.arrow import arrow_array, arrow_type, as_type, type_of
 
-_TYPES = {ValueKind.SHARE: pa.float64(), ValueKind.NUMBER: pa.float64()}  # the rest, besides labels, is text
+_BATCH = "the batch"  # the name of rows that come from no file
 _MOST_BYTES = 2**26  # of a batch, if that is fewer rows than `rows`: encoded images may be large
 
 
@@ -85,7 +88,7 @@ def answer(
     batch: Batch,
     request: Request,
     numbers: NDArray[np.int64],
-    name: str = "the batch",
+    name: str = _BATCH,
     notation: Notation | None = None,
 ) -> pa.RecordBatch:
     """The answers for one batch, with these columns.
@@ -95,9 +98,10 @@ def answer(
     # These are only some rows of a file: the notation must not be inferred from them.
     cells = CellReader(notation or notation_of(request, model), judge=False)
     X, unreadable = rows_of(model, batch, requested_columns(request), cells, name)
-    values = _predict_values(model, X, unreadable, request)
-    values["id"] = ids_of(batch, request, numbers, name)
-    return pa.RecordBatch.from_arrays([_arrow_array(values[field.name], field.type) for field in schema], schema=schema)
+    ids = ids_of(batch, request, numbers, name)
+    values = _predict_values(model, X, unreadable, request, ids=_recorded_ids(ids, request, name))
+    values["id"] = ids
+    return pa.RecordBatch.from_arrays([arrow_array(values[field.name], field.type) for field in schema], schema=schema)
 
 
 def ids_of(batch: Batch, request: Request, numbers: NDArray[np.int64], name: str) -> pa.Array:
@@ -111,11 +115,17 @@ def ids_of(batch: Batch, request: Request, numbers: NDArray[np.int64], name: str
         if not isinstance(batch, pd.DataFrame):
             return pc.cast(batch.column(names.index(request.id)), request.id_type)
         values = [None if value is None or value != value else value for value in batch[request.id].tolist()]
-        return _arrow_array(values, pa.string()) if request.id_type == "string" else pa.array(values, request.id_type)
+        return arrow_array(values, pa.string()) if request.id_type == "string" else pa.array(values, request.id_type)
     except pa.ArrowException as error:
         raise InputError(
             f"{name}: the ids in {request.id!r} must be {request.id_type}; {error!s:.100}; use id_type='string'"
         ) from None
+
+
+def _recorded_ids(ids: pa.Array, request: Request, name: str) -> list[Any]:
+    """The ids of rows in a record of decisions: those of the answers, or file:number."""
+    names: list[Any] = ids.to_pylist()
+    return names if request.id is not None or name == _BATCH else [f"{os.path.basename(name)}:{i}" for i in names]
 
 
 def record_batches(batches: Any) -> Iterator[pa.RecordBatch]:
@@ -179,50 +189,33 @@ def schema_of(model: Model, request: Request) -> pa.Schema:
     fields = [("id", pa.string() if request.id is not None and request.id_type == "string" else pa.int64())]
     declared, calibrated = clf.target_.columns(request.quantiles), len(clf.calibration_y_) > 0
     for name, column, _ in table_columns(declared, calibrated=calibrated, probabilities=request.probabilities):
-        fields.append((name, _arrow_type(column)))
+        fields.append((name, arrow_type(column)))
     if request.voters:
         fields.append(("voters", _voter_type(clf, request)))
     notes = [UNKNOWN, UNREADABLE] if clf.encoder_.kind == "tabular" else [UNREADABLE]
-    return pa.schema([*fields, *((note.name, _arrow_type(note)) for note in notes)])
-
-
-def _arrow_type(column: AnswerColumn) -> pa.DataType:
-    """The type of a column of answers."""
-    match column.kind:
-        case ValueKind.LABEL:
-            return _type_of(column.names)
-        case ValueKind.LABELS:
-            return pa.list_(_type_of(column.names))
-        case kind:
-            return _TYPES.get(kind, pa.string())
-
-
-def _type_of(values: Iterable[Any]) -> pa.DataType:
-    """The type that holds all of these labels or ids: booleans, whole numbers, numbers, or else text."""
-    kinds = {type(value) for value in values}
-    for accepted, kind in (({bool}, pa.bool_()), ({int}, pa.int64()), ({int, float}, pa.float64())):
-        if kinds and kinds <= accepted:
-            return kind
-    return pa.string()
-
-
-def _as(values: Iterable[Any], kind: pa.DataType) -> list[Any]:
-    """Values for a column of this type: if it is text, everything as text."""
-    return [str(value) for value in values] if pa.types.is_string(kind) else list(values)
+    return pa.schema([*fields, *((note.name, arrow_type(note)) for note in notes)])
 
 
 # Values
 
 
 def _predict_values(
-    model: Model, X: Any, unreadable: dict[int, str], request: Request, *, quiet: bool = True
+    model: Model,
+    X: Any,
+    unreadable: dict[int, str],
+    request: Request,
+    *,
+    quiet: bool = True,
+    ids: list[Any] | None = None,
 ) -> dict[str, Any]:
     """Predictions for the rows of X, and entries for rows that could not become part of it: values by column.
 
-    quiet: do not warn that there are few calibration rows; once is enough.
+    quiet: do not warn that there are few calibration rows; once is enough. ids: of the rows, to record the decisions.
     """
     clf = model.clf
-    predictions = predict(clf, Partial(X, unreadable), private=request.private)
+    private = clf.private_ if request.private is None else request.private
+    observed = clf.observe(Partial(X, unreadable), private=private)
+    predictions = predict(clf, observed, private=private)
     with warnings.catch_warnings():
         if quiet:
             warnings.simplefilter("ignore", CalibrationWarning)
@@ -230,18 +223,10 @@ def _predict_values(
     values: dict[str, Any] = {name: frame[name] for name in frame.columns}
     if request.voters:
         values["voters"] = _voters(clf, predictions, request)
+    if request.record is not None and ids is not None:
+        options: Any = {"epsilon": request.epsilon, "quantiles": request.quantiles, "private": private}
+        write(request.record, decisions(clf, observed, frame, ids, **options))
     return values
-
-
-def _arrow_array(values: Any, kind: pa.DataType) -> pa.Array:
-    """Values as a column of this type."""
-    values = values.tolist() if isinstance(values, pd.Series) and values.dtype == object else values
-    try:
-        return pa.array(values, kind, from_pandas=True)  # NaN: a row that could not be read
-    except (pa.ArrowInvalid, pa.ArrowTypeError):  # labels of several types become text
-        if pa.types.is_list(kind):
-            return pa.array([None if labels is None else _as(labels, kind.value_type) for labels in values], kind)
-        return pa.array([None if value is None or value != value else str(value) for value in values], kind)
 
 
 # Voters
@@ -255,9 +240,9 @@ def _voter_type(clf: Estimator, request: Request) -> pa.DataType:
     if target.kind == NUMBERS:
         vote = ("target", pa.float64() if target.single else pa.list_(pa.float64()))
     else:
-        label = _type_of(target.names.tolist())
+        label = type_of(target.names.tolist())
         vote = ("label", pa.list_(label) if target.kind == LABELS else label)
-    return pa.list_(pa.struct([("id", _type_of(references.ids.tolist())), vote, ("share", pa.float64())]))
+    return pa.list_(pa.struct([("id", type_of(references.ids.tolist())), vote, ("share", pa.float64())]))
 
 
 def _voters(clf: Estimator, predictions: Any, request: Request) -> pa.Array:
@@ -271,7 +256,7 @@ def _voters(clf: Estimator, predictions: Any, request: Request) -> pa.Array:
     votes, near = references.query(predictions.h.cpu().numpy(), k=min(request.voters, len(references)))
     shares = np.exp(near.log_weights - logsumexp(votes, axis=1, keepdims=True))
     inner = kind.value_type
-    names = _as(references.ids.tolist(), inner.field(0).type)
+    names = as_type(references.ids.tolist(), inner.field(0).type)
     votes_for = _votes_of(clf, references, inner.field(1).type)
     places = _places(references, near.ids)
     vote = inner.field(1).name
@@ -297,7 +282,7 @@ def _votes_of(clf: Estimator, references: ReferenceSet, kind: pa.DataType) -> li
         return list(exact[:, 0].tolist() if target.single else exact.tolist())
     codes = references.labels.cpu().numpy().tolist()
     if target.kind == LABELS:
-        sets = [_as(labels, kind.value_type) for labels in target.outcomes]
+        sets = [as_type(labels, kind.value_type) for labels in target.outcomes]
         return [sets[code] for code in codes]
-    names = _as(target.names.tolist(), kind)
+    names = as_type(target.names.tolist(), kind)
     return [names[code] for code in codes]

@@ -18,7 +18,7 @@ from dwac.scoring.request import Request
 
 NAME = "_dwac.json"
 _FORMAT, _VERSION = "dwac-scores", 1
-_PLACES = ("model", "device")  # fields of a request that may differ between runs with the same answers
+_PLACES = ("model", "device", "record")  # fields of a request that may differ between runs with the same answers
 _FACTS = ("url", "name", "size", "version")  # of a file
 _KEYS = ("start", "stop", "row", "line", "size")  # fields of a piece that differ from those of its file
 

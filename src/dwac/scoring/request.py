@@ -50,6 +50,7 @@ class Request:
             1 February; by default as in training.
         expect: the fingerprint of the model folder (`dwac.fingerprint`); a worker that finds another model refuses to
             answer.
+        record: the folder of a record of decisions (`dwac.records`) to append to; by default none.
     """
 
     model: str
@@ -69,6 +70,7 @@ class Request:
     decimal: str | None = None
     day_first: bool | None = None
     expect: str | None = None
+    record: str | None = None
 
     def __post_init__(self) -> None:
         checks.epsilon(self.epsilon)

@@ -158,6 +158,7 @@ def _settle(request: Request, model: Model, files: list[tuple[File, str]], encod
     return replace(
         request,
         model=os.path.abspath(request.model),
+        record=None if request.record is None else place(request.record).url,
         id=name,
         id_type="int64" if whole else request.id_type,
         separator=written.separator,

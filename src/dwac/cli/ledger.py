@@ -1,0 +1,73 @@
+"""`dwac ledger`: how much each source of training examples contributed to the recorded decisions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dwac.cli import options
+from dwac.cli.output import packed, print_written, write
+from dwac.cli.predict import recorded_ids
+from dwac.cli.replay import RecordFolder, read_decided
+
+
+@options.with_bundles
+def ledger(
+    record: RecordFolder,
+    model: options.Model,
+    data: options.Data,
+    by: Annotated[
+        str,
+        typer.Option(metavar="COLUMN", help="The column with the source: a clinic, an annotator, a year."),
+    ],
+    training: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="The training data with that column, if it is not among the model's training records."
+        ),
+    ] = None,
+    output: options.Table = None,
+    ids: options.Id = None,
+    json: options.Json = False,
+    *,
+    reading: options.ReadingOptions,
+    tables: options.TableOptions,
+) -> None:
+    """Say how much each source of training examples contributed to the recorded decisions.
+
+    The votes on a decision have shares that sum to 1. A source has the sum of the shares of its examples, over all
+    decisions; these sums add up to the number of decisions.
+
+    Examples:
+
+    dwac ledger decisions/ model/ new.csv --by clinic
+
+    dwac ledger decisions/ model/ new.csv --by annotator --training training.csv
+    """
+    file_form = options.check_table(output)
+    loaded, rows = read_decided(model, data, ids, reading, tables)
+    from dwac.records import ledger as ledger_of
+
+    sources: Any = by
+    if training is not None:
+        from dwac.reading import read
+
+        known = read(training, like=loaded, text=reading.text, ids=loaded.columns.id, keep=[by], **tables.arguments())
+        assert known.kept is not None
+        sources = dict(zip(known.ids, known.kept[by].tolist(), strict=True))
+    frame = ledger_of(record, loaded.clf, rows.X, recorded_ids(rows, data), by=sources)
+    console = Console()
+    if output is not None and file_form is not None:
+        write(Path(output), packed(frame, "jsonl" if json else file_form))
+        print_written(f"{output}, {len(frame):,} rows")
+    elif json or not console.is_terminal:
+        typer.echo(packed(frame, "jsonl" if json else "csv").decode(), nl=False)
+    else:
+        table = Table(*frame.columns)
+        for source, examples, decisions, share, each in frame.itertuples(index=False):
+            table.add_row(str(source), f"{examples:,}", f"{decisions:,.1f}", f"{share:.1%}", f"{each:.3f}")
+        console.print(table)

@@ -1,0 +1,80 @@
+"""`dwac replay`: recorded decisions computed again, and which of them differ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dwac.cli import options
+from dwac.cli.output import print_json, print_lines, print_notes
+from dwac.cli.predict import recorded_ids
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dwac.reading import Model, Rows
+
+RecordFolder = Annotated[
+    str, typer.Argument(metavar="RECORD", help="The folder that dwac predict or score --record wrote.")
+]
+_SHOWN = 20  # values that differ
+
+
+@options.with_bundles
+def replay(
+    record: RecordFolder,
+    model: options.Model,
+    data: options.Data,
+    other_model: Annotated[
+        bool,
+        typer.Option(
+            "--other-model", help="Also compare decisions of models with other fingerprints with those of MODEL."
+        ),
+    ] = False,
+    ids: options.Id = None,
+    json: options.Json = False,
+    *,
+    reading: options.ReadingOptions,
+    tables: options.TableOptions,
+) -> None:
+    """Compute recorded decisions again, and say which differ.
+
+    Every value is compared bit for bit: answer, set or interval, typicality, groups. Rows are found by id. A row of
+    DATA that is not the one that was decided on, by its hash, is named. If anything differs, changed or is missing, the
+    exit code is 1.
+
+    Examples:
+
+    dwac predict model/ new.csv --id case --record decisions/
+
+    dwac replay decisions/ model/ new.csv --id case
+    """
+    loaded, rows = read_decided(model, data, ids, reading, tables)
+    from dwac.records import replay as replay_record
+
+    result = replay_record(record, loaded.clf, rows.X, recorded_ids(rows, data), other_model=other_model)
+    if json:
+        differences = result.differences.assign(time=result.differences["time"].map(str)).to_dict("records")
+        print_json({**vars(result), "differences": differences, "same": result.same})
+    else:
+        found = result.differences.head(_SHOWN).to_dict("records")
+        lines = [f"{each['id']}: {each['column']} was {each['recorded']}, is {each['now']}" for each in found]
+        more = len(result.differences) - len(found)
+        print_lines([*str(result).splitlines(), *lines, *([f"… and {more:,} more values"] if more > 0 else [])])
+    if not result.same:
+        raise typer.Exit(1)
+
+
+def read_decided(
+    model: Path, data: str, ids: str | None, reading: options.ReadingOptions, tables: options.TableOptions
+) -> tuple[Model, Rows]:
+    """The model, and the rows that it decided on."""
+    options.check_rows(model, tables.form, data)
+    from dwac.reading import load, read
+
+    loaded = load(model, device=reading.device, expect=reading.expect)
+    arguments: dict[str, Any] = tables.arguments()
+    rows = read(data, like=loaded, text=reading.text, ids=ids, **arguments)
+    print_notes(rows.notes)
+    return loaded, rows
