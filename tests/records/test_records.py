@@ -15,7 +15,7 @@ from scipy.special import softmax
 import dwac
 from dwac import records
 from dwac.errors import IdError, InputError
-from tests.cli.helpers import run
+from tests.cli.helpers import error_line, run
 from tests.scoring.conftest import people
 
 FolderOf = Callable[[str], Path]
@@ -76,6 +76,8 @@ def test_a_row_has_the_same_hash_from_csv_and_json(folder_of: FolderOf, tmp_path
         run("predict", folder_of("classes"), tmp_path / f"new.{form}", "--id", "case", "--record", tmp_path / "record")
     run("score", folder_of("classes"), tmp_path / "new.csv", "-o", tmp_path / "out", "--id", "case", "--workers", "1",
         "--record", tmp_path / "record")  # fmt: skip
+    assert "own" in error_line("score", folder_of("classes"), tmp_path / "new.csv", "-o", tmp_path / "out",
+                               "--record", tmp_path / "out")  # fmt: skip
     table = records.read(tmp_path / "record")
     assert len(table) == 120
     assert len(table.drop_duplicates(["id", "row", "label", "probability"])) == table["row"].nunique() == 40
@@ -144,6 +146,13 @@ def test_the_ledger_sums_shares_of_votes_over_decisions(folder_of: FolderOf, tmp
     shares = softmax(np.asarray(clf.references_.voters.every_vote(clf.embed(X))), axis=1).sum(axis=0)
     assert table["decisions"].sum() == pytest.approx(40)
     assert table["decisions"].to_dict() == pytest.approx({town: shares[towns == town].sum() for town in set(towns)})
+    few = dwac.load(clf.condense(12).save(tmp_path / "few", include_members=True), device="cpu")
+    records.record(tmp_path / "few record", few, X, IDS)
+    shared = records.ledger(tmp_path / "few record", few, X, IDS, by="town").set_index("source")["decisions"]
+    votes = softmax(np.asarray(few.references_.voters.every_vote(few.embed(X))), axis=1).sum(axis=0)
+    leaves = few.references_.members.groups.leaves
+    each = (votes / np.bincount(leaves))[leaves]
+    assert shared.to_dict() == pytest.approx({town: each[towns == town].sum() for town in set(towns)})
     half = dict.fromkeys(clf.references_.ids[::2].tolist(), "ann")
     assert set(records.ledger(tmp_path, clf, X, IDS, by=half)["source"]) == {"ann", "unknown"}
     with pytest.raises(InputError, match="clinic"):

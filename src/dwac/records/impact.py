@@ -27,6 +27,7 @@ from dwac.tasks import LABELS, NUMBERS
 
 _UNKNOWN = "unknown"  # the source of voters without one
 _NAMED = 5  # ids named in a sentence
+_VOTES = 2**24  # held at once
 
 
 @dataclass(frozen=True)
@@ -126,28 +127,31 @@ def ledger(
 ) -> pd.DataFrame:
     """What each source contributed to the recorded decisions: the sum of its shares of the votes.
 
-    by: a column of the training records, or {id of a training example: source}.
+    by: a column of the training records, or {id of a training example: source}. In a condensed model, the examples
+    that a representative stands for share its votes equally.
 
     Columns: source, examples (how many vote), decisions (a sum of shares: over all sources, the number of decisions),
     share (of all decisions), and per_example.
     """
     references = clf.references_
-    sources, names = np.unique(_sources(clf, references, by), return_inverse=True)[::-1]
-    totals = np.zeros(len(names))
-    by_source, owner = _by_source(references, sources, len(names))
+    examples = references if references.members is None else references.members
+    names, sources = np.unique(_sources(clf, examples, by), return_inverse=True)
+    divided, parts = _divide(references, sources)
+    totals = np.zeros(divided.n_classes)
     recorded = Recorded.find(folder, clf, X, ids, other_model=False, columns=list(FACTS))
     for part in recorded.parts(clf, X):
-        votes = by_source.log_class_weights(part.observed.h).cpu().numpy()
-        shares = np.exp(votes - np.logaddexp.reduce(votes, axis=1, keepdims=True)).sum(axis=0)
-        totals += np.bincount(owner, shares, len(names))
-    examples = np.bincount(sources, references.sizes, len(names))
-    table = pd.DataFrame({"source": names, "examples": examples.round().astype(int), "decisions": totals})
-    table = table.assign(share=totals / max(recorded.n, 1), per_example=totals / examples)
+        for h in part.observed.h.split(max(1, _VOTES // len(totals))):
+            votes = divided.log_class_weights(h).cpu().numpy()
+            totals += np.exp(votes - np.logaddexp.reduce(votes, axis=1, keepdims=True)).sum(axis=0)
+    decisions = np.bincount(sources, (totals / np.bincount(parts))[parts])
+    counts = np.bincount(sources, examples.sizes)
+    table = pd.DataFrame({"source": names, "examples": counts.round().astype(int), "decisions": decisions})
+    table = table.assign(share=decisions / max(recorded.n, 1), per_example=decisions / counts)
     return table.sort_values("decisions", ascending=False, kind="stable", ignore_index=True)
 
 
 def _sources(clf: Estimator, references: ReferenceSet, by: str | Mapping[Hashable, Any]) -> list[str]:
-    """(m,): the source of each voter, as text."""
+    """(m,): the source of each example, as text."""
     if not isinstance(by, str):
         values: list[Any] = [by.get(name) for name in references.ids.tolist()]
     else:
@@ -164,12 +168,19 @@ def _sources(clf: Estimator, references: ReferenceSet, by: str | Mapping[Hashabl
     return [_UNKNOWN if value is None or value != value else str(value) for value in values]
 
 
-def _by_source(references: ReferenceSet, sources: NDArray[np.int64], n: int) -> tuple[ReferenceSet, NDArray[np.int64]]:
-    """The same voters with their classes divided by source, and the source of each of these parts."""
-    voters = references.voters
-    labels = voters.labels.cpu().numpy()
-    parts, codes = np.unique(labels * n + sources, return_inverse=True)
-    weights = None if voters.class_weights is None else tuple(references.class_weights[parts // n].tolist())
+def _divide(references: ReferenceSet, sources: NDArray[np.int64]) -> tuple[ReferenceSet, NDArray[np.int64]]:
+    """The same voters in smaller classes, each of one source; and (m,) the class of each example.
+
+    A representative votes for examples of several sources, so it gets a class of its own: these share its votes.
+    """
+    voters, labels = references.voters, references.labels.cpu().numpy()
+    if references.members is None:
+        _, first, codes = np.unique(labels * (sources.max() + 1) + sources, return_index=True, return_inverse=True)
+        parts = codes
+    else:
+        first = codes = np.arange(len(labels))
+        parts = references.members.groups.leaves  # the number of a leaf is the row of its representative
+    weights = None if voters.class_weights is None else tuple(references.class_weights[labels[first]].tolist())
     changes: dict[str, Any] = {"division": None, "members": None, "targets": None, "class_weights": weights}
-    changes |= {"labels": torch.as_tensor(codes, device=voters.labels.device), "n_classes": len(parts)}
-    return set_of(replace(voters, **changes)), parts % n
+    changes |= {"labels": torch.as_tensor(codes, device=voters.labels.device), "n_classes": len(first)}
+    return set_of(replace(voters, **changes)), parts

@@ -165,7 +165,7 @@ def override(folder: Folder, name: Hashable, by: str, answer: Any, why: str) -> 
         raise IdError(f"only a recorded decision can be overridden; {name!r} is not in {fspath(folder)}; check the id")
     row = {"id": str(name), **dict(zip(_OVERRIDE, (by, str(answer), why, datetime.now(UTC)), strict=True))}
     kinds = [("id", pa.string()), *((column, pa.string()) for column in _OVERRIDE[:-1]), (_OVERRIDE[-1], _TIME)]
-    write(f"{fspath(folder)}/{_OVERRIDES}", pa.Table.from_pylist([row], pa.schema(kinds)))
+    write(f"{fspath(folder).rstrip('/')}/{_OVERRIDES}", pa.Table.from_pylist([row], pa.schema(kinds)))
 
 
 def table_of(folder: Folder, columns: list[str] | None = None) -> pa.Table:

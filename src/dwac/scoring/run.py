@@ -120,6 +120,8 @@ def prepare(
     request = request_of(model, **settings)
     loaded = model_of(request)
     folder = place(fspath(out))
+    if request.record is not None and place(request.record).url.rstrip("/") == folder.url.rstrip("/"):
+        raise InputError(f"the record of decisions must have a folder of its own; {folder.url} is that of the shards")
     files = choose_forms(files_at(fspath(data), without=folder.url), form, fspath(data))
     request = _settle(request, loaded, files, encoding)
     check_request(loaded, request)
