@@ -17,7 +17,8 @@ from PIL import Image
 
 from dwac import ReferenceSet, report
 from dwac.drawing import MARKERS, neighbors, style
-from dwac.drawing.records import compare, kind_of, shorten
+from dwac.drawing.legend import compare
+from dwac.drawing.records import kind_of, shorten
 from dwac.errors import DwacError
 from dwac.explain import Explanation, Neighbor, explain_numbers
 from dwac.metrics import set_curve

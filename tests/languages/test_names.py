@@ -11,6 +11,8 @@ import pytest
 from dwac import DWACClassifier, load
 from dwac.drawing.legend import Legend
 from dwac.errors import InputError
+from dwac.reading.requests import reader_of
+from dwac.report import write
 
 RNG = np.random.default_rng(0)
 X = pd.DataFrame(
@@ -90,3 +92,17 @@ def test_columns_of_arrays_are_named_by_their_numbers() -> None:
     legend = Legend.read(pd.DataFrame({"column": ["1"], "title": ["income"], "codes": ["2=low"]}))
     known = legend.of(range(2), pd.DataFrame([[1, 2.0]]))
     assert (known.title(1), known.title(0), known.value(1, 2.0)) == ("income", "column 0", "low")
+
+
+def test_pictures_the_service_and_the_report_use_titles_and_meanings(clf: DWACClassifier, tmp_path: Path) -> None:
+    row = X[X["dmi"] == 1][:1]
+    for figure in (clf.explain(row)[0].plot(), clf.explain(row)[0].reasons().plot()):
+        drawn = [text.get_text() for text in figure.findobj(match=lambda each: hasattr(each, "get_text"))]
+        assert any("insurance denied" in text for text in drawn)
+        assert not any("dmi" in text for text in drawn)
+    columns = reader_of(clf, pixels=0).columns() or []
+    assert (columns[0]["name"], columns[0]["title"]) == ("dir", "debt-to-income ratio (%)")
+    assert columns[1]["codes"] == {"0": "no", "1": "yes"}
+    page = write(clf, X, Y, tmp_path / "report.html", importance=4, cases=1, epsilon=0.2).read_text()
+    assert "insurance denied" in page
+    assert "dmi" not in page

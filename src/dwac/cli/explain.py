@@ -26,7 +26,7 @@ from dwac.cli.output import (
     write,
 )
 from dwac.errors import EPSILON, IdError, InputError
-from dwac.languages import numeral, say, speaking
+from dwac.languages import label_name, numeral, say, speaking
 
 if TYPE_CHECKING:
     from dwac.explain import Explanation, Neighbor
@@ -312,7 +312,6 @@ def _votes(explanation: Any) -> Table:
 def _label(value: Any) -> str:
     """What a voter votes for, or the mean and range of a group: a label, a number, or several numbers."""
     from dwac.estimator.evaluation import amount
-    from dwac.explain.rendering import label_name
 
     if hasattr(value, "mean") and hasattr(value, "low"):
         mean, low, high = (numeral(amount(each)) for each in value)
@@ -379,19 +378,16 @@ def _groups(explanation: Explanation) -> Table:
 def _details(explanation: Explanation, voters: Sequence[Neighbor], most: int) -> list[str]:
     """What to compare, per voter: the columns that differ, at most `most`, or the example itself."""
     from dwac._checks import listed
-    from dwac.drawing.records import compare, kind_of
+    from dwac.drawing.legend import compare
+    from dwac.drawing.records import kind_of
 
     records = [voter.record for voter in voters]
     if kind_of(explanation.record) != "table":
         return [_brief(record) for record in records]
-    legend = explanation.legend
-    columns = compare(explanation.record, records, _LETTERS, legend.value)
-    heads = [legend.head(name) for name in explanation.record]
+    columns = compare(explanation.record, records, _LETTERS, explanation.legend)
     cells = []
     for place, record in enumerate(records):
-        apart = [
-            f"{head} {c.value} → {c.others[place]}" for head, c in zip(heads, columns, strict=True) if c.differs[place]
-        ]
+        apart = [f"{each.name} {each.value} → {each.others[place]}" for each in columns if each.differs[place]]
         cells.append("–" if record is None else listed(apart, most, str) or say("nothing"))
     return cells
 

@@ -1,4 +1,4 @@
-"""Legend: the titles and units of columns, and the meanings of codes, as people know them.
+"""Legend: the titles and units of columns, and the meanings of codes, as people know them; rows beside each other.
 
 A file has a row per column; codes and their meanings are separated by semicolons:
 
@@ -9,7 +9,7 @@ dmi,insurance denied,,0=no; 1=yes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -150,6 +150,36 @@ class Legend:
 
 
 NO_LEGEND = Legend()
+
+
+class ComparedColumn(NamedTuple):
+    """A column of a table: its title, the value of the explained row, those of its neighbours, and which differ."""
+
+    name: str
+    value: str
+    others: tuple[str, ...]
+    differs: tuple[bool, ...]
+
+
+def compare(
+    record: Mapping[Any, Any], others: Sequence[Any], most: int = 60, legend: Legend = NO_LEGEND
+) -> list[ComparedColumn]:
+    """The values of a row next to those of its neighbours, by column, in short form; a neighbour may have no record.
+
+    >>> compare({"age": 30}, [{"age": 30}, {"age": 41}, None])
+    [ComparedColumn(name='age', value='30', others=('30', '41', ''), differs=(False, True, False))]
+    """
+    columns = []
+    for name, value in record.items():
+        here = legend.value(name, value, most)
+        texts = tuple(legend.value(name, other[name], most) if _has(other, name) else "" for other in others)
+        differs = tuple(_has(other, name) and text != here for other, text in zip(others, texts, strict=True))
+        columns.append(ComparedColumn(shorten(legend.head(name)), here, texts, differs))
+    return columns
+
+
+def _has(record: Any, name: Any) -> bool:
+    return isinstance(record, Mapping) and name in record
 
 
 def code_of(value: Any) -> str:

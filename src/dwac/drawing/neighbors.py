@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from dwac._checks import percent
+from dwac import _checks as checks
 from dwac.drawing import COLOURS, INK, PAPER
-from dwac.drawing.records import compare, image_of, kind_of
+from dwac.drawing.legend import compare
+from dwac.drawing.records import image_of, kind_of
 from dwac.drawing.style import blank, new, plain, tidy
+from dwac.languages import count, label_name, numeral, say
 
 _ROWS, _BESIDE, _WORDS = 24, 5, 120  # limits: columns and neighbours of a table, and words of a text
 _LEADING, _MARGIN, _WIDTH = 16, 14, 560  # line spacing, margin and total width of a sheet of text, in points
@@ -32,13 +34,26 @@ def draw_explanation(explanation: Any) -> Any:
 
 
 def _title(explanation: Any) -> str:
-    title = f"{explanation.label!s:.24}: probability {explanation.probability:.3f}"
-    return title if explanation.typicality is None else f"{title}, typicality {explanation.typicality:.3f}"
+    known = {
+        "label": f"{label_name(explanation.label):.24}",
+        "probability": numeral(f"{explanation.probability:.3f}"),
+    }
+    if explanation.typicality is None:
+        return say("{label}: probability {probability}", **known)
+    typicality = numeral(f"{explanation.typicality:.3f}")
+    return say("{label}: probability {probability}, typicality {typicality}", typicality=typicality, **known)
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """A share as text, in the current language."""
+    return numeral(checks.percent(share, digits))
 
 
 def _name(voter: Any) -> str:
     """Its label and share, and how many examples it represents; its id unless private."""
-    vote = f"{plain(voter.label)}  {percent(voter.share)}" + (f", for {voter.size:,}" if voter.size > 1 else "")
+    vote = f"{plain(label_name(voter.label))}  {percent(voter.share)}"
+    if voter.size > 1:
+        vote = say("{vote}, for {n}", vote=vote, n=numeral(f"{voter.size:,}"))
     return vote if voter.id is None else f"{vote}\n{plain(voter.id, 16)}"
 
 
@@ -47,7 +62,10 @@ def _images(explanation: Any) -> Any:
 
     figure, axes = new(1, len(explanation.shown) + 1, width=1.35, height=1.75)
     figure.suptitle(plain(_title(explanation), 80), fontsize=9, color=INK)
-    shown = [(explanation.record, "this example\n"), *((voter.record, _name(voter)) for voter in explanation.shown)]
+    shown = [
+        (explanation.record, f"{say('this example')}\n"),
+        *((voter.record, _name(voter)) for voter in explanation.shown),
+    ]
     for place, (panel, (record, title)) in enumerate(zip(axes[0], shown, strict=True)):
         png = image_of(record)
         if png is not None:
@@ -66,7 +84,8 @@ def _votes(explanation: Any) -> Any:
     voters = explanation.shown
     figure, axes = new(1, 1, width=4.6, height=0.7 + 0.26 * len(voters))
     panel = axes[0, 0]
-    names = [f"{plain(v.label)}" if v.id is None else f"{plain(v.id, 16)}: {plain(v.label)}" for v in voters]
+    labels = [plain(label_name(voter.label)) for voter in voters]
+    names = [a if v.id is None else f"{plain(v.id, 16)}: {a}" for a, v in zip(labels, voters, strict=True)]
     for place, voter in enumerate(voters):
         mine = voter.label == explanation.label
         look = {"color": COLOURS[0]} if mine else {"facecolor": "none", "edgecolor": COLOURS[1], "hatch": "////"}
@@ -76,7 +95,7 @@ def _votes(explanation: Any) -> Any:
     panel.set_yticks(range(len(voters)), names)
     panel.invert_yaxis()
     panel.set_xlim(0, max((voter.share for voter in voters), default=0) * 1.18 or 1)
-    tidy(panel, title=plain(_title(explanation), 80), x="share of the vote")
+    tidy(panel, title=plain(_title(explanation), 80), x=say("share of the vote"))
     return figure
 
 
@@ -108,20 +127,20 @@ def _vote(sheet: Sheet, voter: Any, explanation: Any) -> None:
     longest = max(v.share for v in explanation.shown) or 1
     sheet.box(0, 56 * voter.share / longest, 8, edgecolor=COLOURS[other], **look)
     sheet.write(f"{percent(voter.share)}", 62)
-    sheet.write(voter.label, 100, width=76, bold=True)
+    sheet.write(label_name(voter.label), 100, width=76, bold=True)
     sheet.write(voter.record["text"] if kind_of(voter.record) == "text" else voter.id, 180)
 
 
 def _table(explanation: Any) -> Any:
     voters = explanation.shown[:_BESIDE]
-    every = compare(explanation.record, [voter.record for voter in voters])
+    every = compare(explanation.record, [voter.record for voter in voters], legend=explanation.legend)
     columns = sorted(every, key=lambda column: not any(column.differs))[:_ROWS]
     sheet = Sheet(len(columns) + 3 + (len(every) > len(columns)))
     first = 116
     wide = (sheet.width - first) / (len(voters) + 1)
     sheet.write(_title(explanation), bold=True)
     sheet.down(0.5)
-    heads = ["this example", *(f"{percent(v.share, 0)} {v.label}" for v in voters)]
+    heads = [say("this example"), *(f"{percent(v.share, 0)} {label_name(v.label)}" for v in voters)]
     for row in (heads, ["", *(v.id for v in voters)]):
         sheet.down()
         for place, text in enumerate(row):
@@ -137,7 +156,7 @@ def _table(explanation: Any) -> Any:
             sheet.write(f"≠ {text}" if differs else text, x, width=wide - 6, bold=differs)
     if more := len(every) - len(columns):
         sheet.down()
-        sheet.write(f"and {more} more column{'s' * (more > 1)}")
+        sheet.write(count("and {n} more column", "and {n} more columns", more))
     return sheet.figure
 
 
@@ -154,11 +173,11 @@ def draw_numbers(explanation: Any) -> Any:
             return values[t] if several and values is not None else values
 
         name = explanation.names[t]
-        title = plain(name) if several or name is not None else "number"
+        title = plain(name) if several or name is not None else say("number")
         voters = [(float(own(voter.label)), voter.share) for voter in explanation.neighbors]
         _histogram(panel, own(explanation.histogram), voters)
         _interval(panel, own(explanation.prediction), own(explanation.interval), explanation.epsilon)
-        tidy(panel, title=plain(explanation.headlines[t], 90), x=title, y="share of the vote")
+        tidy(panel, title=plain(explanation.headlines[t], 90), x=title, y=say("share of the vote"))
         panel.ticklabel_format(axis="x", style="plain", useOffset=False)
         panel.xaxis.set_major_formatter(_thousands)
         panel.legend(fontsize=7, frameon=False, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.0, 1.0))
@@ -167,7 +186,7 @@ def draw_numbers(explanation: Any) -> Any:
 
 def _thousands(value: float, _: Any = None) -> str:
     """A number on an axis; as in sentences, with thousands separators from 10,000 on."""
-    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:g}"
+    return numeral(f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:g}")
 
 
 def _histogram(panel: Any, histogram: Any, voters: Sequence[tuple[float, float]]) -> None:
@@ -176,25 +195,29 @@ def _histogram(panel: Any, histogram: Any, voters: Sequence[tuple[float, float]]
         return
     edges, shares = histogram
     widths = [high - low for low, high in pairwise(edges)]
-    panel.bar(edges[:-1], shares, width=widths, align="edge", color=COLOURS[5], edgecolor=PAPER, label="all votes")
+    panel.bar(edges[:-1], shares, width=widths, align="edge", color=COLOURS[5], edgecolor=PAPER, label=say("all votes"))
     top = max(shares) or 1.0
     panel.set_ylim(0, 1.3 * top)
     if voters:
         most = max(share for _, share in voters) or 1.0
         sizes = [12 + 60 * share / most for _, share in voters]
         look = {"marker": "v", "facecolor": "none", "edgecolor": COLOURS[1], "linewidths": 1.2, "zorder": 3}
-        panel.scatter([number for number, _ in voters], [1.2 * top] * len(voters), s=sizes, label="nearest", **look)
+        panel.scatter(
+            [number for number, _ in voters], [1.2 * top] * len(voters), s=sizes, label=say("nearest"), **look
+        )
 
 
 def _interval(panel: Any, prediction: float, interval: Any, epsilon: float | None) -> None:
     """Draw a line at the prediction, and a bar with caps for the interval; no bar if an end is infinite."""
     place = 1.08 * panel.get_ylim()[1] / 1.3
-    panel.axvline(prediction, color=INK, linewidth=1.4, label="prediction")
+    panel.axvline(prediction, color=INK, linewidth=1.4, label=say("prediction"))
     if interval is None or epsilon is None or not all(map(math.isfinite, interval)):
         return
     low, high = interval
     look = {"color": COLOURS[0], "linewidth": 1.6, "marker": "|", "markersize": 8}
-    panel.plot([low, high], [place, place], label=f"{100 * (1 - epsilon):g} % interval", **look)
+    panel.plot(
+        [low, high], [place, place], label=say("{share} % interval", share=numeral(f"{100 * (1 - epsilon):g}")), **look
+    )
 
 
 # A sheet of text, drawn line by line

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dwac.drawing import COLOURS, INK
-from dwac.drawing.records import image_of, shorten, title_of
+from dwac.drawing.records import image_of
 from dwac.drawing.style import new, plain, tidy
 from dwac.languages import say
 
@@ -25,7 +25,7 @@ def draw_reasons(reasons: Any) -> Any:
     if pictures:
         return _patches(reasons, pictures)
     parts = reasons.deciding[:_BARS]
-    names = [f"{title_of(part.column)} = {shorten(part.value)}" for part in parts]
+    names = [f"{reasons.title(part)} = {reasons.cell(part, part.value)}" for part in parts]
     return _bars(names, [part.contribution for part in parts], plain(reasons.sentences()[0].partition(":")[0], 80))
 
 
@@ -55,7 +55,7 @@ def _patches(reasons: Any, pictures: list[Any]) -> Any:
 
     figure, axes = new(1, len(pictures), width=3.0, height=3.3)
     figure.suptitle(plain(reasons.sentences()[0].partition(":")[0], 80), fontsize=9, color=INK)
-    titles = ["this example", "" if reasons.precedent is None else plain(reasons.precedent.id, 24)]
+    titles = [say("this example"), "" if reasons.precedent is None else plain(reasons.precedent.id, 24)]
     for panel, png, title in zip(axes[0], pictures, titles[: len(pictures)], strict=True):
         panel.imshow(imread(io.BytesIO(png), format="png"), cmap="gray", interpolation="nearest")
         panel.set(xticks=[], yticks=[])

@@ -1,4 +1,4 @@
-"""Records for display: their kind, their values in short form, and where two of them differ.
+"""Records for display: their kind, and their values in short form.
 
 A record is a picture ({"image": PNG bytes}), a text ({"text": …}), or a row of a table ({column: value}).
 """
@@ -8,10 +8,9 @@ from __future__ import annotations
 import base64
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -74,39 +73,6 @@ def title_of(name: Any) -> str:
     ('age', 'column 21')
     """
     return name if isinstance(name, str) else say("column {name}", name=name)
-
-
-class ComparedColumn(NamedTuple):
-    """A column of a table: the value of the explained row, those of its neighbours, and which of these differ."""
-
-    name: str
-    value: str
-    others: tuple[str, ...]
-    differs: tuple[bool, ...]
-
-
-def compare(
-    record: Mapping[Any, Any], others: Sequence[Any], most: int = 60, show: Callable[..., str] | None = None
-) -> list[ComparedColumn]:
-    """The values of a row next to those of its neighbours, by column, in short form; a neighbour may have no record.
-
-    show: how to write a value of a column, by default in short form.
-
-    >>> compare({"age": 30}, [{"age": 30}, {"age": 41}, None])
-    [ComparedColumn(name='age', value='30', others=('30', '41', ''), differs=(False, True, False))]
-    """
-    columns = []
-    for name, value in record.items():
-        write = partial(shorten, most=most) if show is None else partial(show, name, most=most)
-        here = write(value)
-        texts = tuple(write(other[name]) if _has(other, name) else "" for other in others)
-        differs = tuple(_has(other, name) and text != here for other, text in zip(others, texts, strict=True))
-        columns.append(ComparedColumn(shorten(name, most), here, texts, differs))
-    return columns
-
-
-def _has(record: Any, name: Any) -> bool:
-    return isinstance(record, Mapping) and name in record
 
 
 def plain(value: Any, digits: int | None = None) -> Any:

@@ -21,13 +21,11 @@ from dwac.explain.rendering import (
     Page,
     Row,
     VoterTable,
-    YesNo,
     about,
     cell_of,
     coverage,
     distance,
     example_values,
-    label_name,
     line_width,
     more_columns,
     percent,
@@ -36,7 +34,7 @@ from dwac.explain.rendering import (
     wrap,
 )
 from dwac.explain.voters import Group, record_items
-from dwac.languages import count, message, numeral, say, spoken
+from dwac.languages import YesNo, count, label_name, message, numeral, say, spoken
 from dwac.metrics import Agreement
 from dwac.reference import ReferenceSet
 
@@ -325,7 +323,8 @@ class VoteExplanation(Page, VoteFacts):
             if column in names and names[column].codes:
                 decoded[column] = [self.legend.meaning(column, value) or value for value in frame[column]]
         if "label" in frame:
-            decoded["label"] = [label_name(label) if isinstance(label, YesNo) else label for label in frame["label"]]
+            known = {voter.label: label_name(voter.label) for voter in self.shown if isinstance(voter.label, YesNo)}
+            decoded["label"] = [known.get(label, label) for label in frame["label"]]
         return decoded
 
     def _printed(self, *, again: bool) -> tuple[list[str], list[str]]:

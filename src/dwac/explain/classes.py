@@ -33,10 +33,10 @@ from dwac.explain.base import (
 from dwac.explain.comparing import Inquiry, LabelCase, reasons_between
 from dwac.explain.descriptions import summary
 from dwac.explain.reasons import Reasoner
-from dwac.explain.rendering import about, label_name, percent
+from dwac.explain.rendering import about, percent
 from dwac.explain.voters import Group, Neighbor, Source, nearest_voters, read_query
 from dwac.explain.votes import LabelVotes
-from dwac.languages import count, message, numeral, say
+from dwac.languages import count, label_name, message, numeral, say, spoken
 from dwac.metrics import Agreement
 from dwac.reference import ReferenceSet
 
@@ -422,11 +422,14 @@ class Explanation(VoteExplanation):
     def _agreement_sentence(self, share: str) -> str:
         return say("They give the label that all would on {share}.", share=share)
 
-    def plot(self) -> Any:
+    @spoken
+    def plot(self, *, language: str | None = None) -> Any:
         """A matplotlib figure: the example next to its voters. Needs the extra `dwac[report]`.
 
         Images appear side by side, words of a text are shaded by attention, and table columns that differ are marked.
+        language: of the texts, such as "de".
         """
+        del language  # see `spoken`
         return draw_explanation(self)
 
 

@@ -92,11 +92,13 @@ class Importance:
     def _repr_html_(self) -> str:
         return self.to_html()
 
-    def plot(self, column: Any = None) -> Any:
+    @spoken
+    def plot(self, column: Any = None, *, language: str | None = None) -> Any:
         """A matplotlib figure: a bar per column; or, for one column, its contribution against its value.
 
-        Needs the extra `dwac[report]`.
+        Needs the extra `dwac[report]`. language: of the texts, such as "de".
         """
+        del language  # see `spoken`
         if column is None:
             return draw_importance(self)
         if column not in self.contributions:

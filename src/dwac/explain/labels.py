@@ -25,10 +25,10 @@ from dwac.explain.base import series, set_sentences, typicality_sentences, unkno
 from dwac.explain.classes import Explanation, make_explanation, unreadable
 from dwac.explain.comparing import Inquiry
 from dwac.explain.reasons import Reasoner
-from dwac.explain.rendering import Page, YesNo, example_values, line_width, percent, wrap
+from dwac.explain.rendering import Page, example_values, line_width, percent, wrap
 from dwac.explain.voters import Source, nearest_voters, read_query
 from dwac.explain.votes import LabelVotes, Votes
-from dwac.languages import message, say, spoken
+from dwac.languages import YesNo, message, say, spoken
 from dwac.metrics import Agreement
 from dwac.reference import ReferenceSet, with_classes
 

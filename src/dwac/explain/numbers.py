@@ -33,7 +33,7 @@ from dwac.explain.reasons import Reasoner
 from dwac.explain.rendering import Numerals, coverage, edges_of, percent
 from dwac.explain.voters import Influence, NumberSource, nearest_voters, plain_ids, read_query, record_of
 from dwac.explain.votes import NumberRange, NumberVotes
-from dwac.languages import message, say
+from dwac.languages import message, say, spoken
 from dwac.metrics import Agreement
 from dwac.reference import ReferenceSet, with_classes
 
@@ -426,8 +426,13 @@ class NumberExplanation(VoteExplanation):
             )
         return sentences
 
-    def plot(self) -> Any:
-        """A matplotlib figure: a histogram of the votes, with the interval and the voters. Needs `dwac[report]`."""
+    @spoken
+    def plot(self, *, language: str | None = None) -> Any:
+        """A matplotlib figure: a histogram of the votes, with the interval and the voters. Needs `dwac[report]`.
+
+        language: of the texts, such as "de".
+        """
+        del language  # see `spoken`
         return draw_numbers(self)
 
 

@@ -24,8 +24,8 @@ from dwac.drawing.reasons import draw_reasons
 from dwac.drawing.records import data_url, image_of, kind_of, plain, shorten
 from dwac.errors import InputError
 from dwac.explain.hybrids import Box
-from dwac.explain.rendering import Page, label_name, line_width, table_lines, wrap
-from dwac.languages import count, message, numeral, say, spoken
+from dwac.explain.rendering import Page, line_width, table_lines, wrap
+from dwac.languages import count, label_name, message, numeral, say, spoken
 
 _NAMED, _SMALL = 5, 0.02  # parts in the sentence, and the least share of the largest one that they have
 LOG_ODDS = "log-odds"
@@ -319,11 +319,13 @@ class Reasons(Page):
                 pictures.append((title, data_url(png), width, height, boxes))
         return pictures
 
-    def plot(self) -> Any:
+    @spoken
+    def plot(self, *, language: str | None = None) -> Any:
         """A matplotlib figure: a bar per contribution; for images, both pictures with marked patches.
 
-        Needs the extra `dwac[report]`.
+        Needs the extra `dwac[report]`. language: of the texts, such as "de".
         """
+        del language  # see `spoken`
         return draw_reasons(self)
 
 

@@ -22,8 +22,8 @@ from dwac.explain import privacy
 from dwac.explain.base import STRANGE
 from dwac.explain.hybrids import Part, require_columns
 from dwac.explain.reasons import Precedent, example_title
-from dwac.explain.rendering import Cell, Page, Row, VoterTable, label_name, percent, wrap
-from dwac.languages import count, message, say, spoken
+from dwac.explain.rendering import Cell, Page, Row, VoterTable, percent, wrap
+from dwac.languages import count, label_name, message, say, spoken
 
 Bound = str | tuple[Any, Any]
 

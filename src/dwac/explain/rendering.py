@@ -242,27 +242,6 @@ OWN_HEADS = (
 )  # the columns of tables of voters that do not come from records
 
 
-class YesNo(str):
-    """The name of a class of examples that have a label, or do not: "sad", "not sad"."""
-
-    text: str
-    value: Any
-
-    def __new__(cls, text: str, value: Any) -> YesNo:
-        """text: the message that names the class; value: the label."""
-        name = super().__new__(cls, text.format(label=value))
-        name.text, name.value = text, value
-        return name
-
-    def __reduce__(self) -> tuple[type[YesNo], tuple[str, Any]]:
-        return YesNo, (self.text, self.value)
-
-
-def label_name(label: Any) -> str:
-    """A label in a sentence."""
-    return say(label.text, label=label.value) if isinstance(label, YesNo) else str(label)
-
-
 def percent(share: float, *, private: bool = False) -> str:
     """A share or probability as text.
 

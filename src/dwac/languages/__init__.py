@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
-from gettext import GNUTranslations
+from gettext import GNUTranslations, NullTranslations
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -32,7 +32,7 @@ class Language(NamedTuple):
     """A language other than English: its name, its messages, and how its numbers are written."""
 
     name: str
-    messages: GNUTranslations
+    messages: NullTranslations
     marks: dict[int, str]  # for str.translate: its decimal mark and thousands separator in place of "." and ","
 
 
@@ -148,3 +148,27 @@ def numeral(text: str) -> str:
     """A number that was written as in English, with the marks of the current language."""
     language = _CURRENT.get()
     return text if language is None else text.translate(language.marks)
+
+
+# Labels
+
+
+class YesNo(str):
+    """The name of a class of examples that have a label, or do not: "sad", "not sad"."""
+
+    text: str
+    value: Any
+
+    def __new__(cls, text: str, value: Any) -> YesNo:
+        """text: the message that names the class; value: the label."""
+        name = super().__new__(cls, text.format(label=value))
+        name.text, name.value = text, value
+        return name
+
+    def __reduce__(self) -> tuple[type[YesNo], tuple[str, Any]]:
+        return YesNo, (self.text, self.value)
+
+
+def label_name(label: Any) -> str:
+    """A label in a sentence."""
+    return say(label.text, label=label.value) if isinstance(label, YesNo) else str(label)

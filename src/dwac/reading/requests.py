@@ -126,9 +126,11 @@ class TableReader(Reader):
         self._named = all(isinstance(name, str) for name in self._names)
 
     def columns(self) -> list[dict[str, Any]]:
-        """Name, kind and categories of each column."""
+        """Name, kind and categories of each column; its title and the meanings of its codes, if it has names."""
+        named = self._legend.to_dict()
         return [
             {"name": column.name, "kind": column.kind, "categories": None if self._private else column.categories}
+            | named.get(str(column.name), {})
             for column in self._columns
         ]
 

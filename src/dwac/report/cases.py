@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dwac._checks import listed
-from dwac.drawing.records import compare, kind_of, shorten
+from dwac.drawing.legend import compare
+from dwac.drawing.records import kind_of, shorten
 from dwac.errors import InputError
 from dwac.estimator.evaluation import amount
 from dwac.estimator.preparation import take
@@ -236,10 +237,7 @@ def _text(explanation: VoteExplanation) -> ShownVotes:
 def _columns(explanation: VoteExplanation) -> ShownVotes:
     """The columns of a row beside those of its voters."""
     voters = explanation.shown
-    legend = explanation.legend
-    columns = compare(explanation.record, [voter.record for voter in voters], most=40, show=legend.value)
-    titles = [shorten(legend.head(name), 40) for name in explanation.record]
-    columns = [column._replace(name=title) for column, title in zip(columns, titles, strict=True)]
+    columns = compare(explanation.record, [voter.record for voter in voters], 40, explanation.legend)
     differing = [column for column in columns if any(column.differs)]
     same = [f"{column.name} {column.value}" for column in columns if not any(column.differs)]
     rows: list[tuple[Any, ...]] = [("share of the vote", "–", *(_bar(voter, explanation) for voter in voters))]

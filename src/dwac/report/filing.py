@@ -56,7 +56,8 @@ def filed_facts(
     clf = findings.clf
     names = target or ([y.name] if getattr(y, "name", None) is not None else getattr(y, "columns", []))
     columns = getattr(clf.encoder_, "columns", None)
-    known = [f"{shorten(column.name)} ({column.kind})" for column in columns] if isinstance(columns, list) else []
+    title = clf.legend_.head
+    known = [f"{shorten(title(each.name))} ({each.kind})" for each in columns] if isinstance(columns, list) else []
     if findings.private and known:
         known = [f"{len(known):,}, not named in a private report"]
     mark = clf.fingerprint_

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dwac.drawing.reasons import draw_column
-from dwac.drawing.records import shorten, title_of
+from dwac.drawing.records import shorten
 from dwac.errors import InputError
 from dwac.estimator.evaluation import amount
 from dwac.estimator.preparation import take
@@ -66,7 +66,7 @@ def _section(findings: Findings, rows: Any, which: dict[str, Any]) -> ColumnSect
     frame = frame[frame["importance"] > 0]
     most = frame["importance"].max()
     bars = [
-        (title_of(name), RichCell("bar", amount(float(f"{size:.2g}")), size / most))
+        (importance.legend.title(name), RichCell("bar", amount(float(f"{size:.2g}")), size / most))
         for name, size, _ in frame[:_BARS].itertuples(index=False)
     ]
     log_odds = importance.unit == "log-odds"
@@ -83,5 +83,5 @@ def _section(findings: Findings, rows: Any, which: dict[str, Any]) -> ColumnSect
         len(importance.contributions),
         table,
         images(*(draw_column(importance, column, _WIDTH, _HEIGHT) for column in drawn)),
-        ", ".join(map(title_of, drawn)),
+        ", ".join(map(importance.legend.title, drawn)),
     )

@@ -264,14 +264,15 @@ def column_values(explorer: Explorer, place: int) -> dict[str, Any]:
     names = column_names(explorer)
     if not 0 <= place < len(names):
         raise InputError(f"the column must be one of the {len(names)} of the data, counted from 0; got {place}")
-    column = explorer.clf.encoder_.columns[place]
+    column, legend = explorer.clf.encoder_.columns[place], explorer.clf.legend_
     values = _column(explorer, column.name)
+    coded = all(legend.meaning(column.name, value) for value in values.dropna().unique())
     if column.kind == "datetime":
         return _dates(values)
     numbers = pd.to_numeric(values, errors="coerce") if column.kind == "numeric" else None
-    if numbers is not None and numbers.notna().any():
+    if numbers is not None and numbers.notna().any() and not coded:
         return {"numbers": [None if not np.isfinite(v) else round(float(v), 9) for v in numbers.astype(float)]}
-    texts = values.map(lambda value: None if pd.isna(value) else shorten(value, 40)).astype(object)
+    texts = values.map(lambda value: None if pd.isna(value) else legend.value(column.name, value, 40)).astype(object)
     common = texts.value_counts().index[: _NAMED + 1].tolist()
     shown = sorted(common if len(common) <= _NAMED else common[:_NAMED])
     codes = {name: code for code, name in enumerate(shown)}

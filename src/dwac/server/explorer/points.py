@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwac.drawing.layout import MapLayout, spread
-from dwac.drawing.records import compare, kind_of, plain
+from dwac.drawing.legend import compare
+from dwac.drawing.records import kind_of, plain
 from dwac.errors import EPSILON, InputError
 from dwac.explain import Explanation, Group, privacy
 from dwac.explain.base import VoteExplanation, set_sentences
@@ -210,7 +211,7 @@ def _compared(explanation: VoteExplanation, records: list[Any]) -> list[dict[str
     """The columns of a table, for the example and for others."""
     if explanation.private or kind_of(explanation.record) != "table":
         return []
-    return [column._asdict() for column in compare(explanation.record, records, _LETTERS)]
+    return [column._asdict() for column in compare(explanation.record, records, _LETTERS, explanation.legend)]
 
 
 def _lead(vote: VoteExplanation) -> list[str]:

@@ -4,6 +4,7 @@ import { chip, named } from "./chips.js";
 import { numberOf } from "./distribution.js";
 import { brief, el, fill, numeral, svg, text } from "./dom.js";
 import { enter } from "./forms.js";
+import { meaningOf, titleOf } from "./names.js";
 import { picture } from "./records.js";
 
 const STEPS = 100; // of a slider
@@ -122,8 +123,8 @@ export class Comparison {
     const place = own.fields?.columns.findIndex(({ name }) => String(name) === String(part.column)) ?? -1;
     const between = el("td", { class: "between" });
     const row = el("tr", { data: { column: text(part.column) } },
-      el("th", { scope: "row" }, own.answer.kind === "text" ? String(i + 1) : text(part.column)),
-      valued ? el("td", {}, place < 0 ? this.said(part.value) : this.editor(part, place)) : null,
+      el("th", { scope: "row" }, own.answer.kind === "text" ? String(i + 1) : titleOf(part.column)),
+      valued ? el("td", {}, place < 0 ? this.said(part, part.value) : this.editor(part, place)) : null,
       this.reasons ? between : null,
       valued && this.reasons?.precedents.length ? el("td", {}, this.taken(part, place)) : null);
     this.rows.set(String(part.column), { row, between });
@@ -131,34 +132,37 @@ export class Comparison {
     return row;
   }
 
-  said(value) { return this.own.answer.kind === "text" ? (value ? `“${value}”` : el("span", { class: "note" }, "nothing")) : short(value); }
+  said({ column }, value) { return this.own.answer.kind === "text" ? (value ? `“${value}”` : el("span", { class: "note" }, "nothing")) : meaningOf(column, value) ?? short(value); }
 
   // The precedent's value; a click takes it over.
   taken(part, place) {
-    if (place < 0) return this.said(part.other_value);
+    if (place < 0) return this.said(part, part.other_value);
     if (part.value === part.other_value) return el("span", { class: "note" }, "the same");
-    return el("button", { type: "button", class: "link", title: "Take this value", "aria-label": `Take ${short(part.other_value)} for ${text(part.column)}`,
-      onclick: () => enter(this.own.fields.inputs[place], part.other_value) }, "← ", short(part.other_value));
+    return el("button", { type: "button", class: "link", title: "Take this value", "aria-label": `Take ${this.said(part, part.other_value)} for ${titleOf(part.column)}`,
+      onclick: () => enter(this.own.fields.inputs[place], part.other_value) }, "← ", this.said(part, part.other_value));
   }
 
   // The value in its input, and a slider if it is a number.
   editor({ column, value, other_value: other }, place) {
     const input = this.own.fields.inputs[place];
-    input.setAttribute("aria-label", text(column));
+    input.setAttribute("aria-label", titleOf(column));
     const usual = this.reasons?.ranges?.[place];
-    if (!usual) return input;
+    if (input.matches("select")) return input;
+    const meaning = el("span", { class: "note" }, meaningOf(column, value));
+    input.addEventListener("input", () => fill(meaning, meaningOf(column, input.value)));
+    if (!usual) return [input, meaning];
     const known = [...usual, value, other].filter((each) => typeof each === "number");
     const [low, high] = [Math.min(...known), Math.max(...known)];
     const step = known.every(Number.isInteger) ? Math.max(1, Math.round((high - low) / STEPS)) : Number(((high - low) / STEPS).toPrecision(2));
-    if (!(step > 0)) return input;
-    const slider = el("input", { type: "range", min: low, max: high, step, "aria-label": `${text(column)}, slider` });
+    if (!(step > 0)) return [input, meaning];
+    const slider = el("input", { type: "range", min: low, max: high, step, "aria-label": `${titleOf(column)}, slider` });
     slider.value = input.value;
     slider.addEventListener("input", (event) => {
       event.stopPropagation(); // the input says it
       enter(input, Number(Number(slider.value).toPrecision(6)));
     });
     input.addEventListener("input", () => { slider.value = input.value; });
-    return [input, slider];
+    return [input, meaning, slider];
   }
 
   set(column, value) {

@@ -1,6 +1,7 @@
 // Forms for what a model reads: the columns of a table, a text, an image that can be moved and made brighter.
 
-import { el, text } from "./dom.js";
+import { el } from "./dom.js";
+import { meaningOf, titleOf } from "./names.js";
 
 const CHOICES = 60; // categories that fit into a menu
 
@@ -26,7 +27,7 @@ export function columnsOf(app, record) {
 // Gives an input a value as if somebody had typed it.
 export function enter(input, value) {
   const given = written(value);
-  if (input.matches("select") && ![...input.options].some((option) => option.value === given)) input.append(el("option", { value: given }, given));
+  if (input.matches("select") && ![...input.options].some((option) => option.value === given)) input.append(el("option", { value: given }, meaningOf(input.name, given) ?? given));
   input.value = given;
   input.exact = value;
   input.dispatchEvent(new Event("input", { bubbles: true }));
@@ -37,7 +38,7 @@ const written = (value) => (value === null || value === undefined ? "" : String(
 
 function table(app, answer) {
   const { columns, inputs, question } = columnsOf(app, answer ? answer.explanation.record : app.start.card.example);
-  const form = el("form", {}, el("div", { class: "fields" }, columns.map(({ name }, i) => el("label", {}, text(name), inputs[i]))));
+  const form = el("form", {}, el("div", { class: "fields" }, columns.map(({ name }, i) => el("label", {}, titleOf(name), inputs[i]))));
   form.question = question;
   return form;
 }
@@ -48,7 +49,7 @@ function field({ kind, categories, name }, value) {
   if (kind === "boolean" || (kind === "categorical" && held.length && held.length <= CHOICES)) {
     const choices = kind === "boolean" ? ["true", "false"] : held;
     const all = [...new Set(["", ...choices, shown])];
-    return el("select", { name }, all.map((each) => el("option", { value: each, selected: each === shown }, each || "unknown")));
+    return el("select", { name }, all.map((each) => el("option", { value: each, selected: each === shown }, meaningOf(name, each) ?? (each || "unknown"))));
   }
   return el("input", { name, value: shown, inputmode: kind === "numeric" ? "decimal" : null, placeholder: "unknown" });
 }

@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { signed } from "./compare.js";
 import { ticks } from "./distribution.js";
 import { $, brief, el, fill, numeral, svg, text } from "./dom.js";
+import { meaningOf, titleOf } from "./names.js";
 import { bar } from "./records.js";
 
 const [SAMPLE, MOST] = [40, 30]; // examples counted at first and with each request for more; columns listed
@@ -51,14 +52,14 @@ function draw(app, own) {
   const choose = (name) => {
     own.column = name;
     draw(app, own);
-    app.say(`${name}: contribution against value.`);
+    app.say(`${titleOf(name)}: contribution against value.`);
   };
   fill(place,
     app.task.unit === "label" && app.task.names.length > 1 ? el("p", {}, el("label", {}, "Contributions to ", el("select", { id: "importance-label", onchange: ({ target }) => again(app, target.value === "" ? null : Number(target.value)) },
       [...(app.task.names.length > 2 ? [["", "the label of each example"]] : []), ...app.task.names.map((name, code) => [code, text(name)])].map(([value, name]) => el("option", { value, selected: value === (own.code ?? (app.task.names.length > 2 ? "" : 1)) }, name))))) : null,
     el("p", { class: "note", id: "importance-now", data: { rows: rows.length } }, `Mean size of contributions to ${to}${unit === "log-odds" ? ", in log-odds" : ""}, over ${rows.length.toLocaleString("en")} of ${n.toLocaleString("en")} examples drawn at random${rows.length < Math.min(wanted, n) ? " …" : "."}`),
     el("ul", { class: "labels importance" }, sizes.map(([name, size]) => el("li", { class: name === own.column ? "current" : "", data: { column: name, size: String(size) } },
-      drawn ? el("button", { type: "button", class: "link", data: { name }, "aria-pressed": String(name === own.column), onclick: () => choose(name) }, brief(name, 40)) : el("span", {}, brief(name, 40)),
+      drawn ? el("button", { type: "button", class: "link", data: { name }, "aria-pressed": String(name === own.column), onclick: () => choose(name) }, brief(titleOf(name), 40)) : el("span", {}, brief(titleOf(name), 40)),
       bar(size / most), el("span", { class: "number" }, unit === "log-odds" ? size.toFixed(2) : numeral(size))))),
     own.column ? chart(app, own) : null,
     rows.length < n && rows.length >= wanted ? el("p", { class: "buttons" }, el("button", { type: "button", onclick: () => app.tried(count(app)) }, `Count ${Math.min(SAMPLE, n - rows.length)} more`)) : null);
@@ -73,27 +74,28 @@ function again(app, code) {
 // The contribution of one column against its value, a dot per example; categories stand beside each other.
 function chart(app, { rows, column, unit }) {
   const kind = app.start.card.columns?.find(({ name }) => text(name) === column)?.kind;
-  const read = { numeric: (value) => value, datetime: (value) => Date.parse(value) }[kind];
   const dots = rows.map(({ point, parts }) => ({ point, ...parts.get(column) })).filter(({ value }) => value !== null && value !== undefined);
+  const coded = dots.every(({ value }) => meaningOf(column, value) !== null);
+  const read = coded ? null : { numeric: (value) => value, datetime: (value) => Date.parse(value) }[kind];
   const names = read ? [] : [...new Set(dots.map(({ value }) => String(value)))].sort();
   const xs = dots.map(({ value }) => (read ? read(value) : names.indexOf(String(value))));
   const ys = dots.map(({ contribution }) => contribution);
-  if (!dots.length) return el("p", { class: "note" }, `No example has a value of ${column}.`);
+  if (!dots.length) return el("p", { class: "note" }, `No example has a value of ${titleOf(column)}.`);
   const [low, high] = read ? [Math.min(...xs), Math.max(...xs)] : [-0.5, names.length - 0.5];
   const [least, most] = [Math.min(0, ...ys), Math.max(0, ...ys)];
   const top = HIGH - BELOW;
   const x = (value) => SIDE + ((WIDE - SIDE - 10) * (value - low)) / (high - low || 1);
   const y = (value) => 8 + ((top - 16) * (most - value)) / (most - least || 1);
-  const told = `Contribution of ${column} against its value, ${dots.length} examples, from ${signed(Math.min(...ys), unit)} to ${signed(Math.max(...ys), unit)}`;
+  const told = `Contribution of ${titleOf(column)} against its value, ${dots.length} examples, from ${signed(Math.min(...ys), unit)} to ${signed(Math.max(...ys), unit)}`;
   const below = read ? ticks(low, high, x, top, HIGH, kind === "datetime" ? (value) => new Date(value).toISOString().slice(0, 10) : undefined)
-    : names.map((name, i) => svg("text", { x: x(i), y: HIGH - 5, "text-anchor": "middle" }, brief(name, Math.max(3, Math.floor(56 / names.length)))));
+    : names.map((name, i) => svg("text", { x: x(i), y: HIGH - 5, "text-anchor": "middle" }, brief(meaningOf(column, name) ?? name, Math.max(3, Math.floor(56 / names.length)))));
   return el("figure", { class: "chart", data: { column } }, svg("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": told },
     svg("line", { class: "axis", x1: SIDE, x2: WIDE, y1: y(0), y2: y(0) }), svg("line", { class: "axis", x1: SIDE, x2: WIDE, y1: top, y2: top }), below,
     [...new Set([most, 0, least])].map((value) => svg("text", { x: SIDE - 6, y: y(value) + 4, "text-anchor": "end" }, signed(value, unit))),
     dots.map(({ point, value, contribution }, i) => {
-      const dot = svg("circle", { cx: x(xs[i]), cy: y(contribution), r: 3.5 }, svg("title", {}, `${column} ${typeof value === "number" ? numeral(value) : text(value)}: ${signed(contribution, unit)}`));
+      const dot = svg("circle", { cx: x(xs[i]), cy: y(contribution), r: 3.5 }, svg("title", {}, `${titleOf(column)} ${meaningOf(column, value) ?? (typeof value === "number" ? numeral(value) : text(value))}: ${signed(contribution, unit)}`));
       dot.addEventListener("click", () => app.choose(point, true));
       return dot;
     })),
-  el("figcaption", { class: "note" }, `${column}: contribution against value, a dot per example; click one to see it.`));
+  el("figcaption", { class: "note" }, `${titleOf(column)}: contribution against value, a dot per example; click one to see it.`));
 }

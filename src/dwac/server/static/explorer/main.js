@@ -19,6 +19,7 @@ import { showDisagreements, showEdits, showEffect, showIssues } from "./lists.js
 import { PointMap } from "./map.js";
 import { Marks } from "./marks.js";
 import * as menu from "./menu.js";
+import { learn, titleOf } from "./names.js";
 import { choices, paintOf } from "./paints.js";
 import { load, reload, reloadIntervals } from "./points.js";
 import * as search from "./search.js";
@@ -222,7 +223,7 @@ app.setSubject = async (place) => {
 function adapt() {
   const { task, start } = app;
   fill($("colour"), choices(app).map(([value, name]) => el("option", { value }, name)),
-    start.data_columns.length ? el("optgroup", { label: "columns of the data" }, start.data_columns.map((name, i) => el("option", { value: `column:${i}` }, brief(name, 40)))) : null);
+    start.data_columns.length ? el("optgroup", { label: "columns of the data" }, start.data_columns.map((name, i) => el("option", { value: `column:${i}` }, brief(titleOf(name), 40)))) : null);
   fill($("subject"), (task.subjects ?? []).map((name, i) => el("option", { value: i }, name)));
   $("subject").parentElement.hidden = !task.subjects;
   $("subject-title").textContent = task.unit === "labels" ? "Label" : "Number";
@@ -294,6 +295,7 @@ function listen() {
 async function begin() {
   const start = await get("/explorer/start");
   app.start = start;
+  learn(start.card.columns);
   app.epsilon = start.epsilon;
   app.codes = new Map((start.card.classes ?? []).map((name, code) => [String(name), code]));
   app.task = taskOf(app);

@@ -3,6 +3,7 @@
 
 import { get } from "./api.js";
 import { SERIES, colourOf, css, ramp, shapeOf, sides } from "./colours.js";
+import { titleOf } from "./names.js";
 import { isDark, palette } from "./palette.js";
 import { NONE } from "./points.js";
 import { signed, worthOf } from "./worth.js";
@@ -44,7 +45,7 @@ const errors = (app) => ({
 async function column(app, place) {
   app.columns[place] ??= await get(`/explorer/values/${place}`);
   const found = app.columns[place];
-  const name = String(app.start.data_columns[place]);
+  const name = titleOf(app.start.data_columns[place]);
   if (found.names) return named(name, found.names, (i) => found.codes[i] ?? NONE);
   const known = found.numbers.filter((value) => value !== null).sort((a, b) => a - b);
   const at = (share) => known[Math.round(share * (known.length - 1))] ?? 0;

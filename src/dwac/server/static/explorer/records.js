@@ -1,6 +1,7 @@
 // Records of examples: pictures, lines of text, rows of a table beside each other; and shares as bars.
 
 import { brief, el, percent } from "./dom.js";
+import { meaningOf, titleOf } from "./names.js";
 
 const imageIn = (record) => Object.values(record ?? {}).find((value) => typeof value === "string" && value.startsWith("data:image/png"));
 
@@ -17,7 +18,7 @@ export function picture(record, alt) {
 export function lineOf(record) {
   if (!record || imageIn(record)) return "";
   const names = Object.keys(record);
-  return brief(names.length === 1 && names[0] === "text" ? record.text : names.map((name) => `${name} ${record[name] ?? "–"}`).join(", "), 240);
+  return brief(names.length === 1 && names[0] === "text" ? record.text : names.map((name) => `${titleOf(name)} ${meaningOf(name, record[name]) ?? record[name] ?? "–"}`).join(", "), 240);
 }
 
 // How many neighbours or groups to show.
@@ -42,7 +43,7 @@ export function whole(parts, rest) {
 export function apart({ kind, explanation: { record } }, member, most = 6) {
   if (kind !== "table" || !member.record) return lineOf(member.record);
   const shown = (value) => (typeof value === "number" ? Number(value.toPrecision(4)) : value ?? "–");
-  const differing = Object.keys(record).filter((name) => record[name] !== member.record[name]).map((name) => `${name} ${shown(member.record[name])}`);
+  const differing = Object.keys(record).filter((name) => record[name] !== member.record[name]).map((name) => `${titleOf(name)} ${meaningOf(name, member.record[name]) ?? shown(member.record[name])}`);
   if (!differing.length) return "the same in every column";
   return `≠ ${differing.slice(0, most).join(", ")}${differing.length > most ? `, and ${differing.length - most} more column${differing.length > most + 1 ? "s" : ""}` : ""}`;
 }

@@ -3,6 +3,7 @@
 import { post } from "./api.js";
 import { rangeOf } from "./compare.js";
 import { el, fill, numeral, percent, text } from "./dom.js";
+import { meaningOf, titleOf } from "./names.js";
 
 const frozen = new Set(); // places of columns that cannot change, for every example
 
@@ -12,7 +13,7 @@ export function recourse(app, { answer }, load) {
   const ways = el("div", { id: "ways", role: "status" });
   const wanted = wantedOf(app, answer);
   const form = el("form", {}, el("p", { class: "tools" }, wanted.fields),
-    el("fieldset", { class: "checks" }, el("legend", {}, "These cannot change:"), columns.map(({ name }, i) => el("label", {}, el("input", { type: "checkbox", checked: frozen.has(i), onchange: ({ target }) => frozen[target.checked ? "add" : "delete"](i) }), ` ${text(name)}`))),
+    el("fieldset", { class: "checks" }, el("legend", {}, "These cannot change:"), columns.map(({ name }, i) => el("label", {}, el("input", { type: "checkbox", checked: frozen.has(i), onchange: ({ target }) => frozen[target.checked ? "add" : "delete"](i) }), ` ${titleOf(name)}`))),
     el("p", { class: "buttons" }, el("button", { class: "main" }, "Find the smallest changes")));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -46,7 +47,7 @@ function list(app, found, answer, load) {
   if (!found.ways.length) return [el("p", {}, first)];
   const value = (way) => (app.task.unit === "number" ? shown(way.value) : `${text(found.wanted)} ${percent(way.value)}`);
   return [el("p", {}, first), el("ol", { class: "ways" }, found.ways.map((way) => el("li", { data: { value: String(way.value), columns: way.changes.map(({ column }) => column).join() } },
-    el("div", {}, way.changes.map(({ column, value: from, to }, i) => [i ? ", " : "", el("b", {}, text(column)), found.private ? "" : ` ${shown(from)} → ${shown(to)}`]),
+    el("div", {}, way.changes.map(({ column, value: from, to }, i) => [i ? ", " : "", el("b", {}, titleOf(column)), found.private ? "" : ` ${meaningOf(column, from) ?? shown(from)} → ${meaningOf(column, to) ?? shown(to)}`]),
         el("div", { class: "note" }, `${way.precedent ? `as in ${text(way.precedent.id)}: ` : ""}${value(way)}${way.typicality === null ? "" : `, typicality ${found.private && way.typicality === 1 ? "over 10 %" : percent(way.typicality)}`}`,
         way.atypical ? "; such a row is unlike the training data" : null)),
     found.private || !answer.editable ? null : el("button", { type: "button", onclick: () => load(way) }, "Try it"))))];
