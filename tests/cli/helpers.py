@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from dwac.cli.app import app
 
 # pandas 2 reads floats exactly only if asked to; pandas 3 always does, and warns.
-EXACT: Any = {"float_precision": "round_trip"} if pd.__version__ < "3" else {}
+EXACT: Any = {"float_precision": "round_trip"} if pd.__version__ < "3.1" else {}
 
 # click before 8.2 mixes standard error into standard output unless told otherwise; later versions never do.
 APART: dict[str, Any] = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}

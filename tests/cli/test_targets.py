@@ -323,7 +323,7 @@ def test_names_in_the_table_of_parts_break_between_words_only() -> None:
     parts = pd.DataFrame([("a", 5, *[0.5] * 7), ("quite a long label", 6, *[0.5] * 7)], columns=[*names, "undecided"])
     printed = io.StringIO()
     console = Console(width=80, file=printed)
-    console.print(*evaluation_tables(cast(Any, SimpleNamespace(facts=[], parts=parts)), "")[1:])
+    console.print(*evaluation_tables(cast(Any, SimpleNamespace(facts=[], cost_facts=[], parts=parts)), "")[1:])
     assert {"precision", "calibration", "wrongly", "undecided"} <= set(printed.getvalue().split())
 
 

@@ -132,6 +132,15 @@ class NumberScale:
         self.decimals = max(0, -math.floor(math.log10(self.step))) if self.step else 300
         self.unit = f" {unit}" if unit else ""
 
+    @classmethod
+    def of(cls, *, step: float, decimals: int, unit: str) -> NumberScale:
+        """The scale with these attributes; ValueError if its unit is none."""
+        if unit.strip() not in {"", *dict(_UNITS)}:
+            raise ValueError(f"unknown unit {unit!r}")
+        scale = cls.__new__(cls)
+        scale.step, scale.decimals, scale.unit = float(step), int(decimals), unit
+        return scale
+
     def number(self, value: Any) -> float:
         """A value of the column as a number; NaN if it is missing, infinite or no number."""
         if self.unit:
@@ -176,6 +185,15 @@ class DateScale:
         span = float(high - low) or float(x.max() - x.min())
         day = 86_400
         self.unit: Any = "M" if span > 4 * 365 * day else "D" if span > 4 * day else "m"
+
+    @classmethod
+    def of(cls, *, unit: str) -> DateScale:
+        """The scale with this unit; ValueError if it is none."""
+        if unit not in ("M", "D", "m"):
+            raise ValueError(f"unknown unit {unit!r}")
+        scale = cls.__new__(cls)
+        scale.unit = unit
+        return scale
 
     def number(self, value: Any) -> float:
         """A date as seconds; NaN if it is missing or no date."""

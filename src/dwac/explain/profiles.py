@@ -477,8 +477,7 @@ def read_profile(values: Mapping[str, Any], shares: Floats) -> Profile:
         else:
             edges = np.array(each["edges"], dtype=np.float64)
             width = 2 * len(edges) + 1
-            scale: Scale = DateScale.__new__(DateScale) if each["dates"] else NumberScale.__new__(NumberScale)
-            vars(scale).update(each["scale"])
+            scale = (DateScale if each["dates"] else NumberScale).of(**each["scale"])
             own = _of_width(shares[:, :width], width)
             columns.append(RangeProfile(each["name"], str(each["title"]), scale, edges, own))
         shares = shares[:, width:]
