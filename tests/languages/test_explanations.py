@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from gettext import NullTranslations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import pandas as pd
 import pytest
 
 import dwac
-from dwac import languages
+from dwac import languages, report
 from dwac.errors import InputError
 from dwac.languages import Language
 
@@ -126,6 +127,22 @@ def test_every_word_of_an_explanation_comes_from_the_catalogue(
         ):
             assert latin(way.to_text(100)) == []
             assert latin(way.to_html()) == []
+
+
+@pytest.mark.filterwarnings("ignore::dwac.errors.CalibrationWarning")
+@pytest.mark.parametrize(
+    "kind", ["classes", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("labels", "numbers", "text"))]
+)
+def test_every_word_of_a_case_in_a_report_comes_from_the_catalogue(
+    kind: str, models: dict[str, tuple[Any, Any]], marked: None, tmp_path: Path
+) -> None:
+    clf, rows = models[kind]
+    truth: Any = {"labels": pd.DataFrame({"η": Y, "θ": ~Y}).astype(int), "numbers": X["γ"] * 100, "text": Y.astype(int)}
+    y = truth.get(kind, Y.map({True: "ναι", False: "όχι"}))
+    page = report.write(clf, rows, y, tmp_path / "report.html", cases=1, importance=0).read_text()
+    cases = re.findall(r"<article.*?</article>", page, flags=re.S)
+    assert cases
+    assert latin("".join(cases)) == []
 
 
 @pytest.mark.filterwarnings("ignore::dwac.errors.CalibrationWarning")

@@ -44,6 +44,7 @@ def report(
         int, typer.Option(min=0, help="Number of typical, doubtful and wrong predictions to explain.")
     ] = 3,
     private: options.Private = False,
+    language: options.Language = None,
     ids: options.Id = None,
     unlabelled: options.Unlabelled = "refuse",
     *,
@@ -128,6 +129,7 @@ def report(
             costs=costs,
             source=data,
             target=rows.columns.targets,
+            language=language,
         )
     size = file.stat().st_size / 1e6
     print_written(f"{file}, on {len(rows):,} row{'s' * (len(rows) != 1)}, {size:.1f} MB")

@@ -24,6 +24,7 @@ from dwac.errors import EPSILON, InputError, StorageError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.evaluation import amount
 from dwac.estimator.observed import Observed
+from dwac.languages import speaking
 from dwac.report.classes import class_values
 from dwac.report.filing import filing_values
 from dwac.report.findings import ClassFindings, Findings, LabelFindings, NumberFindings
@@ -82,6 +83,7 @@ def write(
     source: str | PathLike[str] | None = None,
     target: Sequence[str] = (),
     importance: int | None = None,
+    language: str | None = None,
 ) -> Path:
     """Write a report on a model, measured on test examples X with known targets y, to one HTML file.
 
@@ -110,6 +112,7 @@ def write(
         target: the names of the target columns; by default those of y.
         importance: over how many test rows, drawn at random, to measure how much each column of a table contributes; a
             row takes some 30 ms. By default 60; 0: not at all.
+        language: of the explained predictions, such as "de"; the rest of the report is in English.
     """
     kind = clf.target_.kind
     if kind in _OTHERS and issues is not None:
@@ -123,7 +126,7 @@ def write(
         people = [name for name in columns_of_people(clf) if name in rows]
         by = [name for name in people if rows[name].nunique() <= MOST_GROUPS] or None
     findings_of, values_of, template = _OTHERS.get(kind, _CLASSES)
-    more = {} if kind in _OTHERS else {"judged": issues}
+    more: dict[str, Any] = {"language": language} | ({} if kind in _OTHERS else {"judged": issues})
     findings = findings_of.of(
         clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private, by=by, costs=costs, **more
     )
@@ -133,9 +136,10 @@ def write(
     values = values_of(findings, k, cases, None if by is None else worthy) | filing_values(findings, y, source, target)
     values["columns"] = column_sections(findings, importance)
     writers = {each.__name__: each for each in (amount, number, of_100, percent, share, shorten)}
-    content = render(
-        template, title=title, notes=notes, version=version("dwac"), findings=findings, **writers, **values
-    )
+    with speaking(language):
+        content = render(
+            template, title=title, notes=notes, version=version("dwac"), findings=findings, **writers, **values
+        )
     try:
         replace_file(Path(path), content.encode("utf-8", "replace"))
     except OSError as error:

@@ -17,13 +17,15 @@ from dwac.estimator.preparation import take
 from dwac.explain import Explanation, Neighbor, privacy
 from dwac.explain.base import VoteExplanation
 from dwac.explain.reasons import Reasons, example_title
+from dwac.explain.rendering import OWN_HEADS
+from dwac.languages import count, label_name, numeral, say, speaking
 from dwac.report.findings import Findings
 from dwac.report.measures import percent
 from dwac.report.parts import Photo, Plot, ReportTable, RichCell, brief, images, picture
 from dwac.tasks import LABELS, NUMBERS
 
 _LONGEST_TEXT, _MOST_WORDS, _MOST_COLUMNS, _MOST_LISTED = 600, 150, 20, 12
-Say = Callable[[Any, int], tuple[str, str]]
+Judge = Callable[[Any, int], tuple[str, str]]
 
 
 class ShownVoter(NamedTuple):
@@ -66,14 +68,19 @@ class Case(NamedTuple):
 
 
 def explain_cases(
-    findings: Findings, rows: dict[str, list[int]], say: Say, **settings: Any
+    findings: Findings, rows: dict[str, list[int]], judge: Judge, **settings: Any
 ) -> list[tuple[str, list[Case]]]:
     """Explained predictions of each kind, for the chosen rows of each; empty if there are none.
 
-    say: returns the prediction of a row, and how it compares with the truth, in words. settings: of `explain`.
+    judge: returns the prediction of a row, and how it compares with the truth, in words. settings: of `explain`.
     """
-    if not any(rows.values()):
-        return []
+    with speaking(findings.language):
+        return _explain_cases(findings, rows, judge, **settings) if any(rows.values()) else []
+
+
+def _explain_cases(
+    findings: Findings, rows: dict[str, list[int]], judge: Judge, **settings: Any
+) -> list[tuple[str, list[Case]]]:
     cases: list[tuple[str, list[Case]]] = []
     ids: Any = range(len(findings.ids)) if findings.private else findings.ids
     for kind, chosen in rows.items():
@@ -83,7 +90,7 @@ def explain_cases(
                 take(findings.X, np.array(chosen)), private=findings.private, **settings
             )
         shown = [
-            _case(each, ids[row], *say(findings, row), first=place == 0, recourse=partial(_recourse, findings, row))
+            _case(each, ids[row], *judge(findings, row), first=place == 0, recourse=partial(_recourse, findings, row))
             for place, (each, row) in enumerate(zip(explanations, chosen, strict=True))
         ]
         cases.append((kind, shown))
@@ -138,16 +145,17 @@ def _between(reasons: Reasons | None) -> dict[str, Any]:
         cells = [] if precedent is None else [reasons.cell(part, part.value), reasons.cell(part, part.other_value)]
         size, other = abs(part.contribution) / most, part.contribution < 0
         rows.append((reasons.title(part), *cells, RichCell("signed", reasons.signed(part.contribution), size, other)))
-    heads = [] if precedent is None else ["this example", example_title(precedent.id)]
+    heads = [] if precedent is None else [say("this example"), example_title(precedent.id)]
     left = len(reasons.deciding[_MOST_LISTED:])
-    caption = f"{reasons.sentences()[0].partition(':')[0]}. What decides"
-    return {"reasons": ReportTable(caption, ("", *heads, f"contribution to {_scale(reasons)}"), rows, left=left)}
+    caption = say("{cases}. What decides", cases=reasons.sentences()[0].partition(":")[0])
+    return {"reasons": ReportTable(caption, ("", *heads, _scale(reasons)), rows, left=left)}
 
 
 def _scale(reasons: Reasons) -> str:
     if reasons.unit != "log-odds":
-        return "the number" if reasons.unit == "number" else reasons.unit
-    return f"the log-odds of {shorten(reasons.label)}"
+        number = reasons.unit == "number"
+        return say("contribution to the number") if number else say("contribution to {label}", label=reasons.unit)
+    return say("contribution to the log-odds of {label}", label=shorten(label_name(reasons.label)))
 
 
 def _recourse(findings: Findings, row: int, label: Any) -> list[str]:
@@ -179,7 +187,8 @@ def _ranges(explanation: VoteExplanation) -> ReportTable | None:
         (*map(str, cells), RichCell("bar", privacy.percent(share), share))
         for *cells, share in frame.itertuples(index=False, name=None)
     ]
-    return ReportTable("Votes by range", (*map(str, frame.columns[:-1]), "share of the vote"), rows)
+    heads = [say(name) if name in OWN_HEADS else str(name) for name in frame.columns[:-1]]
+    return ReportTable(say("Votes by range"), (*heads, say("share of the vote")), rows)
 
 
 def _groups(explanation: VoteExplanation) -> ReportTable:
@@ -190,47 +199,48 @@ def _groups(explanation: VoteExplanation) -> ReportTable:
         (
             vote(group.label),
             _bar(group.face, explanation)._replace(size=1),
-            f"{group.size:,}",
+            numeral(f"{group.size:,}"),
             *((group.compared or "–",) if described else ()),
             _name(group.face),
         )
         for group in groups
     ]
-    apart = ("this example and the group",) if described else ()
-    head = (_target_name(explanation), "share of the vote", "examples", *apart, "most alike")
-    return ReportTable("Votes by group, heaviest first", head, rows, numbers=[2])
+    apart = (say("this example and the group"),) if described else ()
+    head = (_target_name(explanation), say("share of the vote"), say("examples"), *apart, say("most alike"))
+    return ReportTable(say("Votes by group, heaviest first"), head, rows, numbers=[2])
 
 
 def _voters(explanation: VoteExplanation) -> ShownVotes:
     first = 1 if explanation.private else 0  # labels only
     rows = [(_name(voter), vote(voter.label), _bar(voter, explanation))[first:] for voter in explanation.shown]
-    head = ("training example", _target_name(explanation), "share of the vote")[first:]
-    return ShownVotes(table=ReportTable("Votes per label" if explanation.private else _order(explanation), head, rows))
+    head = (say("training example"), _target_name(explanation), say("share of the vote"))[first:]
+    caption = say("Votes per label") if explanation.private else _order(explanation)
+    return ShownVotes(table=ReportTable(caption, head, rows))
 
 
 def _images(explanation: VoteExplanation) -> ShownVotes:
     voters = [
         ShownVoter(
-            picture(voter.record, f"training example {_name(voter)}"),
+            picture(voter.record, say("training example {id}", id=_name(voter))),
             vote(voter.label),
             _name(voter),
             _bar(voter, explanation),
         )
         for voter in explanation.shown
     ]
-    return ShownVotes(picture=picture(explanation.record, "this example"), voters=voters)
+    return ShownVotes(picture=picture(explanation.record, say("this example")), voters=voters)
 
 
 def _text(explanation: VoteExplanation) -> ShownVotes:
     rows = [
         (_name(voter), vote(voter.label), _bar(voter, explanation), brief(voter.record)) for voter in explanation.shown
     ]
-    head = ("training example", _target_name(explanation), "share of the vote", "text")
+    head = (say("training example"), _target_name(explanation), say("share of the vote"), say("text"))
     table = ReportTable(_order(explanation), head, rows)
     if not explanation.attention:
         return ShownVotes(text=shorten(explanation.record["text"], _LONGEST_TEXT), table=table)
     most = max(weight for _, weight in explanation.attention) or 1.0
-    words = [(word, weight / most, percent(weight)) for word, weight in explanation.attention[:_MOST_WORDS]]
+    words = [(word, weight / most, numeral(percent(weight))) for word, weight in explanation.attention[:_MOST_WORDS]]
     return ShownVotes(words=words, more=len(explanation.attention) > _MOST_WORDS, table=table)
 
 
@@ -240,32 +250,33 @@ def _columns(explanation: VoteExplanation) -> ShownVotes:
     columns = compare(explanation.record, [voter.record for voter in voters], 40, explanation.legend)
     differing = [column for column in columns if any(column.differs)]
     same = [f"{column.name} {column.value}" for column in columns if not any(column.differs)]
-    rows: list[tuple[Any, ...]] = [("share of the vote", "–", *(_bar(voter, explanation) for voter in voters))]
+    rows: list[tuple[Any, ...]] = [(say("share of the vote"), "–", *(_bar(voter, explanation) for voter in voters))]
     for column in differing[:_MOST_COLUMNS]:
         cells = zip(column.others, column.differs, strict=True)
         rows.append(
             (column.name, column.value, *(RichCell("different", text) if differs else text for text, differs in cells))
         )
     heads = [RichCell("named", vote(voter.label)[:40], name=_name(voter)) for voter in voters]
-    caption = f"{_order(explanation)}; ≠ marks values that differ"
+    caption = say("{order}; ≠ marks values that differ", order=_order(explanation))
     more = len(differing[_MOST_COLUMNS:])
-    left = f" {more} more column{'s differ' if more > 1 else ' differs'}." if more else ""
-    note = (f"Same in all: {listed(same, _MOST_LISTED, str)}." if same else "") + left
-    return ShownVotes(table=ReportTable(caption, ("column", "this example", *heads), rows), note=note, is_compared=True)
+    notes = [say("Same in all: {values}.", values=listed(same, _MOST_LISTED, str))] if same else []
+    notes += [count("{n} more column differs.", "{n} more columns differ.", more)] if more else []
+    table = ReportTable(caption, (say("column"), say("this example"), *heads), rows)
+    return ShownVotes(table=table, note=" ".join(notes), is_compared=True)
 
 
 def vote(value: Any) -> str:
     """What a voter or group votes for: a label, a number, the mean and range of numbers, or several of these."""
     if hasattr(value, "low") and hasattr(value, "high"):
-        alone = value.low == value.high
-        return amount(value.mean) if alone else f"{amount(value.mean)} ({amount(value.low)} to {amount(value.high)})"
+        mean, low, high = (numeral(amount(each)) for each in (value.mean, value.low, value.high))
+        return mean if value.low == value.high else say("{mean} ({low} to {high})", mean=mean, low=low, high=high)
     if isinstance(value, tuple):
         return ", ".join(map(vote, value))
-    return amount(value) if isinstance(value, float) else shorten(value)
+    return numeral(amount(value)) if isinstance(value, float) else shorten(label_name(value))
 
 
 def _bar(voter: Neighbor, explanation: VoteExplanation) -> RichCell:
-    text = privacy.percent(voter.share) if explanation.private else percent(voter.share)
+    text = privacy.percent(voter.share) if explanation.private else numeral(percent(voter.share))
     other = isinstance(explanation, Explanation) and voter.label != explanation.label  # numbers have no other label
     return RichCell("bar", text, voter.share, other, voter.size)
 
@@ -275,31 +286,47 @@ def _name(voter: Neighbor) -> str:
 
 
 def _target_name(explanation: VoteExplanation) -> str:
-    return "label" if isinstance(explanation, Explanation) else "number"
+    return say("label") if isinstance(explanation, Explanation) else say("number")
 
 
 def _order(explanation: VoteExplanation) -> str:
     """A caption that says which voters are shown, and in which order."""
     if not explanation.few_suffice:
-        return "For each group, the member most like this example"
+        return say("For each group, the member most like this example")
     weighted = explanation.n_examples != explanation.n_references
-    return f"Votes, {'heaviest representative' if weighted else 'nearest training example'} first"
+    return say("Votes, heaviest representative first") if weighted else say("Votes, nearest training example first")
 
 
 def _shown_share(explanation: Explanation) -> str:
     """The share of the vote that the shown voters or groups hold, in words."""
     voters = explanation.shown
-    share = sum(voter.share for voter in voters)
-    mine = sum(voter.label == explanation.label for voter in voters)
+    known = {
+        "share": numeral(percent(sum(voter.share for voter in voters))),
+        "mine": sum(voter.label == explanation.label for voter in voters),
+        "all": numeral(f"{explanation.n_references:,}"),
+    }
     if not explanation.few_suffice:
-        return (
-            f"{len(voters)} of {len(explanation.groups)} groups are shown, each by its member most like this example; "
-            f"they have {percent(share)} of the vote, and {mine} of them the predicted label."
+        return say(
+            "{n} of {groups} groups are shown, each by its member most like this example; they have {share} of the "
+            "vote, and {mine} of them the predicted label.",
+            n=len(voters),
+            groups=len(explanation.groups),
+            **known,
         )
-    weighted = explanation.n_examples != explanation.n_references
-    order, who = ("heaviest", "representatives") if weighted else ("nearest", "training examples")
-    few = f"The {order}" if len(voters) == 1 else f"The {len(voters)} {order}"
-    return (
-        f"{few} of {explanation.n_references:,} {who}, shown here, have {percent(share)} of the vote; "
-        f"{mine} of {len(voters)} have the predicted label."
+    if explanation.n_examples != explanation.n_references:
+        return count(
+            "The heaviest of {all} representatives, shown here, has {share} of the vote; {mine} of {n} has the "
+            "predicted label.",
+            "The {n} heaviest of {all} representatives, shown here, have {share} of the vote; {mine} of {n} have the "
+            "predicted label.",
+            len(voters),
+            **known,
+        )
+    return count(
+        "The nearest of {all} training examples, shown here, has {share} of the vote; {mine} of {n} has the predicted "
+        "label.",
+        "The {n} nearest of {all} training examples, shown here, have {share} of the vote; {mine} of {n} have the "
+        "predicted label.",
+        len(voters),
+        **known,
     )

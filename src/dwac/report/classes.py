@@ -11,6 +11,7 @@ from sklearn.metrics import confusion_matrix
 from dwac.drawing.records import shorten
 from dwac.errors import EPSILON
 from dwac.estimator.evaluation import Fact
+from dwac.languages import say
 from dwac.report import card, plots
 from dwac.report.cases import explain_cases
 from dwac.report.findings import EPSILONS, ClassFindings
@@ -233,7 +234,9 @@ def _covered(findings: ClassFindings) -> ReportTable:
 def _say(findings: ClassFindings, row: int) -> tuple[str, str]:
     """The label predicted for a row, and how it compares with the truth."""
     names, right = findings.predictions.classes.tolist(), findings.right[row]
-    verdict = "✓ correct" if right else f"✗ wrong: the label is {shorten(names[findings.truth[row]])}"
+    verdict = say("✓ correct")
+    if not right:
+        verdict = say("✗ wrong: the label is {label}", label=shorten(names[findings.truth[row]]))
     return shorten(names[findings.predictions.codes[row]]), verdict
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -56,6 +56,7 @@ class Findings:
     predictions: Any  # of the same kind
     outside: Any  # predictions on out-of-distribution examples, or None
     result: Any  # how predictions compare with the truth
+    language: str | None = field(default=None, kw_only=True)  # of explained cases
     tolerance: ClassVar[float] = 0.0  # the largest error of a typical prediction
 
     @classmethod

@@ -13,6 +13,7 @@ from dwac import metrics
 from dwac.drawing.records import shorten
 from dwac.errors import CalibrationWarning
 from dwac.estimator.evaluation import Fact
+from dwac.languages import say
 from dwac.report import card, plots
 from dwac.report.cases import explain_cases
 from dwac.report.findings import EPSILONS, LabelFindings
@@ -130,5 +131,7 @@ def _sets(findings: LabelFindings) -> ReportTable | None:
 def _say(findings: LabelFindings, row: int) -> tuple[str, str]:
     """The labels predicted for a row, and how they compare with the truth."""
     names, has, truth = findings.clf.classes_, findings.predictions.has[row], findings.truth[row]
-    verdict = "✓ correct" if (has == truth).all() else f"✗ wrong: has {labels_of(names[truth].tolist())}"
+    verdict = say("✓ correct")
+    if (has != truth).any():
+        verdict = say("✗ wrong: has {labels}", labels=labels_of(names[truth].tolist()))
     return labels_of(names[has].tolist()), verdict

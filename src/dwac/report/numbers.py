@@ -11,6 +11,7 @@ from dwac import metrics
 from dwac.drawing.records import shorten
 from dwac.estimator.evaluation import Fact, amount
 from dwac.estimator.preparation import take
+from dwac.languages import numeral, say
 from dwac.report import card, plots
 from dwac.report.cases import explain_cases
 from dwac.report.findings import EPSILONS, Floats, NumberFindings
@@ -205,6 +206,7 @@ def _unusual(findings: NumberFindings, ends: Floats | None) -> ReportTable | Non
 
 def _say(findings: NumberFindings, row: int) -> tuple[str, str]:
     """The prediction for a row, and how it compares with the truth."""
-    predicted, true = (", ".join(map(amount, values[row])) for values in (findings.values, findings.truth))
-    off = ", ".join(map(amount, np.abs(findings.truth[row] - findings.values[row])))
-    return predicted, f"true: {true}; off by {off}"
+    predicted, true = findings.values[row], findings.truth[row]
+    known = (", ".join(numeral(amount(each)) for each in some) for some in (predicted, true, np.abs(true - predicted)))
+    shown, right, off = known
+    return shown, say("true: {true}; off by {off}", true=right, off=off)
