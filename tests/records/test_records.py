@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -15,8 +15,10 @@ from scipy.special import softmax
 import dwac
 from dwac import records
 from dwac.errors import IdError, InputError
+from dwac.server import create_app
 from tests.cli.helpers import error_line, run
 from tests.scoring.conftest import people
+from tests.server.client import served
 
 FolderOf = Callable[[str], Path]
 NEW = people(40, seed=1).assign(case=[f"c{i}" for i in range(40)])
@@ -150,7 +152,7 @@ def test_the_ledger_sums_shares_of_votes_over_decisions(folder_of: FolderOf, tmp
     records.record(tmp_path / "few record", few, X, IDS)
     shared = records.ledger(tmp_path / "few record", few, X, IDS, by="town").set_index("source")["decisions"]
     votes = softmax(np.asarray(few.references_.voters.every_vote(few.embed(X))), axis=1).sum(axis=0)
-    leaves = few.references_.members.groups.leaves
+    leaves = cast(dwac.ReferenceSet, few.references_.members).groups.leaves
     each = (votes / np.bincount(leaves))[leaves]
     assert shared.to_dict() == pytest.approx({town: each[towns == town].sum() for town in set(towns)})
     half = dict.fromkeys(clf.references_.ids[::2].tolist(), "ann")
@@ -173,3 +175,18 @@ def test_the_commands_say_who_is_touched_and_who_contributed(folder_of: FolderOf
     table = pd.read_csv(StringIO(run("ledger", *words, "--by", "town").stdout))
     assert set(table["source"]) == {"7", "8", "a"}
     assert table["decisions"].sum() == pytest.approx(40)
+
+
+def test_the_service_gives_each_answer_with_the_id_of_its_record(folder_of: FolderOf, tmp_path: Path) -> None:
+    clf, rows = model(folder_of), [*X[:3].to_dict("records"), {"age": 3}]
+    with served(create_app(clf, record=str(tmp_path / "record"))) as client:
+        told = client.post("/v1/predict", {"rows": rows}).json
+        *ids, nothing = told["decisions"]
+        assert nothing is None
+        table = records.read(tmp_path / "record").set_index("id")
+        assert [each["label"] for each in told["predictions"][:3]] == table.loc[ids, "label"].tolist()
+        (tmp_path / "record").rename(tmp_path / "moved")
+        (tmp_path / "record").write_text("a file, so that nothing can be written")
+        refused = client.post("/v1/sets", {"rows": rows})
+        assert (refused.status, refused.json["error"]["code"]) == (503, "unrecorded")
+    assert records.replay(tmp_path / "moved", clf, X[:3], ids).same

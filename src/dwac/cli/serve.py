@@ -57,6 +57,7 @@ def serve(
         list[str] | None,
         typer.Option(metavar="COLUMN", help="A column that the monitor leaves out, such as a date; may be repeated."),
     ] = None,
+    record: options.Record = None,
     monitor: Annotated[
         bool, typer.Option("--monitor/--no-monitor", help="Watch whether rows still resemble the calibration rows.")
     ] = True,
@@ -100,6 +101,7 @@ def serve(
             monitored=monitor,
             folder=str(monitor_state) if monitor_state is not None else shared,
             counters=shared,
+            record=record,
             workers=workers,
         )
         if monitor_state is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field
 from os import fspath
@@ -74,7 +74,7 @@ def replay(
     """
     recorded = Recorded.find(folder, clf, X, ids, other_model=other_model)
     found = [_no_differences()]
-    for part in recorded.parts(clf, X):
+    for part in recorded.parts(clf, X, bitwise=True):
         options = {name: part.settings[name] for name in ("epsilon", "quantiles", "private")}
         predictions = predict(part.clf, part.observed, private=options["private"])
         frame = predictions.frame(options["epsilon"], options["quantiles"])
@@ -158,14 +158,14 @@ class Recorded:
         others = {} if other_model else dict(others)
         return cls(table.filter(pa.array(places >= 0)), places[places >= 0], missing, others, other_model)
 
-    def parts(self, clf: Estimator, X: Any) -> Iterator[Part]:
-        """The decisions whose rows are as they were, in parts."""
+    def parts(self, clf: Estimator, X: Any, *, bitwise: bool = False) -> Iterator[Part]:
+        """The decisions whose rows are as they were, in parts; bitwise: with as many threads as then."""
         settings = np.asarray(self.table["settings"].to_pylist(), dtype=object)
         for each in dict.fromkeys(settings.tolist()):
             asked, model = json.loads(each), copy(clf)
             model.unknown = asked["unknown"]
             rows = np.flatnonzero(settings == each)
-            with _threads(asked["threads"]):
+            with _threads(asked["threads"]) if bitwise else nullcontext():
                 for start in range(0, len(rows), _AT_ONCE):
                     part = self._part(rows[start : start + _AT_ONCE], model, X, asked)
                     if len(part.then):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import secrets
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,10 +22,12 @@ from dwac.drawing.records import plain
 from dwac.errors import CalibrationError, CalibrationWarning, InputError, PrivacyError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.evaluation import predict
+from dwac.estimator.observed import Observed
 from dwac.explain import privacy
 from dwac.explain.recourse import Constraints
 from dwac.languages import ENGLISH, read_language, speaking
 from dwac.reading.requests import Reader
+from dwac.records.log import decisions, write
 from dwac.server.limits import RefusalError
 from dwac.server.schemas import names_field
 from dwac.server.watch import Watch
@@ -31,6 +35,7 @@ from dwac.tasks import LABELS, NUMBERS
 from dwac.tasks.answers import AnswerColumn, ValueKind, cells_of
 
 Model = DWACClassifier | DWACRegressor
+log = logging.getLogger("dwac.server")
 
 
 class PredictJob(NamedTuple):
@@ -134,6 +139,7 @@ class Responder:
     reader: Reader
     private: bool
     watch: Watch | None = None  # observes every row that is predicted
+    record: str | None = None  # the folder of a record of decisions (`dwac.records`)
 
     def run(self, requests: list[Ask]) -> list[Any]:
         """The answer to each request, or the exception that it raised: rows as JSON objects.
@@ -162,24 +168,41 @@ class Responder:
                 with speaking(jobs[0].language):
                     explained = ask(X, jobs[0])
                 return [explained[rows] for rows in parts]
-            predictions = self._predict(X, watched=jobs[0].watched)
+            observed, predictions = self._predict(X, watched=jobs[0].watched)
             answers: list[Any] = [None] * len(jobs)
             for job in dict.fromkeys(jobs):  # votes and p-values are computed once, what depends on ε for each job
                 own = [place for place, each in enumerate(jobs) if each == job]
-                every = len(own) == len(jobs)
-                some = predictions if every else predictions.part(np.concatenate([np.r_[parts[i]] for i in own]))
-                rows = iter(self._rows(some, job))
+                every = None if len(own) == len(jobs) else np.concatenate([np.r_[parts[i]] for i in own])
+                some = predictions if every is None else predictions.part(every)
+                answered = self._rows(some, job)
+                if self.record is not None and job.watched:
+                    self._record(observed if every is None else observed.take(every), some, job, answered)
+                rows = iter(answered)
                 for place in own:
                     answers[place] = list(islice(rows, len(requests[place].rows)))
             return answers
 
-    def _predict(self, X: Any, *, watched: bool) -> Any:
+    def _predict(self, X: Any, *, watched: bool) -> tuple[Observed, Any]:
         """Predictions for X, the same as `dwac.estimator.evaluation.predict`; the monitor also observes the rows."""
         observed = self.model.observe(X, private=self.private)
         predictions = predict(self.model, observed, private=self.private)
         if watched and self.watch is not None:
             self.watch.observe(observed, predictions)
-        return predictions
+        return observed, predictions
+
+    def _record(self, observed: Observed, predictions: Any, job: PredictJob, rows: list[dict[str, Any]]) -> None:
+        """Record the decisions, and give each row the id of its own; no answer is given that is not recorded."""
+        assert self.record is not None
+        for row in rows:
+            row["decision"] = secrets.token_hex(8) if row["unreadable"] is None else None
+        options: Any = {"epsilon": job.epsilon, "quantiles": job.quantiles, "private": self.private}
+        frame, ids = predictions.frame(job.epsilon, job.quantiles), [row["decision"] for row in rows]
+        try:
+            write(self.record, decisions(self.model, observed, frame, ids, **options))
+        except (OSError, InputError) as error:
+            log.error("decisions cannot be recorded: %s", error)
+            message = "the decision cannot be recorded, so none is given; try again later"
+            raise RefusalError(503, "unrecorded", message) from None
 
     def _rows(self, predictions: Any, job: PredictJob) -> list[dict[str, Any]]:
         """The answer for each row, as JSON objects."""
@@ -318,6 +341,8 @@ class Responder:
         """The answer to /predict or /sets."""
         n_unreadable = sum(row["unreadable"] is not None for row in rows)
         answer = {"epsilon": job.epsilon, "note": self.note(job.epsilon), "n_unreadable": n_unreadable}
+        if self.record is not None:
+            answer["decisions"] = [row.pop("decision", None) for row in rows]
         return {**answer, "sets" if job.sets else "predictions": rows}
 
     @cached_property

@@ -60,6 +60,7 @@ def create_app(
     hosts: Collection[str] | None = LOOPBACK,
     routers: Iterable[APIRouter] = (),
     watch: Watch | None = None,
+    record: str | None = None,
 ) -> FastAPI:
     """An application that answers for a fitted model.
 
@@ -72,10 +73,12 @@ def create_app(
         hosts: host names that requests may use; None for any.
         routers: further routes, behind the same gate; they may use `app.state.service`.
         watch: how the rows of requests are monitored; by default in this process, and forgotten with it.
+        record: the folder of a record of decisions (`dwac.records`), to which each answer to /v1/predict and /v1/sets
+            is appended before it is given; by default none.
     """
     if token is not None and (not token.isascii() or not token.isprintable() or len(token) < 16 or " " in token):
         raise InputError("the token must have at least 16 printable ASCII characters and no spaces; choose another one")
-    service = Service.of(model, limits or Limits(), private, watch)
+    service = Service.of(model, limits or Limits(), private, watch, record)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -199,6 +199,9 @@ class Answered(BaseModel):
     epsilon: float
     note: str | None = Field(description="What the calibration rows do not allow at this ε, if anything.")
     n_unreadable: int = Field(description="How many of the rows could not be read; they have no answer.")
+    decisions: list[str | None] | None = Field(
+        None, description="The ids of the answers in the record of decisions, by row; only if the service keeps one."
+    )
 
 
 class VoterFields(BaseModel):

@@ -39,6 +39,7 @@ class Service:
     private: bool = False
     metrics: Metrics = field(default_factory=Metrics)
     watch: Watch = field(kw_only=True)
+    record: str | None = None  # the folder of a record of decisions
     reader: Reader = field(init=False)
     schemas: Schemas = field(init=False)
     responder: Responder = field(init=False)
@@ -46,17 +47,19 @@ class Service:
     buffered: int = field(init=False, default=0)
 
     @classmethod
-    def of(cls, model: Model, limits: Limits, private: bool | None, watch: Watch | None = None) -> Service:
+    def of(
+        cls, model: Model, limits: Limits, private: bool | None, watch: Watch | None = None, record: str | None = None
+    ) -> Service:
         """A service for a fitted model; private by default if it was saved without its training examples."""
         if not isinstance(model, DWACClassifier | DWACRegressor) or not hasattr(model, "model_"):
             raise InputError(f"the model must be a fitted DWACClassifier or DWACRegressor; got {type(model).__name__}")
         private = model.private_ if private is None else private
-        return cls(model, limits, private, watch=watch or Watch(model, private=private))
+        return cls(model, limits, private, watch=watch or Watch(model, private=private), record=record)
 
     def __post_init__(self) -> None:
         self.reader = reader_of(self.model, self.limits.pixels, private=self.private)
         self.schemas = schemas_of(self.model.target_)
-        self.responder = Responder(self.model, self.reader, self.private, self.watch)
+        self.responder = Responder(self.model, self.reader, self.private, self.watch, self.record)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -48,6 +48,7 @@ class Plan:
     monitored: bool = True
     folder: str | None = None
     counters: str | None = None
+    record: str | None = None
     workers: int = 1
 
     def app(self, worker: int) -> Any:
@@ -75,7 +76,8 @@ class Plan:
         )
         if self.monitored:
             watch.begin_if_possible()
-        return create_app(model, token=self.token, limits=self.limits, private=private, hosts=self.hosts, watch=watch)
+        options: Any = {"token": self.token, "limits": self.limits, "hosts": self.hosts, "record": self.record}
+        return create_app(model, private=private, watch=watch, **options)
 
 
 def work(plan: Plan, listener: socket.socket, worker: int, ready: Connection) -> None:
