@@ -20,9 +20,9 @@ from dwac import DWACClassifier, DWACRegressor, ReferenceSet
 from dwac.errors import IdError, InputError, PrivacyError
 from dwac.explain import Reasons, explain
 from dwac.explain.comparing import shapley_values
-from dwac.explain.hybrids import Pool, mix_images, mix_tables, mix_texts
+from dwac.explain.hybrids import Pool, mix_images, mix_tables, mix_texts, split_phrases
 from tests.explain.helpers import held
-from tests.named import refuses
+from tests.named import named, refuses
 
 Floats = NDArray[np.float64]
 
@@ -459,6 +459,36 @@ def test_reasons_for_a_text_are_its_phrases() -> None:
         clf.explain([text])[0].reasons("down", precedents=2)
 
 
+def test_the_first_sentence_on_a_text_says_what_the_model_gives_without_its_phrases() -> None:
+    clf = reader()
+    text = "a good film number 3, with good music"
+    e = clf.explain([text])[0]
+    turn, first = e.turn, e.sentences()[0]
+    assert turn is not None
+    assert any("good" in part.value for part in turn.parts)
+    assert all(f"“{part.value}”" in first for part in turn.parts)
+    left = text.split()
+    for part in turn.parts:
+        left.remove(part.value)
+    assert clf.predict([" ".join(left)])[0] == turn.outcome
+    assert turn.changed == (turn.outcome != e.label)
+    assert named(first, str(turn.outcome))
+    hidden = clf.explain([text], private=True)[0]
+    assert hidden.turn is None
+    assert "“" not in hidden.sentences()[0]
+    assert clf.explain(["good"])[0].turn is None  # nothing would be left
+
+
+@pytest.mark.parametrize("most", [1, 3, 8])
+@pytest.mark.parametrize(
+    "text", ["one", "One, two. Three four five six seven eight nine", "第一，第二。第三", " a  b\n"]
+)
+def test_phrases_are_a_text_in_pieces(text: str, most: int) -> None:
+    phrases = split_phrases(text, most)
+    assert "".join(phrases) == text.lstrip()
+    assert 1 <= len(phrases) <= most
+
+
 def test_reasons_for_an_image_are_patches_drawn_over_it() -> None:
     rng = np.random.default_rng(0)
     images = rng.integers(0, 60, size=(80, 12, 12)).astype(np.uint8)
@@ -473,6 +503,14 @@ def test_reasons_for_an_image_are_patches_drawn_over_it() -> None:
     assert page.count("<image") == 2
     assert page.count("<rect") == len(r.deciding)
     assert len(r.plot().axes) == 2
+    e = clf.explain(images[:1])[0]
+    assert e.turn is not None
+    assert [part.name for part in e.turn.parts] == ["patch 1.1"]
+    mixed = images[:1].copy()
+    mixed[:, :4, :4] = images[[e.turn.precedent]][:, :4, :4]
+    assert clf.predict(mixed)[0] == e.turn.outcome == "dark"
+    assert named(e.sentences()[0], "upper left", str(e.turn.precedent), "dark")
+    assert "oben links" in e.sentences(language="de")[0]
 
 
 # Columns over many rows

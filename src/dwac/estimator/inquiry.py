@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,10 +20,12 @@ from dwac.errors import InputError
 from dwac.estimator.fitted import Fitted
 from dwac.estimator.observed import Observed, judged_inputs, observe
 from dwac.estimator.preparation import take
-from dwac.explain.hybrids import Hybrids, Pool, mix_images, mix_tables, mix_texts
+from dwac.explain.hybrids import Hybrids, Pool, leave_out, mix_images, mix_tables, mix_texts
 from dwac.explain.voters import plain_ids
 from dwac.nn import batches
 
+_SMALL = ("default", "paper")  # networks of images
+_PIXELS = 32 * 32  # of an image, up to which a dozen questions take about 50 ms
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -98,6 +101,18 @@ class RowInquiry:
             return [mix_images(own, others[place : place + 1]) for place in range(len(voters))]
         return [mix_texts(own[0], other) for other in others]
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether the network is small: one that dwac trains from the start, and images up to 32 × 32 pixels."""
+        encoder = self.fitted.encoder
+        if not isinstance(encoder, ImageEncoder):
+            return encoder.kind == "text"
+        return encoder.settings["network"] in _SMALL and math.prod(encoder.seen.shape[1:]) <= _PIXELS
+
+    def phrases(self) -> Hybrids | None:
+        """The row, a text, with phrases left out; None if it is something else."""
+        return leave_out(self._own[0]) if isinstance(self._own, list) else None
+
     def pool(self, voters: list[Any]) -> Pool:
         """The row and these voters, by id, as rows of one table."""
         return Pool(self._own, self._voters(voters))
@@ -124,6 +139,10 @@ class RowInquiry:
         """(n,): whether the model gives rows this label, by code, or a number in one of these ranges."""
         given: NDArray[np.bool_] = self.sets.gives(h, outcome, self.which)
         return given
+
+    def given(self, h: Tensor) -> Any:
+        """The label or number that the model gives the only row of h (1, d)."""
+        return self.sets.given(h, self.which)
 
     def alike(self, ids: list[Any]) -> Floats:
         """(n,): how different voters are from the row as inputs; all equally, if the model holds no records."""

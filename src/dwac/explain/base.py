@@ -14,6 +14,7 @@ from dwac.drawing.pages import render
 from dwac.drawing.records import kind_of
 from dwac.explain import privacy
 from dwac.explain.facts import VoteFacts
+from dwac.explain.hybrids import Box, Part
 from dwac.explain.reasons import Reasons
 from dwac.explain.rendering import (
     NOT_SHOWN,
@@ -33,6 +34,7 @@ from dwac.explain.rendering import (
     table_lines,
     wrap,
 )
+from dwac.explain.turning import Turn
 from dwac.explain.voters import Group, record_items
 from dwac.languages import YesNo, count, label_name, message, numeral, say, spoken
 from dwac.metrics import Agreement
@@ -43,7 +45,18 @@ _ABREAST = 6  # records that fit beside each other
 EXAMPLE = message("this example")  # the name of its row in a table of voters
 _FIRST = 2  # conditions of a group in a sentence on what speaks for another answer
 _MATTERS, _NAMED = 0.1, 3  # share of the largest contribution from which parts are named, and how many
-_LONGEST = 40  # characters of a value in a sentence
+_LONGEST, _LONGEST_PHRASE = 40, 60  # characters of a value, and of a phrase of a text, in a sentence
+_REGIONS = {
+    "1.1": message("the upper left"),
+    "1.2": message("the top"),
+    "1.3": message("the upper right"),
+    "2.1": message("the left"),
+    "2.2": message("the middle"),
+    "2.3": message("the right"),
+    "3.1": message("the lower left"),
+    "3.2": message("the bottom"),
+    "3.3": message("the lower right"),
+}  # of an image, by the row and column of its patch
 FEW_CASES = 10  # effective voters below which an explanation says that cases are few
 STRANGE = 0.05  # typicality up to which an example is called unlike the training data
 
@@ -95,10 +108,12 @@ class VoteExplanation(Page, VoteFacts):
     def _because(self, answer: str, reasons: Reasons | None) -> str:
         """The first sentence: the answer, from which cases, what decides, and against whom.
 
-        Columns are those that speak for the prediction most, up to three, against a similar example with another one;
-        of a text, words that it shares with those that voted for it.
+        Columns are those that speak for the prediction most, up to three, against a similar example with another one.
+        Of a text or image, these are phrases or regions; if these are not known, words that it shares with its voters.
         """
         known = {"answer": answer, "from_cases": self._from_cases}
+        if self.turn is not None:
+            return self._turn_sentence(self.turn, **known)
         if reasons is None or not reasons.total:
             shared = [each.text for each in self.shared] if kind_of(self.record) == "text" else []
             if not shared:
@@ -120,6 +135,47 @@ class VoteExplanation(Page, VoteFacts):
             other=reasons.outcome(reasons.other),
             **known,
         )
+
+    def _turn_sentence(self, turn: Turn, **known: str) -> str:
+        """The first sentence on a text or image: what decides, and what it would be without that."""
+        n, parts = len(turn.parts), series([region_name(part) for part in turn.parts])
+        known = known | {"parts": parts, "outcome": self._outcome_name(turn.outcome)}
+        if turn.precedent is None and turn.changed:
+            return count(
+                "{answer} {from_cases}, because of {parts}; without it, it would be {outcome}.",
+                "{answer} {from_cases}, because of {parts}; without them, it would be {outcome}.",
+                n,
+                **known,
+            )
+        if turn.precedent is None:
+            return count(
+                "{answer} {from_cases}, above all because of {parts}; without it, it would still be {outcome}.",
+                "{answer} {from_cases}, above all because of {parts}; without them, it would still be {outcome}.",
+                n,
+                **known,
+            )
+        known |= {"id": turn.precedent, "other": self._outcome_name(turn.other)}
+        if turn.changed:
+            return count(
+                "{answer} {from_cases}, because of {parts}; with that of example {id}, which is {other}, it would be "
+                "{outcome}.",
+                "{answer} {from_cases}, because of {parts}; with those of example {id}, which is {other}, it would be "
+                "{outcome}.",
+                n,
+                **known,
+            )
+        return count(
+            "{answer} {from_cases}, above all because of {parts}; with that of example {id}, which is {other}, it "
+            "would still be {outcome}.",
+            "{answer} {from_cases}, above all because of {parts}; with those of example {id}, which is {other}, it "
+            "would still be {outcome}.",
+            n,
+            **known,
+        )
+
+    def _outcome_name(self, outcome: Any) -> str:
+        """A label, or a number with few digits, as text."""
+        return label_name(outcome)
 
     def _parts(self, reasons: Reasons, sign: float) -> list[str]:
         """The columns with the largest contributions of this sign that matter."""
@@ -453,6 +509,14 @@ def series(texts: Sequence[str]) -> str:
     if len(texts) < 2:
         return "".join(texts)
     return say("{first} and {last}", first=", ".join(texts[:-1]), last=texts[-1])
+
+
+def region_name(part: Part) -> str:
+    """A phrase of a text, or a patch of an image, in a sentence."""
+    if not isinstance(part.value, Box):
+        return say("“{words}”", words=textwrap.shorten(part.value, _LONGEST_PHRASE, placeholder=" …"))
+    place = str(part.name).removeprefix("patch ")
+    return say(_REGIONS[place]) if place in _REGIONS else say("patch {place}", place=place)
 
 
 def _value(text: str) -> str:

@@ -34,6 +34,7 @@ from dwac.explain.comparing import Inquiry, LabelCase, reasons_between
 from dwac.explain.descriptions import summary
 from dwac.explain.reasons import Reasoner
 from dwac.explain.rendering import about, percent
+from dwac.explain.turning import turn_label
 from dwac.explain.voters import Group, Neighbor, Source, nearest_voters, read_query
 from dwac.explain.votes import LabelVotes
 from dwac.languages import count, label_name, message, numeral, say, spoken
@@ -547,7 +548,9 @@ def make_explanation(
         n_examples=round(float(votes.references.sizes.sum())),
         _votes=votes,
         _source=source,
-        _question=Reasoner(None if inquiry is None else partial(reasons_between, inquiry, case)),
+        _question=Reasoner()
+        if inquiry is None
+        else Reasoner(partial(reasons_between, inquiry, case), partial(turn_label, inquiry, case)),
         **more,
     )
     return _make_private(exact) if private else exact

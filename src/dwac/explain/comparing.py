@@ -47,6 +47,13 @@ class Inquiry(Protocol):
     def hybrids(self, voters: Sequence[Any], tied: Sequence[Collection[Any]]) -> list[Hybrids]:
         """Hybrids of the row and each of the voters with these ids; tied: parts that move together."""
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether the model answers a dozen questions quickly enough for the first sentence of an explanation."""
+
+    def phrases(self) -> Hybrids | None:
+        """The row, a text, with phrases left out; None if it is something else."""
+
     def embed(self, rows: Any) -> Tensor:
         """(n, d): the embeddings of hybrids."""
 
@@ -55,6 +62,9 @@ class Inquiry(Protocol):
 
     def gives(self, h: Tensor, outcome: Any) -> Bools:
         """(n,): whether the model gives rows this label, by its code, or a number in one of these ranges."""
+
+    def given(self, h: Tensor) -> Any:
+        """The label or number that the model gives the only row of h (1, d)."""
 
     def alike(self, ids: list[Any]) -> Floats:
         """(n,): how different voters are from the row as inputs."""
@@ -228,6 +238,26 @@ def reasons_between(
 ) -> Reasons:
     """The reasons for the label of a row, against another label, the runner-up, or a training example."""
     label, names = case.votes.label, list(case.names)
+    other, places = label_precedents(inquiry, case, against, precedents)
+    ids = plain_ids(case.votes.references.ids[places])
+    parts, total, error = weigh_parts(inquiry, ids, tied, label, other)
+    known = Reasons(
+        label=names[label],
+        other=names[other],
+        precedents=tuple(make_precedent(inquiry, place) for place in places),
+        contributions=tuple(parts),
+        total=total,
+        error=error,
+        record=inquiry.record,
+        is_random=precedents == RANDOM,
+        legend=inquiry.legend(),
+    )
+    return _make_private(known, privacy.FIT) if case.private else known
+
+
+def label_precedents(inquiry: Inquiry, case: LabelCase, against: Any, precedents: int | str) -> tuple[int, list[int]]:
+    """(the code of another label, the places of precedents that have it)."""
+    label, names = case.votes.label, list(case.names)
     others = [code for code in np.argsort(-case.probabilities, kind="stable").tolist() if code != label]
     places: list[int] = []
     if against is None:
@@ -246,20 +276,7 @@ def reasons_between(
     if not places:
         which = "another label" if against is None else f"the label {against!r}"
         raise InputError(f"the model gives {which} to no training example, so there is nobody to compare with")
-    ids = plain_ids(case.votes.references.ids[places])
-    parts, total, error = weigh_parts(inquiry, ids, tied, label, other)
-    known = Reasons(
-        label=names[label],
-        other=names[other],
-        precedents=tuple(make_precedent(inquiry, place) for place in places),
-        contributions=tuple(parts),
-        total=total,
-        error=error,
-        record=inquiry.record,
-        is_random=precedents == RANDOM,
-        legend=inquiry.legend(),
-    )
-    return _make_private(known, privacy.FIT) if case.private else known
+    return other, places
 
 
 def _label_precedents(inquiry: Inquiry, votes: LabelVotes, other: int, n: int | str) -> list[int]:
@@ -296,19 +313,7 @@ def number_reasons(
         raise InputError(f"name must be one of the predicted numbers, {checks.listed(case.names)}; got {name!r}")
     t = 0 if name is None else list(case.names).index(name)
     inquiry, votes, own = inquire(t), case.votes, float(case.predictions[t])
-    numbers, places = votes.targets[:, t], list[int]()
-    if against is not None and not _is_range(against):
-        places = [_named_voter(votes, against, precedents, private=case.private)]
-    elif not isinstance(precedents, int):
-        places = _random_voters(votes)
-    else:
-        for ranges in _ranges(against, own, float(numbers.std())):
-            inside = np.any([(low <= numbers) & (numbers <= high) for low, high in ranges], axis=0)
-            for rows in (np.flatnonzero(inside), np.flatnonzero(~inside)):
-                places = places or find_precedents(inquiry, votes, rows, ranges, precedents)
-        if not places:
-            which = "another number" if against is None else f"a number in the range {against!r}"
-            raise InputError(f"the model gives {which} to no training example, so there is nobody to compare with")
+    places = number_precedents(inquiry, case, t, against, precedents)
     ids = plain_ids(votes.references.ids[places])
     parts, total, error = weigh_parts(inquiry, ids, tied, 0, 0)
     known = Reasons(
@@ -325,6 +330,25 @@ def number_reasons(
         _number=case.numerals[t].text,
     )
     return _make_private(known, case.numerals[t].step) if case.private else known
+
+
+def number_precedents(inquiry: Inquiry, case: NumberCase, t: int, against: Any, precedents: int | str) -> list[int]:
+    """The places of precedents with another number, for the t-th number of a row."""
+    votes, own = case.votes, float(case.predictions[t])
+    numbers, places = votes.targets[:, t], list[int]()
+    if against is not None and not _is_range(against):
+        places = [_named_voter(votes, against, precedents, private=case.private)]
+    elif not isinstance(precedents, int):
+        places = _random_voters(votes)
+    else:
+        for ranges in _ranges(against, own, float(numbers.std())):
+            inside = np.any([(low <= numbers) & (numbers <= high) for low, high in ranges], axis=0)
+            for rows in (np.flatnonzero(inside), np.flatnonzero(~inside)):
+                places = places or find_precedents(inquiry, votes, rows, ranges, precedents)
+        if not places:
+            which = "another number" if against is None else f"a number in the range {against!r}"
+            raise InputError(f"the model gives {which} to no training example, so there is nobody to compare with")
+    return places
 
 
 def _ranges(against: Any, own: float, spread: float) -> list[tuple[tuple[float, float], ...]]:

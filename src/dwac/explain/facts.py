@@ -18,6 +18,7 @@ from dwac.explain import privacy
 from dwac.explain.descriptions import GroupTexts
 from dwac.explain.profiles import Condition
 from dwac.explain.reasons import RANDOM, Example, Reasoner, Reasons
+from dwac.explain.turning import Turn
 from dwac.explain.voters import Group, Neighbor, Source, groups_of, record_items, voter_dict
 from dwac.explain.votes import Votes
 from dwac.languages import spoken
@@ -168,6 +169,17 @@ class VoteFacts:
             return self.reasons()
         except InputError:  # no model to ask, or no training example with another outcome
             return None
+
+    @cached_property
+    def turn(self) -> Turn | None:
+        """The phrases of a text or patches of an image that decide, for a sentence; None if private or not known."""
+        if self.private or self.unreadable or kind_of(self.record) not in ("text", "image"):
+            return None
+        try:
+            turn: Turn | None = self._question.turn()
+        except InputError:  # no training example with another outcome, or nothing readable is left
+            return None
+        return turn
 
     # Tables
 

@@ -10,6 +10,7 @@ A table is exchanged by columns, a text by phrases, an image by patches.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
@@ -27,6 +28,8 @@ Bools = NDArray[np.bool_]
 
 _PHRASES = 8  # phrases of a text that are exchanged, unless it has few words
 _GRID = 3  # patches of an image along each side
+_ENDS = ".,;:!?…)。，；：！？、）"  # marks at the end of a clause
+_WORDS = re.compile(r"[^\s。，；：！？、）]*[。，；：！？、）]+\s*|[^\s。，；：！？、）]+\s*")
 
 
 class Part(NamedTuple):
@@ -180,6 +183,45 @@ def mix_texts(text: str, other: str) -> Hybrids:
 
     parts = [Part(f"phrase {number + 1}", *pieces[place]) for number, place in enumerate(differing)]
     return Hybrids(parts, [], make)
+
+
+def leave_out(text: str) -> Hybrids:
+    """A text without some of its phrases: up to eight clauses, or parts of these; words, if it has few.
+
+    >>> hybrids = leave_out("a fine film, but far too long")
+    >>> hybrids.make(np.array([[False] * 4 + [True] * 3]))
+    ['a fine film, but ']
+    """
+    phrases = split_phrases(text)
+
+    def make(masks: Bools) -> list[str]:
+        return [
+            "".join(words for words, gone in zip(phrases, mask, strict=True) if not gone) for mask in masks.tolist()
+        ]
+
+    return Hybrids([Part(f"phrase {n + 1}", words.strip(), "") for n, words in enumerate(phrases)], [], make)
+
+
+def split_phrases(text: str, most: int = _PHRASES) -> list[str]:
+    """A text in up to `most` phrases, with the spaces between them: clauses are joined or halved.
+
+    >>> split_phrases("Fine music. The plot, however, is thin and tired", 3)
+    ['Fine music. ', 'The plot, however, ', 'is thin and tired']
+    """
+    clauses: list[list[str]] = [[]]
+    for word in _WORDS.findall(text):
+        clauses[-1].append(word)
+        if word.rstrip()[-1:] in _ENDS:
+            clauses.append([])
+    clauses = [clause for clause in clauses if clause]
+    while len(clauses) > most:
+        first = min(range(len(clauses) - 1), key=lambda place: len(clauses[place]) + len(clauses[place + 1]))
+        clauses[first : first + 2] = [clauses[first] + clauses[first + 1]]
+    while len(clauses) < most and any(len(clause) > 1 for clause in clauses):
+        longest = max(range(len(clauses)), key=lambda place: len(clauses[place]))
+        words = clauses[longest]
+        clauses[longest : longest + 1] = [words[: len(words) // 2], words[len(words) // 2 :]]
+    return ["".join(clause) for clause in clauses]
 
 
 def mix_images(image: Tensor, other: Tensor) -> Hybrids:

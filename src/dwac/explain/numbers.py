@@ -31,6 +31,7 @@ from dwac.explain.comparing import Inquiry, NumberCase, number_reasons
 from dwac.explain.descriptions import summary
 from dwac.explain.reasons import Reasoner
 from dwac.explain.rendering import Numerals, coverage, edges_of, percent
+from dwac.explain.turning import turn_number
 from dwac.explain.voters import Influence, NumberSource, nearest_voters, plain_ids, read_query, record_of
 from dwac.explain.votes import NumberRange, NumberVotes
 from dwac.languages import message, say, spoken
@@ -319,6 +320,9 @@ class NumberExplanation(VoteExplanation):
             parts.append(text)
         return tuple(parts)
 
+    def _outcome_name(self, outcome: Any) -> str:
+        return self._numerals[0].text(outcome)
+
     def _predicted(self) -> str:
         return series(self.headlines)
 
@@ -505,7 +509,10 @@ def explain_numbers(
         own = NumberVotes(grouped, h[row], rows[row], average)
         labels = [source.vote(own, place) for place in references.voters.positions(near.ids[row]).tolist()]
         case = NumberCase(own, titles, means[row], numerals, one, private)
-        ask = None if inquire is None else partial(number_reasons, partial(inquire, row), case)
+        question = Reasoner()
+        if inquire is not None:
+            ask = partial(number_reasons, partial(inquire, row), case)
+            question = Reasoner(ask, partial(turn_number, inquire(row, 0), case))
         explanation = NumberExplanation(
             prediction=source.unpacked(means[row].tolist()),
             interval=None if ends is None else source.unpacked([(low, high) for low, high in ends[row].tolist()]),
@@ -521,7 +528,7 @@ def explain_numbers(
             _numerals=numerals,
             _votes=own,
             _source=source,
-            _question=Reasoner(ask),
+            _question=question,
             **({} if shown is None else shown[row]),
         )
         explanations.append(_make_private(explanation) if private else explanation)

@@ -330,12 +330,15 @@ class Reasons(Page):
 
 
 class Reasoner:
-    """Asks a model for the reasons of one explanation. A copy that leaves the process does not hold the model."""
+    """Asks a model for the reasons of one explanation. A copy that leaves the process does not hold the model.
 
-    __slots__ = ("_ask",)  # a private explanation has no attribute that leads to training examples
+    turn: finds what decides, for a sentence; see `dwac.explain.turning`.
+    """
 
-    def __init__(self, ask: Callable[..., Reasons] | None = None) -> None:
-        self._ask = ask
+    __slots__ = ("_ask", "turn")  # a private explanation has no attribute that leads to training examples
+
+    def __init__(self, ask: Callable[..., Reasons] | None = None, turn: Callable[[], Any] = lambda: None) -> None:
+        self._ask, self.turn = ask, turn
 
     def __call__(self, *args: Any, **which: Any) -> Reasons:
         """The reasons; an error if there is no model to ask."""
