@@ -554,6 +554,23 @@ def test_classes_are_calibrated_separately_on_demand_and_offered_where_one_falls
     assert "--class-conditional" not in other
 
 
+def test_within_calibrates_each_value_of_a_column(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=500), "region": rng.choice([1, 2], 500)})
+    frame["y"] = np.where(frame["x"] + frame["region"] * rng.normal(size=500) > 0, "yes", "no")
+    frame[:300].to_csv(tmp_path / "known.csv", index=False)
+    frame[300:].to_csv(tmp_path / "new.csv", index=False)
+    words = ("train", tmp_path / "known.csv", "--target", "y", "--epochs", "2", "--ensemble-size", "1", "-o")
+    shown = run(*words, tmp_path / "model", "--within", "region").output
+    assert named(" ".join(shown.split()), "smallest group", "1:", "2:")
+    for wrong in ("town", "y"):
+        assert named(error_line(*words, tmp_path / "no", "--within", wrong), "--within", wrong, "'region'")
+    run("predict", tmp_path / "model", tmp_path / "new.csv", "-e", "0.1", "-o", tmp_path / "out.jsonl")
+    written = pd.read_json(tmp_path / "out.jsonl", lines=True)
+    sets = load(tmp_path / "model").clf.predict_set(frame[300:][["x", "region"]], 0.1, as_labels=True)
+    assert written["set"].tolist() == sets
+
+
 def test_evaluate_says_that_rows_were_trained_on(folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("always")

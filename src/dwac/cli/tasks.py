@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.metrics import r2_score
 
-from dwac._checks import listed, percent
+from dwac._checks import listed, percent, suggested
 from dwac.errors import InputError, LabelError
 from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.evaluation import amount
@@ -37,6 +37,19 @@ def estimator(task: str, encoder: str, **settings: Any) -> Estimator:
     if task == NUMBERS:
         return DWACRegressor(encoder, **given)
     return DWACClassifier(encoder, class_conditional=by_class, class_weight=weight, **given)
+
+
+def check_within(columns: Sequence[str], rows: Rows) -> None:
+    """Refuse columns of groups that new rows would not have, and targets that have no sets within groups."""
+    if columns and rows.task == LABELS:
+        raise InputError("--within is for one label per row, or for numbers; the task is labels; leave it out")
+    features = list(rows.X.columns) if rows.kind == "tabular" else []
+    for name in columns:
+        if name not in features:
+            raise InputError(
+                f"--within must be a column that the model learns from, so that new rows have it; got {name!r}; "
+                f"{suggested(name, features)}{f'these are {listed(features, 20)}' if features else 'there are none'}"
+            )
 
 
 def read_class_weight(given: Sequence[str], rows: Rows) -> Any:

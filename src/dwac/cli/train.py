@@ -151,6 +151,15 @@ def train(
             "--class-conditional", help="Calibrate each class separately: sets miss a share ε within each class."
         ),
     ] = False,
+    within: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--within",
+            metavar="COLUMN",
+            help="Calibrate each value of this column separately: sets and intervals miss a share ε within each. May "
+            "be repeated: they then do so within each value of each column.",
+        ),
+    ] = None,
     class_weight: Annotated[
         list[str] | None,
         typer.Option(
@@ -211,6 +220,8 @@ def train(
 
     dwac train rare.csv --target fault -o model/ --class-weight balanced --class-conditional
 
+    dwac train people.csv --target income -o model/ --within region     # a guarantee in each region
+
     dwac train photos/ -o model/     # photos/cat/1.png, photos/dog/7.jpg, …
 
     dwac train reviews.txt -o model/     # label, tab, text
@@ -264,6 +275,7 @@ def train(
         meaning |= tables.arguments() | {"kinds": kinds_said, "unlabelled": unlabelled}
         rows = read(data, target=target, text=text, ids=ids, groups=groups, **meaning)
     tasks.check(rows, data)
+    tasks.check_within(within or [], rows)
     legend = None if names is None else _read_names(names, rows, whole=dataset is None)
     name = rows.kind if encoder == "auto" else encoder
     faster = tasks.fast_settings(rows, len(rows) if dataset is None else dataset.stream.n, name) if fast else {}
@@ -280,6 +292,7 @@ def train(
             "voters": int(voters) if voters is not None and voters.isdecimal() else voters,
             "cross_fit": "auto" if cross_fit is None else cross_fit,
             "class_conditional": class_conditional,
+            "within": within[0] if within is not None and len(within) == 1 else within,
             "class_weight": tasks.read_class_weight(class_weight or [], rows),
             "unknown": unknown or "atypical",
             "device": device,

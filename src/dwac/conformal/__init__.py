@@ -39,6 +39,7 @@ from dwac.conformal.classes import (
 )
 from dwac.conformal.classes import Floats as Floats
 from dwac.conformal.decisions import DecisionRule, RiskControl, strange
+from dwac.conformal.groups import GroupCalibration
 from dwac.conformal.guarantees import smallest_calibration
 from dwac.conformal.intervals import (
     CrossIntervalCalibration,
@@ -61,6 +62,7 @@ __all__ = [
     "ExpectedIntervals",
     "ExpectedMisses",
     "ExpectedSets",
+    "GroupCalibration",
     "IntervalCalibration",
     "LabelCalibration",
     "LabelPrediction",

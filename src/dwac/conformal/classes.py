@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from dwac.errors import CalibrationWarning, InputError, NonFiniteError, ShapeErr
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+_GROUPS = 20  # groups that are listed
 
 
 def nonconformity(log_class_weights: ArrayLike, kind: str = "weights") -> Floats:
@@ -304,6 +305,7 @@ class ExpectedSets:
     full_share: float | None = None  # the share of these sets that contain every label
     guarantee: float | None = None  # cross-conformal: the theoretical minimum of mean coverage; otherwise it is 1 - ε
     n_groups: int | None = None  # groups of related examples: nothing is certain for new groups
+    by_group: Mapping[Hashable, ExpectedSets] | None = None  # if calibration is within groups; this is the smallest
 
     def of_groups(self, n_groups: int) -> ExpectedSets:
         """The expected sets for new examples of other groups, given calibration examples of `n_groups` groups."""
@@ -312,7 +314,8 @@ class ExpectedSets:
 
     def __str__(self) -> str:
         low, high = self.coverage_range
-        where = " in the smallest class" if self.class_conditional else ""
+        smallest = ["class"] * self.class_conditional + ["group"] * (self.by_group is not None)
+        where = f" in the smallest {' of the smallest '.join(smallest)}" if smallest else ""
         where += "" if self.n_groups is None else f", of {self.n_groups:,} groups"
         text = f"{self.n_calibration:,} calibration examples{where}: at epsilon={self.epsilon:g} "
         if self.mean_size is not None and self.full_share is not None:
@@ -320,7 +323,8 @@ class ExpectedSets:
             every = f" ({checks.percent(self.full_share, 0)} of the sets hold every label)"
             text += f"{every if self.full_share >= 0.005 else ''}, "
         certain = "" if self.guarantee is None else f"; at least {checks.percent(self.guarantee)} in theory"
-        return text + f"expect a coverage between {checks.percent(low)} and {checks.percent(high)}{certain}"
+        text += f"expect a coverage between {checks.percent(low)} and {checks.percent(high)}{certain}"
+        return text + list_groups(self.by_group)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -329,7 +333,8 @@ class ConformalPrediction:
 
     p_values: Floats
     scores: Floats
-    n_calibration: int | tuple[int, ...] | None  # in total, or per class; None if p-values may be below 1/(n_cal + 1)
+    # In total, per class, or in each group of the examples; None if p-values may be below 1/(n_cal + 1).
+    n_calibration: int | tuple[int, ...] | Mapping[Hashable, int] | None
     classes: NDArray[Any] | None = None  # (K,) names of the labels; None: they are 0 … K-1
     calibration: Calibration | None = None  # the source of the p-values, for `ExpectedSets`
     unreadable: Bools | None = None  # (n,): rows that could not be read; None: all could be read
@@ -394,7 +399,8 @@ class ConformalPrediction:
                 "classifier: clf.conformal(X)"
             )
         needed = smallest_calibration(epsilon)
-        if self.n_calibration is not None and (n := int(np.sum(self.n_calibration))) < needed:
+        known = None if isinstance(self.n_calibration, Mapping) else self.n_calibration  # groups are not all examples
+        if known is not None and (n := int(np.sum(known))) < needed:
             checks.warn(
                 f"at epsilon={epsilon:g} an example can be atypical only with at least {needed} calibration examples, "
                 f"and the calibration set has {n}: none is. Calibrate with more examples or use a larger epsilon",
@@ -494,8 +500,17 @@ def label_sets(
     return np.asarray(sets)
 
 
-def _warn_if_too_small(n_calibration: Sequence[int] | int, n_classes: int, epsilon: float) -> None:
+def _warn_if_too_small(
+    n_calibration: Mapping[Hashable, int] | Sequence[int] | int, n_classes: int, epsilon: float
+) -> None:
     needed = smallest_calibration(epsilon)
+    if isinstance(n_calibration, Mapping):
+        few = [name for name, n in n_calibration.items() if n < needed]
+        if few:
+            _warn_of_labels(
+                epsilon, needed, f"calibration examples of its group, and {groups_of_sizes(few, n_calibration)}"
+            )
+        return
     sizes = np.asarray(n_calibration)
     if sizes.shape not in ((), (n_classes,)):
         raise ShapeError(f"n_calibration must be one number, or one per label: {n_classes} required, got {sizes.size}")
@@ -507,6 +522,22 @@ def _warn_if_too_small(n_calibration: Sequence[int] | int, n_classes: int, epsil
     else:
         examples = "calibration examples of its class, and "
         examples += checks.listed(small, show=lambda k: f"class {k} has {sizes[k]}")
+    _warn_of_labels(epsilon, needed, examples)
+
+
+def list_groups(expected: Mapping[Hashable, Any] | None) -> str:
+    """What to expect in each group, the smallest first, a line each; "" if there are none."""
+    ordered = sorted((expected or {}).items(), key=lambda pair: (pair[1].n_calibration, str(pair[0])))
+    more = [f"  … ({len(ordered) - _GROUPS:,} more groups)"] * (len(ordered) > _GROUPS)
+    return "".join(f"\n{line}" for line in [*(f"  {name}: {each}" for name, each in ordered[:_GROUPS]), *more])
+
+
+def groups_of_sizes(names: Sequence[Hashable], sizes: Mapping[Hashable, int]) -> str:
+    """The sizes of groups, in words."""
+    return checks.listed(names, show=lambda name: f"group {name!r} has {sizes.get(name) or 'none'}")
+
+
+def _warn_of_labels(epsilon: float, needed: int, examples: str) -> None:
     checks.warn(
         f"at epsilon={epsilon:g} a label can be left out only with at least {needed} {examples}: "
         "the affected labels are in every set. Calibrate with more examples or use a larger epsilon",

@@ -15,14 +15,15 @@ s, as for classes: the set misses the true number of at most a share ε of excha
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dwac import _checks as checks
-from dwac.conformal.classes import Calibration, CrossCalibration, Floats
+from dwac.conformal.classes import Calibration, CrossCalibration, Floats, groups_of_sizes, list_groups
+from dwac.conformal.groups import rows_by_group
 from dwac.conformal.guarantees import allowed_misses, coverage_range, cross_guarantee, smallest_calibration
 from dwac.errors import CalibrationWarning, InputError, ShapeError
 
@@ -132,6 +133,7 @@ class ExpectedIntervals:
     coverage_range: tuple[float, float]
     guarantee: float | None = None  # cross-conformal: the theoretical minimum of mean coverage; otherwise it is 1 - ε
     n_groups: int | None = None  # groups of related examples: nothing is certain for new groups
+    groups: Mapping[Hashable, ExpectedIntervals] | None = None  # those of each group, if by group; this is the smallest
 
     def of_groups(self, n_groups: int) -> ExpectedIntervals:
         """The expected intervals for new examples of other groups, given calibration examples of `n_groups` groups."""
@@ -144,9 +146,11 @@ class ExpectedIntervals:
         where += "" if self.n_groups is None else f", of {self.n_groups:,} groups"
         text = f"{self.n_calibration:,} calibration examples{where}: at epsilon={self.epsilon:g} "
         if self.n_calibration < (needed := smallest_calibration(self.epsilon)):
-            return text + f"intervals are infinite; at least {needed:,} examples are needed"
-        certain = "" if self.guarantee is None else f"; at least {checks.percent(self.guarantee)} in theory"
-        return text + f"expect a coverage between {checks.percent(low)} and {checks.percent(high)}{certain}"
+            text += f"intervals are infinite; at least {needed:,} examples are needed"
+        else:
+            certain = "" if self.guarantee is None else f"; at least {checks.percent(self.guarantee)} in theory"
+            text += f"expect a coverage between {checks.percent(low)} and {checks.percent(high)}{certain}"
+        return text + list_groups(self.groups)
 
 
 class _CalibrationScores:
@@ -160,12 +164,26 @@ class _CalibrationScores:
         # Rounding never moves a number from inside the range of all targets to the outside.
         self.scores: Floats = np.where(values < 1, np.minimum(values + tolerance, 1.0), values + tolerance)
         self.by_group = within is not None
-        self._rows = _by_group(within, len(values))
+        self._rows = rows_by_group(within, len(values))
 
     @property
     def n_calibration(self) -> dict[Hashable, int]:
         """How many calibration examples each group has; the group is None if there are no groups."""
         return {name: len(rows) for name, rows in self._rows.items()}
+
+    def _expected(
+        self,
+        epsilon: float,
+        range_of: Callable[[NDArray[np.int64]], tuple[float, float]],
+        guarantee: Callable[[NDArray[np.int64]], float | None] = lambda _: None,
+    ) -> ExpectedIntervals:
+        """The intervals to expect in the smallest group, and in each if there are groups."""
+        each = {
+            name: ExpectedIntervals(epsilon, len(rows), False, range_of(rows), guarantee(rows))
+            for name, rows in self._rows.items()
+        }
+        smallest = min(each.values(), key=lambda one: one.n_calibration)
+        return replace(smallest, by_group=True, groups=each) if self.by_group else smallest
 
     def _new_rows(self, within: Iterable[Hashable] | None, n: int) -> dict[Hashable, NDArray[np.int64]]:
         """The rows of each group of n new examples."""
@@ -175,7 +193,7 @@ class _CalibrationScores:
                 if self.by_group
                 else "calibration is not by group, so new examples have no groups; calibrate with them, or give none"
             )
-        return _by_group(within, n)
+        return rows_by_group(within, n)
 
     def _own(self, name: Hashable) -> NDArray[np.int64]:
         """The calibration examples of a group."""
@@ -187,8 +205,9 @@ class IntervalCalibration(_CalibrationScores):
 
     Args:
         scores: (n_cal,) the score of each calibration example's true number.
-        within: (n_cal,) the group of each example, any hashable name. If given, an interval is calibrated with examples
-            of its own group only (Mondrian), so that the guarantee holds in each group.
+        within: (n_cal,) the group of each example, any hashable name, or a frozenset of its groups. If given, an
+            interval is calibrated with examples of its own group only (Mondrian), so that the guarantee holds in each
+            group. The interval of an example of several groups holds those of all of them.
         tolerance: scores that differ by no more than this count as equal, as for `Calibration`.
 
     >>> calibration = IntervalCalibration([0.1, 0.2, 0.3, 0.4])
@@ -207,11 +226,12 @@ class IntervalCalibration(_CalibrationScores):
         n = 1 if names is None else len(names)
         groups = self._new_rows(names, n)
         _warn_if_infinite(self, epsilon, list(groups))
-        scores = np.full(n, np.inf)
+        scores = np.full(n, -np.inf)
         for name, rows in groups.items():
             own = self.scores[self._own(name)]
-            if missed := allowed_misses(epsilon, len(own)):
-                scores[rows] = np.partition(own, len(own) - missed)[len(own) - missed]
+            missed = allowed_misses(epsilon, len(own))
+            least = np.partition(own, len(own) - missed)[len(own) - missed] if missed else np.inf
+            scores[rows] = np.maximum(scores[rows], least)
         return scores if names is not None else scores.reshape(())
 
     def p_values(self, scores: ArrayLike, within: Iterable[Hashable] | None = None) -> Floats:
@@ -220,16 +240,15 @@ class IntervalCalibration(_CalibrationScores):
         A group without calibration examples has p-values of 1.
         """
         values = checks.scores(scores, "scores", ndim=1 if self.by_group else None)
-        p = np.ones(values.size)
+        p = np.zeros(values.size)
         for name, rows in self._new_rows(within, values.size).items():
-            if len(own := self.scores[self._own(name)]):
-                p[rows] = Calibration(own).p_values(values.ravel()[rows])
+            own = self.scores[self._own(name)]
+            p[rows] = np.maximum(p[rows], Calibration(own).p_values(values.ravel()[rows])) if len(own) else 1.0
         return p.reshape(values.shape)
 
     def expected(self, epsilon: float) -> ExpectedIntervals:
         """The intervals to expect at error rate ε, in the smallest group if calibration is by group."""
-        n = min(self.n_calibration.values())
-        return ExpectedIntervals(checks.epsilon(epsilon), n, self.by_group, coverage_range(epsilon, n))
+        return self._expected(checks.epsilon(epsilon), lambda rows: coverage_range(epsilon, len(rows)))
 
 
 class CrossIntervalCalibration(_CalibrationScores):
@@ -262,17 +281,21 @@ class CrossIntervalCalibration(_CalibrationScores):
 
     def expected(self, epsilon: float) -> ExpectedIntervals:
         """The intervals to expect at error rate ε; `ExpectedSets` explains the range."""
-        n = min(self.n_calibration.values())
-        range_ = coverage_range(checks.epsilon(epsilon), n, crossed=True)
-        return ExpectedIntervals(epsilon, n, self.by_group, range_, self.guarantee(epsilon))
+        expected = self._expected(
+            checks.epsilon(epsilon),
+            lambda rows: coverage_range(epsilon, len(rows), crossed=True),
+            lambda rows: cross_guarantee(epsilon, self.folds[rows]),
+        )
+        return replace(expected, guarantee=self.guarantee(epsilon))
 
     def p_values(self, scores: ArrayLike, within: Iterable[Hashable] | None = None) -> Floats:
         """(n,): the p-values of numbers with scores (n, F), by the model without each fold."""
         values = checks.scores(scores, "scores", ndim=2)
-        p = np.ones(len(values))
+        p = np.zeros(len(values))
         for name, rows in self._new_rows(within, len(values)).items():
-            if len(own := self._own(name)):
-                p[rows] = CrossCalibration(self.scores[own], self.folds[own]).p_values(values[rows])
+            own = self._own(name)
+            calibration = CrossCalibration(self.scores[own], self.folds[own]) if len(own) else None
+            p[rows] = 1.0 if calibration is None else np.maximum(p[rows], calibration.p_values(values[rows]))
         return p
 
     def ends(
@@ -298,14 +321,18 @@ class CrossIntervalCalibration(_CalibrationScores):
         epsilon = checks.epsilon(epsilon)
         groups = self._new_rows(within, len(low))
         _warn_if_infinite(self, epsilon, list(groups))
-        ends = np.tile([-np.inf, np.inf], (len(low), 1))
+        ends = np.tile([np.inf, -np.inf], (len(low), 1))
         for name, rows in groups.items():
             own = self._own(name)
             least = allowed_misses(epsilon, len(own))  # p(y) > ε: at least this many sets contain y
             size = max(1, _AT_ONCE // max(len(own), 1))
+            if least == 0:
+                ends[rows] = [-np.inf, np.inf]
             for some in (rows[start : start + size] for start in range(0, len(rows), size) if least):
                 a, b = low[np.ix_(some, own)], high[np.ix_(some, own)]
-                ends[some] = _hull(np.minimum(a, b), np.maximum(a, b), least)
+                hull = _hull(np.minimum(a, b), np.maximum(a, b), least)
+                ends[some, 0] = np.minimum(ends[some, 0], hull[:, 0])
+                ends[some, 1] = np.maximum(ends[some, 1], hull[:, 1])
         return ends
 
 
@@ -334,21 +361,6 @@ def _lowest_common(lows: Floats, highs: Floats, least: int) -> Floats:
     return np.asarray(first)
 
 
-def _by_group(within: Iterable[Hashable] | None, n: int) -> dict[Hashable, NDArray[np.int64]]:
-    """The rows of each group, in order; without groups, all n rows belong to the group None."""
-    if within is None:
-        return {None: np.arange(n)}
-    rows: dict[Hashable, list[int]] = {}
-    names = list(within)
-    if len(names) != n:
-        raise ShapeError(f"within must have one entry per example: {n} required, got {len(names)}")
-    for row, name in enumerate(names):
-        if not isinstance(name, Hashable) or name != name:  # NaN is not equal to itself
-            raise InputError(f"within must be names that can be compared, such as texts; got {name!r} at row {row}")
-        rows.setdefault(name, []).append(row)
-    return {name: np.array(some, dtype=np.int64) for name, some in rows.items()}
-
-
 def _warn_if_infinite(calibration: _CalibrationScores, epsilon: float, groups: list[Hashable]) -> None:
     needed, sizes = smallest_calibration(epsilon), calibration.n_calibration
     small = [name for name in groups if sizes.get(name, 0) < needed]
@@ -356,7 +368,7 @@ def _warn_if_infinite(calibration: _CalibrationScores, epsilon: float, groups: l
         return
     if calibration.by_group:
         examples = "calibration examples of its group, and "
-        examples += checks.listed(small, show=lambda name: f"group {name!r} has {sizes.get(name, 'none')}")
+        examples += groups_of_sizes(small, sizes)
     else:
         examples = f"calibration examples, and the calibration set has {sizes[None]}"
     checks.warn(

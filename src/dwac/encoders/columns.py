@@ -102,8 +102,7 @@ class Column:
 
     def values(self, series: pd.Series[Any]) -> list[Value]:
         """The categories of a column, None where missing."""
-        codes, values = _factorize(series, self.name)
-        return [values[code] for code in codes]
+        return plain_values(series, self.name)
 
     def beyond_others(self, series: pd.Series[Any], groups: NDArray[np.int64]) -> Floats:
         """(n,): how far the training values of a column of numbers are outside the range of other groups (n,)."""
@@ -368,6 +367,12 @@ def _factorize(series: pd.Series[Any], name: Name) -> tuple[NDArray[np.intp], li
         _raise_unfit(series, name, pd.api.types.is_scalar, "single values, not lists or the like")
         raise
     return codes, [*map(_as_json, values), None]  # pandas' code for missing values, -1, is the last position
+
+
+def plain_values(series: pd.Series[Any], name: Name) -> list[Value]:
+    """The values of a column as JSON values, None where missing."""
+    codes, values = _factorize(series, name)
+    return [values[code] for code in codes]
 
 
 def _as_json(value: Any) -> Value:

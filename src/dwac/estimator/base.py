@@ -255,9 +255,10 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if has_columns(X, fitted.encoder) and not fitted.features.match(X):
             validate_data(self, X, reset=False, skip_check_array=True)
 
-    def observe(self, X: Any, *, private: bool | None = None) -> Observed:
-        """The rows of X, read, encoded and embedded once."""
-        return observe(self._fitted, X, unknown=self.unknown, private=private, check=self._check_columns)
+    def observe(self, X: Any, *, private: bool | None = None, within: Any = None) -> Observed:
+        """The rows of X, read, encoded and embedded once; within: their groups, as for `predict_set`."""
+        options: dict[str, Any] = {"unknown": self.unknown, "private": private, "check": self._check_columns}
+        return observe(self._fitted, X, **options, within=within)
 
     def _read(self, X: Any) -> tuple[Any, Inputs]:
         """The rows of X, and the tensors that the network takes; an error names a column or row that does not fit."""
@@ -317,7 +318,12 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         observed = self.observe(X, private=private)
         explanations: Iterator[Any] = iter([])
         if len(observed.h):
-            rows = {"shown": observed.shown(), "X": observed.rows.X, "novelty": observed.novelty[observed.readable]}
+            rows: dict[str, Any] = {
+                "shown": observed.shown(),
+                "X": observed.rows.X,
+                "novelty": observed.novelty[observed.readable],
+            }
+            rows["within"] = None if observed.within is None else observed.within[observed.readable]
             explanations = iter(self.explain_of(observed.h, k, epsilon=epsilon, private=private, **rows, **options))
         sets = self.sets_
         every = [
@@ -345,7 +351,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         shown: each example as a person would see it, as for `dwac.explain.explain`. references: the voters, and
         descriptions of their groups; by default all. X: the rows, to show the members of a group that look like them.
         novelty: as in `evidence`, for their typicality. options: for a classifier, `fold_votes`, by default computed
-        from h, and `label`, as in `explain`.
+        from h, and `label`, as in `explain`; for all, `within`: the groups of the rows, for guarantees within each.
         """
         fitted = self._fitted
         private = fitted.private if private is None else private
@@ -654,16 +660,20 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.fitted_ = editing.relabel(self._fitted, ids, y)
         return self
 
-    def recalibrate(self, X: Any, y: Any, *, ids: Iterable[Hashable] | None = None, half: bool = False) -> Self:
+    def recalibrate(
+        self, X: Any, y: Any, *, within: Any = None, ids: Iterable[Hashable] | None = None, half: bool = False
+    ) -> Self:
         """Calibrate with these rows instead of those held out by `fit`. They must not be training rows.
 
         Do not drop rows whose labels were not in training: they count as misses here, as they will among new rows.
 
-        ids: as for `add_references`. half: first round the weights of the network to half precision, in which a folder
-        then stores them; that takes half the space. An error, and nothing changes, unless 99.9 % of these rows keep
-        their prediction and the loss grows by at most 0.1 %.
+        within: the groups of these rows, as for `fit`; they replace the groups given to `fit`, which belong to other
+        rows. ids: as for `add_references`. half: first round the weights of the network to half precision, in which a
+        folder then stores them; that takes half the space. An error, and nothing changes, unless 99.9 % of these rows
+        keep their label, or their number within a tenth of the spread of its votes, and the loss grows by at most
+        0.1 %.
         """
-        self.fitted_ = editing.recalibrate(self._fitted, *self._read(X), y, ids, half=half)
+        self.fitted_ = editing.recalibrate(self._fitted, *self._read(X), y, ids, within, half=half)
         return self
 
     # The page and the folder

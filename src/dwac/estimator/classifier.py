@@ -67,6 +67,11 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
             Categorical. Prediction sets are then intervals, and the loss counts how far off a prediction is (ranked
             probability score).
         class_conditional: calibrate each class separately, so that sets miss a share ε within each class.
+        within: the name of a column, such as "region", or a list of names: sets (of a regressor: intervals) miss a
+            share ε within each of its values; a missing value is a group of its own. With several columns this holds
+            within each value of each of them, and a set is the union of those of the row's groups. A group with fewer
+            than 1/ε - 1 calibration rows gets sets of all labels. For a column that the model should not learn from,
+            give its values to `fit` and `predict_set` instead. Not for several labels per row.
         class_weight: a dict of weights by label, or "balanced". An example of a class with weight 2 counts twice, in
             the loss and in the vote.
         unknown: how to read a category that was not in training: "atypical": as missing, and the row is less typical;
@@ -103,6 +108,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         ordered: bool | str = "auto",
         class_conditional: bool = False,
         class_weight: Any = None,
+        within: Any = None,
         unknown: str = "atypical",
         voters: str | int | None = None,
         checkpoint: str | PathLike[str] | None = None,
@@ -122,6 +128,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         self.ordered = ordered
         self.class_conditional = class_conditional
         self.class_weight = class_weight
+        self.within = within
         self.unknown = unknown
         self.voters = voters
         self.checkpoint = checkpoint
@@ -138,6 +145,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         sample_weight: Any = None,
         *,
         groups: Iterable[Hashable] | None = None,
+        within: Any = None,
         ids: Iterable[Hashable] | None = None,
         names: Any = None,
     ) -> Self:
@@ -151,20 +159,23 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
                 Arrow, NumPy or sparse; a sparse one must fit into memory once it is dense. Or a table or texts that are
                 read in batches because memory does not hold them: a `pyarrow.dataset.Dataset`, a path, glob or URL of
                 Parquet files, or an iterable of batches: record batches, DataFrames or pairs (X, y). Then y,
-                sample_weight and ids are names of columns; only ids of voters and held-out rows are checked; and
-                `stream_` says what was measured on all rows and what on a sample.
+                sample_weight, within and ids are names of columns; only ids of voters and held-out rows are checked;
+                and `stream_` says what was measured on all rows and what on a sample.
             y: one hashable label per row; or several labels: a table of 0 and 1 with a column per label, or a list of
                 labels for each row. Not needed for a Dataset of (x, y) items, or batches of them.
             sample_weight: (n,) weights of the rows in the loss. Votes, validation and calibration ignore them.
             groups: (n,) hashable names of what rows belong to, such as a patient with several visits. Rows of a group
                 stay together in folds, validation and calibration, as in scikit-learn's GroupKFold, so that
                 measurements and guarantees hold for new groups. At least 5; not for rows that are read in batches.
+            within: (n,) hashable names, or sets of names, of groups; or a table, whose columns are groups that overlap.
+                `predict_set(…, within=…)` then has its guarantee within each. By default, the columns that the setting
+                `within` names.
             ids: unique names of the rows; by default the index of a DataFrame or Series, else 0 … n-1.
             names: what the columns of a table are called in explanations: a CSV file or a DataFrame with the columns
                 column, title, unit and codes, such as "dmi,insurance denied,,0=no; 1=yes"; or a dict by column, of
                 titles or of {"title": …, "unit": …, "codes": {1: "yes"}}.
         """
-        return self._fit(X, y, sample_weight, ids, None, groups, names=names)
+        return self._fit(X, y, sample_weight, ids, within, groups, names=names)
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -229,13 +240,13 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         scores: Floats = self.target_.decision_function(votes)
         return scores
 
-    def conformal(self, X: Any) -> Any:
+    def conformal(self, X: Any, *, within: Any = None) -> Any:
         """p-values, prediction sets, confidence, credibility and typicality. Rows that cannot be read are flagged.
 
         A `dwac.conformal.ConformalPrediction`. For several labels a `LabelPrediction`: a decision on each label, with
-        its own guarantee: `.decisions(epsilon)`.
+        its own guarantee: `.decisions(epsilon)`. within: as for `predict_set`.
         """
-        return self.sets_.conformal(self.evidence(X))
+        return self.sets_.conformal(self.observe(X, within=within).evidence())
 
     def conformal_of(
         self,
@@ -254,22 +265,46 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
 
     @overload
     def predict_set(
-        self, X: Any, epsilon: float = ..., *, as_labels: Literal[False] = ..., as_frame: Literal[False] = ...
+        self,
+        X: Any,
+        epsilon: float = ...,
+        *,
+        within: Any = ...,
+        as_labels: Literal[False] = ...,
+        as_frame: Literal[False] = ...,
     ) -> NDArray[np.bool_]: ...
     @overload
     def predict_set(
-        self, X: Any, epsilon: float = ..., *, as_labels: Literal[True], as_frame: Literal[False] = ...
+        self,
+        X: Any,
+        epsilon: float = ...,
+        *,
+        within: Any = ...,
+        as_labels: Literal[True],
+        as_frame: Literal[False] = ...,
     ) -> list[list[Any]]: ...
     @overload
     def predict_set(
-        self, X: Any, epsilon: float = ..., *, as_labels: Literal[False] = ..., as_frame: Literal[True]
+        self,
+        X: Any,
+        epsilon: float = ...,
+        *,
+        within: Any = ...,
+        as_labels: Literal[False] = ...,
+        as_frame: Literal[True],
     ) -> pd.DataFrame: ...
     @overload
     def predict_set(
-        self, X: Any, epsilon: float = ..., *, as_labels: Literal[True], as_frame: Literal[True]
+        self, X: Any, epsilon: float = ..., *, within: Any = ..., as_labels: Literal[True], as_frame: Literal[True]
     ) -> pd.Series[Any]: ...
     def predict_set(
-        self, X: Any, epsilon: float = EPSILON, *, as_labels: bool = False, as_frame: bool = False
+        self,
+        X: Any,
+        epsilon: float = EPSILON,
+        *,
+        within: Any = None,
+        as_labels: bool = False,
+        as_frame: bool = False,
     ) -> NDArray[np.bool_] | list[list[Any]] | pd.DataFrame | pd.Series[Any]:
         """(n, K): prediction sets, which miss the true label with probability at most `epsilon`.
 
@@ -281,10 +316,13 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         For several labels, (n, L): sets that miss at most a share `epsilon` of a row's labels, on average. (Those of a
         cross-fitted model did so on its own rows, each judged by networks that left it out; that is no proof.)
 
+        within: the groups of the rows, if fit was given `within`: the guarantee then holds within each. Not needed if
+        the setting `within` names columns.
+
         as_labels: return a list of the labels in each row's set, most often just one. as_frame: a DataFrame with a
         column for each class and the index of X; with as_labels, a Series of lists.
         """
-        sets = self.sets_.label_sets(self.observe(X), checks.epsilon(epsilon))
+        sets = self.sets_.label_sets(self.observe(X, within=within), checks.epsilon(epsilon))
         names = self.target_.plain_names
         labels = [[name for name, here in zip(names, row, strict=True) if here] for row in sets.tolist()]
         if not as_frame:
@@ -297,7 +335,8 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
     def expected_sets(self, epsilon: float = EPSILON) -> Any:
         """What to expect of prediction sets at `epsilon`: their size, and how far coverage may be from 1 - ε by chance.
 
-        With few calibration rows, sets are large and coverage is uncertain.
+        With few calibration rows, sets are large and coverage is uncertain. If fit was given groups (`within`), this is
+        for the smallest of them, and `by_group` has each.
         """
         return self.sets_.expected(epsilon)
 

@@ -21,7 +21,7 @@ from dwac.encoders.sharded import Sharded
 from dwac.errors import IdError, InputError
 from dwac.estimator.condensing import LESS, SAME_LABEL, Condenser
 from dwac.estimator.fitted import Fitted
-from dwac.estimator.preparation import Examples, count, read_known, row_ids
+from dwac.estimator.preparation import Examples, count, read_known, read_within, row_ids
 from dwac.nn import batches
 from dwac.nn.batches import Inputs
 from dwac.reference import ReferenceSet, with_classes
@@ -201,10 +201,18 @@ def _warn_of_votes(references: ReferenceSet, ids: list[Any]) -> None:
 
 
 def recalibrate(
-    fitted: Fitted, X: Any, inputs: Inputs, y: Any, ids: Iterable[Hashable] | None, *, half: bool = False
+    fitted: Fitted,
+    X: Any,
+    inputs: Inputs,
+    y: Any,
+    ids: Iterable[Hashable] | None,
+    within: Any = None,
+    *,
+    half: bool = False,
 ) -> Fitted:
     """Calibrate with the rows of X, also given as inputs of the network, instead of those held out by fit.
 
+    within: the groups of the rows, for guarantees within each; by default those in the columns that the settings name.
     half: before, round the weights of the network to half precision, if the rows keep their predictions.
     """
     n = count(X)
@@ -218,8 +226,9 @@ def recalibrate(
             "trained on"
         )
     rows = fitted.novelty.hold_out(fitted.model, inputs, codes, names, exact)
-    # No folds, and no groups: those of fit belong to other rows, which took part in training.
-    return replace(fitted, calibration=rows, folds=None, n_groups=None, within=None, origin=None)
+    # No folds, and no groups of fit: these belong to other rows, which took part in training.
+    groups = read_within(within, fitted.settings.within, X, names)
+    return replace(fitted, calibration=rows, folds=None, n_groups=None, within=groups, origin=None)
 
 
 def _halve(fitted: Fitted, inputs: Inputs, codes: NDArray[np.int64]) -> Fitted:

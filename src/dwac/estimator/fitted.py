@@ -105,7 +105,7 @@ class Fitted:
     features: Features = field(default_factory=Features)
     folds: Folds | None = None  # of a cross-fitted model
     shards: Shards | None = None  # of a model whose networks each saw a part of the rows
-    within: pd.Series[Any] | None = None  # the groups of rows, by id, for guarantees within each
+    within: pd.Series[Any] | None = None  # the group of rows, or a frozenset of groups, by id, for guarantees in each
     n_groups: int | None = None  # of the calibration rows, if rows belong to groups
     private: bool = False  # whether it was saved without its training examples
     deletions: tuple[Certificate, ...] = ()
@@ -208,6 +208,11 @@ class Fitted:
     def calibrated(self) -> bool:
         """Whether there are rows to calibrate with."""
         return len(self.calibration.y) > 0
+
+    def groups(self) -> list[Any]:
+        """The groups of the calibration rows, for guarantees within each."""
+        assert self.within is not None
+        return self.within.reindex(self.calibration.ids).tolist()
 
     # Novelty
 

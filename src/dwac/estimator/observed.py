@@ -24,7 +24,7 @@ from dwac.encoders.module import read_dataset
 from dwac.errors import InputError
 from dwac.estimator.containers import batches_of, gather_batches, require_order
 from dwac.estimator.fitted import Features, Fitted
-from dwac.estimator.preparation import rows_of, take
+from dwac.estimator.preparation import read_within, rows_of, take
 from dwac.estimator.readable import ATYPICAL, Judged, Sifted, judge, sift
 from dwac.nn import batches
 from dwac.tasks.base import Evidence, Reasons
@@ -41,6 +41,7 @@ class Observed:
     fitted: Fitted
     rows: Sifted
     h: Tensor  # (r, d), of the rows that can be read
+    given: pd.Series[Any] | None = None  # (n,): the groups of the rows, unless columns have them
 
     def __len__(self) -> int:
         return len(self.rows.reasons)
@@ -59,6 +60,21 @@ class Observed:
     def notes(self) -> Reasons | None:
         """(n,): None, or the values of a row that were not in training; None if the model reads no table."""
         return self.rows.unknown if self.fitted.encoder.kind == "tabular" else None
+
+    @cached_property
+    def within(self) -> NDArray[Any] | None:
+        """(n,): the groups of the rows, for guarantees within each; None if the model has none, or they are unknown."""
+        if self.given is not None:
+            return self.given.to_numpy()
+        columns = self.fitted.settings.within
+        if columns is None or self.fitted.within is None or len(self.h) == 0:
+            return None
+        names = read_within(None, columns, self.rows.X, pd.RangeIndex(len(self.h)))
+        assert names is not None
+        if len(names) == len(self):
+            return names.to_numpy()
+        places = np.maximum(np.cumsum(self.readable) - 1, 0)  # unreadable rows have no answer
+        return np.asarray(names.to_numpy()[places])
 
     @cached_property
     def votes(self) -> Floats:
@@ -93,7 +109,7 @@ class Observed:
             known["votes"] = self.spread(votes, votes.shape[1:])
             known["novelty"] = self.spread(novelty, novelty.shape[1:], missing=np.inf)
             known["fold_votes"] = None if by_fold is None else self.spread(by_fold, by_fold.shape[1:])
-        return Evidence(self.votes, self.reasons, self.novelty, self.fold_votes)
+        return Evidence(self.votes, self.reasons, self.novelty, self.fold_votes, self.within)
 
     def spread(self, values: Floats | None, shape: tuple[int, ...], missing: float = np.nan) -> Floats:
         """(n, …): the values of the readable rows (r, …) at their positions; `missing` for all others."""
@@ -112,7 +128,8 @@ class Observed:
         inputs = tuple(part[torch.as_tensor(kept)] for part in self.rows.inputs) if len(kept) else ()
         X = take(self.rows.X, kept) if len(kept) else None
         part = Sifted(X, inputs, self.rows.reasons[rows], self.rows.unknown[rows])
-        return Observed(self.fitted, part, self.h[torch.as_tensor(kept, device=self.h.device)])
+        given = None if self.given is None else self.given.iloc[rows]
+        return Observed(self.fitted, part, self.h[torch.as_tensor(kept, device=self.h.device)], given)
 
     def shown(self) -> list[dict[str, Any]]:
         """Each readable row as a person would see it, for explanations."""
@@ -134,11 +151,13 @@ def observe(
     unknown: str = ATYPICAL,
     private: bool | None = None,
     check: Callable[[Any], None] = lambda _: None,
+    within: Any = None,
 ) -> Observed:
     """Read, encode and embed the rows of X; an error if none can be read.
 
     unknown: how to read values that were not in training. private: values of a single training row count as unknown,
-    too, so that answers do not reveal that row. check: raises an error unless X has the columns of fit.
+    too, so that answers do not reveal that row. check: raises an error unless X has the columns of fit. within: the
+    groups of the rows, for guarantees within each; by default those in the columns that the settings name.
     """
     private = fitted.private if private is None else private
 
@@ -148,13 +167,19 @@ def observe(
         return X
 
     rows = sift(fitted.encoder, X, prepare, lambda X: _judge(fitted, X, unknown, private=private))
+    if within is not None and fitted.within is None:
+        raise InputError(
+            "a guarantee within groups needs the groups of the calibration rows; fit with within=…, or, after "
+            "recalibration, recalibrate with within=…"
+        )
+    given = read_within(within, None, None, pd.RangeIndex(len(rows.reasons)))
     if not rows.inputs:
-        return Observed(fitted, rows, torch.zeros(0, fitted.model.vector_size, device=fitted.model.device))
+        return Observed(fitted, rows, torch.zeros(0, fitted.model.vector_size, device=fitted.model.device), given)
     h = batches.embed(fitted.model, rows.inputs)
     if not h.isfinite().all():
         finite = h.isfinite().all(dim=1)
         rows, h = rows.only(finite.cpu().numpy(), "the network gives it no finite embedding"), h[finite]
-    return Observed(fitted, rows, h)
+    return Observed(fitted, rows, h, given)
 
 
 def read(fitted: Fitted, X: Any, *, unknown: str, check: Callable[[Any], None]) -> tuple[Any, batches.Inputs]:

@@ -14,11 +14,13 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dwac._checks import listed, warn
+from dwac._checks import listed, suggested, warn
 from dwac.encoders import TabularEncoder, choose
+from dwac.encoders.columns import plain_values
 from dwac.encoders.text import is_empty
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
 from dwac.estimator.containers import native
+from dwac.estimator.settings import FitSettings, columns_within
 from dwac.tasks import Target
 
 Ints = NDArray[np.int64]
@@ -142,6 +144,58 @@ def read_groups(groups: Iterable[Hashable], names: pd.Index[Any], argument: str)
                 f"{argument} must be names that can be compared, such as texts; got {group!r:.60} at row {row}"
             )
     return pd.Series(given, index=names, dtype=object)
+
+
+def read_within(given: Any, columns: Any, X: Any, names: pd.Index[Any]) -> pd.Series[Any] | None:
+    """The groups of rows, by id, for guarantees within each; those given, else those in columns of X; None if neither.
+
+    given: a name per row, or a set of names; a table has a group in each of its columns. A row of several columns
+    belongs to several groups: a frozenset of texts such as "region=north". A missing value is a group of its own.
+    """
+    if given is None and columns is None:
+        return None
+    if given is None:
+        given = _columns_of(X, columns)
+    elif isinstance(given, np.ndarray) and given.ndim == 2:
+        given = pd.DataFrame(given)
+    if isinstance(given, pd.DataFrame):
+        if given.shape[1] == 1 and not isinstance(columns, list | tuple):
+            values: list[Any] = plain_values(given.iloc[:, 0], "within")
+            if len(values) != len(names):
+                raise ShapeError(f"within must have one name per row; X has {len(names)} rows; got {len(values)}")
+            return pd.Series(values, index=names, dtype=object)
+        texts = [[f"{name}={_shown(v)}" for v in plain_values(column, str(name))] for name, column in given.items()]
+        given = [frozenset(each) for each in zip(*texts, strict=True)]
+    given = [frozenset(name) if isinstance(name, set) else name for name in given]
+    return read_groups(given, names, "within")
+
+
+def refuse_within(within: Any, n_labels: int, settings: FitSettings) -> None:
+    """Refuse groups for several labels per row, whose sets have no guarantee within groups."""
+    if within is not None and n_labels and not settings.regression:
+        raise InputError("within is for one label per row, or for numbers; y has several labels per row; leave it out")
+
+
+def _columns_of(X: Any, columns: Any) -> pd.DataFrame:
+    frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(X) if getattr(X, "ndim", 0) == 2 else None
+    if frame is None:
+        raise InputError(
+            f"within={columns!r} names a column of a table; X is no table; give the groups to fit: within=[…], a name "
+            "per row"
+        )
+    wanted = columns_within(columns)
+    for name in wanted:
+        if name not in frame:
+            raise InputError(
+                f"within must name columns of X; X has no column {name!r}; {suggested(name, frame.columns)}its "
+                f"columns are {listed(frame.columns, 20)}; or give the groups to fit: within=[…], a name per row"
+            )
+    return frame[list(dict.fromkeys(wanted))]
+
+
+def _shown(value: Any) -> str:
+    """A value in the name of a group; 2 and 2.0 are the same."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def number_groups(groups: Iterable[Hashable], names: pd.Index[Any], at_least: int) -> Ints:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from copy import copy
-from dataclasses import replace
 from os import PathLike
 from typing import Any, Literal, Self, overload
 
@@ -22,11 +21,10 @@ from sklearn.metrics import r2_score
 
 from dwac import _checks as checks
 from dwac.conformal import ExpectedIntervals
-from dwac.errors import EPSILON, InputError, ShapeError
-from dwac.estimator import editing
+from dwac.errors import EPSILON
 from dwac.estimator.base import DWACEstimator
 from dwac.estimator.containers import native
-from dwac.estimator.preparation import read_groups, row_weights
+from dwac.estimator.preparation import row_weights
 from dwac.estimator.readable import require_some, warn_of
 from dwac.estimator.settings import Training, takes_training
 from dwac.estimator.worth import Options, worth_of
@@ -71,6 +69,7 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         validation_size: float | None = None,
         calibration_size: float | None = None,
         cross_fit: bool | str = "auto",
+        within: Any = None,
         unknown: str = "atypical",
         voters: str | int | None = None,
         checkpoint: str | PathLike[str] | None = None,
@@ -87,6 +86,7 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         self.validation_size = validation_size
         self.calibration_size = calibration_size
         self.cross_fit = cross_fit
+        self.within = within
         self.unknown = unknown
         self.voters = voters
         self.checkpoint = checkpoint
@@ -103,7 +103,7 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         sample_weight: Any = None,
         *,
         groups: Iterable[Hashable] | None = None,
-        within: Iterable[Hashable] | None = None,
+        within: Any = None,
         ids: Iterable[Hashable] | None = None,
         names: Any = None,
     ) -> Self:
@@ -121,7 +121,9 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
             groups: (n,) hashable names of what rows belong to, such as a patient with several visits. Rows of a group
                 stay together in folds, validation and calibration, as in scikit-learn's GroupKFold, so that
                 measurements and guarantees hold for new groups. At least 5; not for rows that are read in batches.
-            within: (n,) hashable names. `predict_interval(…, within=…)` then has its guarantee within each group.
+            within: (n,) hashable names, or sets of names, of groups; or a table, whose columns are groups that overlap.
+                `predict_interval(…, within=…)` then has its guarantee within each. By default, the columns that the
+                setting `within` names.
             ids: unique names of the rows; by default the index of a DataFrame or Series, else 0 … n-1.
             names: what the columns of a table are called in explanations: a CSV file or a DataFrame with the columns
                 column, title, unit and codes, such as "dmi,insurance denied,,0=no; 1=yes"; or a dict by column, of
@@ -133,27 +135,6 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-    def recalibrate(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        within: Iterable[Hashable] | None = None,
-        ids: Iterable[Hashable] | None = None,
-        half: bool = False,
-    ) -> Self:
-        """Calibrate with these rows instead of those held out by `fit`. They must not be training rows.
-
-        within: (n,) names of their groups, for intervals with a guarantee within each; they replace the groups given to
-        `fit`, which belong to other rows. ids: as for `add_references`. half: first round the weights of the network to
-        half precision, in which a folder then stores them; an error unless 99.9 % of these rows keep their number,
-        within a tenth of the spread of its votes, and the loss grows by at most 0.1 %.
-        """
-        fitted = editing.recalibrate(self._fitted, *self._read(X), y, ids, half=half)
-        groups = None if within is None else read_groups(within, fitted.calibration.ids, "within")
-        self.fitted_ = replace(fitted, within=groups)
-        return self
 
     # Predicting
 
@@ -206,15 +187,15 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         X: Any,
         epsilon: float = ...,
         *,
-        within: Iterable[Hashable] | None = ...,
+        within: Any = ...,
         as_frame: Literal[False] = ...,
     ) -> Floats: ...
     @overload
     def predict_interval(
-        self, X: Any, epsilon: float = ..., *, within: Iterable[Hashable] | None = ..., as_frame: Literal[True]
+        self, X: Any, epsilon: float = ..., *, within: Any = ..., as_frame: Literal[True]
     ) -> pd.DataFrame: ...
     def predict_interval(
-        self, X: Any, epsilon: float = EPSILON, *, within: Iterable[Hashable] | None = None, as_frame: bool = False
+        self, X: Any, epsilon: float = EPSILON, *, within: Any = None, as_frame: bool = False
     ) -> Floats | pd.DataFrame:
         """(n, 2), or (n, T, 2): lower and upper ends of intervals, which miss the truth with probability ≤ `epsilon`.
 
@@ -223,15 +204,14 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         is measured, not proved; the proved bound is `expected_intervals(epsilon).guarantee`.) With too few calibration
         rows intervals are infinite; rows that cannot be read have NaN.
 
-        within: (n,) the groups of the rows, if fit was given `within`: the guarantee then holds within each.
+        within: the groups of the rows, if fit was given `within`: the guarantee then holds within each. Not needed if
+        the setting `within` names columns.
         as_frame: a DataFrame with the columns low and high, for each of several numbers, and the index of X.
         """
         epsilon = checks.epsilon(epsilon)
-        observed = self.observe(X)
+        observed = self.observe(X, within=within)
         warn_of(observed.reasons)
-        groups = None if within is None else self._group_names(within, len(observed))
-        if groups is not None:
-            groups = [name for name, here in zip(groups, observed.readable, strict=True) if here]
+        groups = None if observed.within is None else observed.within[observed.readable]
         ends = observed.spread(self.sets_.ends(observed.h, epsilon, within=groups), (self.target_.table.shape[1], 2))
         if not as_frame:
             return ends[:, 0] if self.target_.single else ends
@@ -239,17 +219,6 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         columns = pd.Index(sides) if self.target_.single else pd.MultiIndex.from_product([self.target_.names, sides])
         index = pd.Index(ids_of(native(X), len(ends)), tupleize_cols=False)
         return pd.DataFrame(ends.reshape(len(ends), -1), index=index, columns=columns)
-
-    def _group_names(self, within: Iterable[Hashable], n: int) -> list[Hashable]:
-        if self._fitted.within is None:
-            raise InputError(
-                "intervals by group need the groups of the calibration rows; fit with within=…, or, after "
-                "recalibration, recalibrate with within=…"
-            )
-        names = list(within)
-        if len(names) != n:
-            raise ShapeError(f"within must have one name per row; X has {n} rows; got {len(names)}")
-        return names
 
     def expected_intervals(self, epsilon: float = EPSILON) -> ExpectedIntervals:
         """What to expect of intervals at `epsilon`: how far coverage may be from 1 - ε by chance; `str` says it."""

@@ -123,6 +123,7 @@ class FitSettings(Training):
     ordered: bool | str = "auto"
     class_conditional: bool = False
     class_weight: Any = None
+    within: Any = None
     average: str = "mean"
     unknown: str = "atypical"
     voters: str | int | None = None
@@ -151,6 +152,9 @@ class FitSettings(Training):
                 _check_rate(name, value)
         if self.regression and self.auxiliary_weight is not None:
             raise InputError(f"auxiliary_weight is not for numbers; got {self.auxiliary_weight!r}; leave it out")
+        for name in () if self.within is None else columns_within(self.within):
+            if type(name) not in (str, int):
+                raise InputError(f"within must be the name of a column, or a list of names; got {self.within!r:.80}")
         if self.voters not in (None, "all", "auto"):
             if isinstance(self.voters, str):
                 raise InputError(f"voters must be 'all', 'auto' or a whole number; got {self.voters!r}")
@@ -160,6 +164,11 @@ class FitSettings(Training):
         if self.checkpoint is not None:
             _check_checkpoint(self.checkpoint, self.random_state)
         device_of(self.device)
+
+
+def columns_within(within: Any) -> list[Any]:
+    """The columns that `within` names."""
+    return list(within) if isinstance(within, list | tuple) and within else [within]
 
 
 NAMES = frozenset(field.name for field in fields(Training))

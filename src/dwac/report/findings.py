@@ -164,8 +164,8 @@ class Findings:
         return metrics.ood_scores(self.typicality, self.typicality_outside).auroc
 
     def chance(self, epsilon: float) -> tuple[float, float] | None:
-        """The range of coverage that chance allows valid sets or intervals; None if sets are calibrated per class."""
-        if getattr(self.clf, "class_conditional", False):
+        """The range of coverage that chance allows valid sets or intervals; None if calibrated per class or group."""
+        if getattr(self.clf, "class_conditional", False) or self.clf.fitted_.settings.within is not None:
             return None
         return metrics.coverage_interval(epsilon, len(self.clf.calibration_y_), len(self.truth), _LEVEL)
 

@@ -359,9 +359,11 @@ class Responder:
         n = n if expected is None else expected.n_calibration
         if n < needed:
             work = {LABELS: "deciding on a label", NUMBERS: "bounding a number"}.get(kind, "excluding a label")
-            return f"{work} at this epsilon needs {needed} calibration rows; the model has {self.count(n)}"
+            where = " in its smallest group" if expected is not None and expected.by_group is not None else ""
+            return f"{work} at this epsilon needs {needed} calibration rows; the model has {self.count(n)}{where}"
         if expected is not None:
-            return str(replace(expected, n_calibration=self.count(n))) if (expected.full_share or 0) > 0.5 else None
+            shown = replace(expected, n_calibration=self.count(n), by_group=None)
+            return str(shown) if (expected.full_share or 0) > 0.5 else None
         rare = self._rare_labels(epsilon) if kind == LABELS else ()
         few = ", ".join(map(str, rare[:5])) + (" and others" if len(rare) > 5 else "")
         return (

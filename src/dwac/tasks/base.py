@@ -45,6 +45,7 @@ class Evidence(NamedTuple):
     reasons: Reasons | None = None  # (n,): None, or why a row could not be read
     novelty: Floats | None = None  # (n,), or by fold (n, F); without it there is no typicality
     fold_votes: Floats | None = None  # (n, F, K), of a cross-fitted model
+    within: NDArray[Any] | None = None  # (n,): the groups of the rows, for a guarantee within each
 
 
 @dataclass(frozen=True, eq=False)

@@ -146,7 +146,7 @@ class NumberGoal(Goal):
 
     def _alone(self, observed: Any, epsilon: float) -> Bools:
         low, high = self.outcome[0]
-        ends = self.sets.ends(observed.h, epsilon)[:, self.which]
+        ends = self.sets.ends(observed.h, epsilon, within=observed.within)[:, self.which]
         return np.asarray((low <= ends[:, 0]) & (ends[:, 1] <= high))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac.conformal import (
@@ -46,23 +47,22 @@ class Intervals:
     def calibration(self, *, by_group: bool = False) -> IntervalCalibrations:
         """The calibration of each number, against the references as they are now."""
         fitted = self.fitted
-        rows, groups = fitted.calibration, fitted.within if by_group else None
 
         def compute() -> IntervalCalibrations:
-            within = None if groups is None else groups.reindex(rows.ids).tolist()
-            return calibrate_intervals(fitted.references, rows, fitted.folds, within)
+            within = fitted.groups() if by_group else None
+            return calibrate_intervals(fitted.references, fitted.calibration, fitted.folds, within)
 
         calibrations: IntervalCalibrations = fitted.derive(("intervals", by_group), compute)
         return calibrations
 
-    def ends(self, h: Tensor, epsilon: float, *, within: Sequence[Hashable] | None = None) -> Floats:
+    def ends(self, h: Tensor, epsilon: float, *, within: NDArray[Any] | None = None) -> Floats:
         """(n, T, 2): the intervals at ε of rows with embeddings h (n, d); within: the groups of the rows."""
         calibrations = self.calibration(by_group=within is not None)
         return intervals(self.fitted.references, h, calibrations, epsilon, self.fitted.folds, within)
 
     def expected(self, epsilon: float) -> ExpectedIntervals:
         """What to expect of the intervals at ε."""
-        expected = self.calibration()[0].expected(epsilon)
+        expected = self.calibration(by_group=self.fitted.within is not None)[0].expected(epsilon)
         n_groups = self.fitted.n_groups
         return expected if n_groups is None else expected.of_groups(n_groups)
 
@@ -82,7 +82,9 @@ class Intervals:
         """The predictions for observed rows."""
         typicality = observed.typicality(private=private) if self.fitted.calibrated else None
         values = self.values(observed)
-        return NumberPredictions(self, observed.h, values, typicality, observed.reasons, private, observed.notes)
+        return NumberPredictions(
+            self, observed.h, values, typicality, observed.reasons, private, observed.notes, observed.within
+        )
 
     def explain(
         self,
@@ -92,6 +94,7 @@ class Intervals:
         *,
         private: bool,
         epsilon: float,
+        within: NDArray[Any] | None = None,
         **options: Any,
     ) -> list[NumberExplanation]:
         """The explanations of rows with embeddings h (n, d). references: the voters; by default those of the model."""
@@ -99,7 +102,8 @@ class Intervals:
         voters = fitted.references if references is None else references
         h = torch.as_tensor(h, device=voters.embeddings.device)
         if fitted.calibrated:
-            ends = intervals(voters, h, self.calibration(), epsilon, fitted.folds, None)
+            calibrations = self.calibration(by_group=within is not None)
+            ends = intervals(voters, h, calibrations, epsilon, fitted.folds, within)
             least = self.expected(epsilon).guarantee
             least = 1 - epsilon if least is None else least
         return explain_numbers(
@@ -191,7 +195,7 @@ def intervals(
     calibrations: IntervalCalibrations,
     epsilon: float,
     folds: Any,
-    within: Sequence[Hashable] | None,
+    within: NDArray[Any] | None,
 ) -> Floats:
     """(n, T, 2): the intervals at ε of rows with embeddings h (n, d). within: the groups of the rows."""
     if folds is None:
@@ -217,7 +221,7 @@ def _crossed(
     calibrations: IntervalCalibrations,
     epsilon: float,
     folds: Any,
-    within: Sequence[Hashable] | None,
+    within: NDArray[Any] | None,
 ) -> Floats:
     """The same for a cross-fitted model: each calibration row gives an interval by the model that left it out."""
     sets = folds.sets(references)

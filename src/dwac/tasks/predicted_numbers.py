@@ -119,7 +119,8 @@ class NumberPredictions(Predictions):
     reasons: Reasons | None = None
     private: bool = False
     unknown: Reasons | None = None  # (n,): the values of a row that were not in training, if it has any
-    _by_row = ("values", "novel", "reasons", "unknown")
+    within: NDArray[Any] | None = None  # (n,): the groups of the rows, for a guarantee within each
+    _by_row = ("values", "novel", "reasons", "unknown", "within")
 
     def __len__(self) -> int:
         return len(self.values)
@@ -157,7 +158,8 @@ class NumberPredictions(Predictions):
         if self.n_calibration == 0:
             return None
         ends = np.full((len(self), self.values.shape[1], 2), np.nan)
-        ends[self.readable] = self.sets.ends(self.h, epsilon)
+        within = None if self.within is None else self.within[self.readable]
+        ends[self.readable] = self.sets.ends(self.h, epsilon, within=within)
         if not self.private:
             return ends
         columns = [privacy.interval(ends[:, t], step) for t, step in enumerate(self._steps)]
@@ -299,7 +301,9 @@ def _compare(predictions: NumberPredictions, truth: Floats, epsilon: float, *, u
     by_number = _by_number(predictions, truth, ends)
     alone = predictions._target.single
     first: dict[Any, Any] = by_number.iloc[0].to_dict() if alone else {}
-    chance = metrics.coverage_interval(epsilon, predictions.n_calibration, len(truth), LEVEL) if alone else None
+    chance = None
+    if alone and predictions.within is None:
+        chance = metrics.coverage_interval(epsilon, predictions.n_calibration, len(truth), LEVEL)
     return NumberEvaluation(
         n=len(truth),
         **{name: first.get(name) for name in ("rmse", "mae", "crps", "mean_width", "median_width")},

@@ -13,12 +13,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac.conformal import (
     Calibration,
     ConformalPrediction,
     CrossCalibration,
+    GroupCalibration,
     LabelCalibration,
     LabelPrediction,
     MissControl,
@@ -94,44 +96,74 @@ class ClassSets(VotedSets):
         calibration: Calibration = self.fitted.derive(key, self._calibrate)
         return calibration
 
+    def calibration_of(self, within: NDArray[Any] | None) -> Calibration:
+        """The calibration of rows of these groups (n,), each by rows of its own groups; by all rows if None."""
+        return self.calibration if within is None else self.by_group.of(within)
+
+    @property
+    def by_group(self) -> GroupCalibration:
+        """The calibration within each group."""
+        key = "calibration by group", self.score, self.class_conditional
+        groups: GroupCalibration = self.fitted.derive(key, self._calibrate_by_group)
+        return groups
+
     def _calibrate(self) -> Calibration:
-        """The same; a label that was not in training scores worse than any other."""
-        rows, folds = self.fitted.calibration, self.fitted.folds
+        return self._calibrate_with(self._scores(), np.arange(len(self.fitted.calibration.y)))
+
+    def _calibrate_by_group(self) -> GroupCalibration:
+        scores, y = self._scores(), self.fitted.calibration.y
+
+        def calibrate(rows: NDArray[np.int64]) -> Calibration | None:
+            comparable = not self.class_conditional or (y[rows] >= 0).any()
+            return self._calibrate_with(scores, rows) if comparable else None
+
+        return GroupCalibration(self.fitted.groups(), calibrate)
+
+    def _scores(self) -> Floats:
+        """(n_cal, K): the scores of all labels of the calibration rows."""
+        rows = self.fitted.calibration
         rows.require()
-        scores = nonconformity(self.fitted.judge(self.fitted.references, rows.h), self.score)
-        known = rows.y >= 0
-        own = np.full(len(rows.y), np.inf)
-        own[known] = true_label_scores(scores[known], rows.y[known])
+        return nonconformity(self.fitted.judge(self.fitted.references, rows.h), self.score)
+
+    def _calibrate_with(self, scores: Floats, part: NDArray[np.int64]) -> Calibration:
+        """The calibration with some rows; a label that was not in training scores worse than any other."""
+        rows, folds = self.fitted.calibration, self.fitted.folds
+        scores, y = scores[part], rows.y[part]
+        known = y >= 0
+        own = np.full(len(y), np.inf)
+        own[known] = true_label_scores(scores[known], y[known])
         by_class = self.class_conditional and known.any()
         kept = known if by_class else np.full(len(known), True)
-        labels = rows.y[kept] if by_class else None
+        labels = y[kept] if by_class else None
         options: dict[str, Any] = {"tolerance": _ROUNDING[self.score], "table": scores}
         if folds is None:
             return Calibration(own[kept], labels, **options)
-        return CrossCalibration(own[kept], folds.numbers(rows.ids)[kept], labels, **options)
+        return CrossCalibration(own[kept], folds.numbers(rows.ids)[part][kept], labels, **options)
 
     def conformal(self, evidence: Evidence, *, private: bool = False) -> ConformalPrediction:
         """p-values, sets and typicality from what a model observed of rows; no typicality without novelty."""
         target, votes, by_fold = self.fitted.target, zero_nan(evidence.votes), evidence.fold_votes
+        calibration = self.calibration_of(evidence.within)
         by_fold = None if by_fold is None else zero_nan(by_fold)
         options = {"ordered": target.ordered}
         if private:
             args = votes, self.score, target.names, by_fold
-            prediction: ConformalPrediction = privacy.conformal(self.calibration, *args, **options)
+            prediction: ConformalPrediction = privacy.conformal(calibration, *args, **options)
         else:
             by_fold = None if by_fold is None else nonconformity(by_fold, self.score)
             scores = nonconformity(votes, self.score)
-            prediction = self.calibration.predict(scores, classes=target.names, fold_scores=by_fold, **options)
+            prediction = calibration.predict(scores, classes=target.names, fold_scores=by_fold, **options)
         return self.complete(prediction, evidence, private=private)
 
     def label_sets(self, observed: Any, epsilon: float) -> Bools:
         """(n, K): prediction sets of observed rows; empty for a row that cannot be read."""
-        evidence = Evidence(observed.votes, observed.reasons, None, observed.fold_votes)
+        evidence = Evidence(observed.votes, observed.reasons, None, observed.fold_votes, observed.within)
         return self.conformal(evidence).label_sets(epsilon)
 
     def expected(self, epsilon: float) -> Any:
         """What to expect of the sets at ε."""
-        expected = self.calibration.expected_sets(epsilon, ordered=self.fitted.target.ordered)
+        calibration = self.calibration if self.fitted.within is None else self.by_group
+        expected = calibration.expected_sets(epsilon, ordered=self.fitted.target.ordered)
         n_groups = self.fitted.n_groups
         return expected if n_groups is None else expected.of_groups(n_groups)
 
@@ -149,6 +181,7 @@ class ClassSets(VotedSets):
         *,
         private: bool,
         fold_votes: Floats | None = None,
+        within: NDArray[Any] | None = None,
         **options: Any,
     ) -> list[Explanation]:
         """The explanations of rows with embeddings h (n, d). references: the voters; by default those of the model."""
@@ -156,7 +189,7 @@ class ClassSets(VotedSets):
         return explain(
             voters,
             h,
-            calibration=self.calibration if fitted.calibrated else None,
+            calibration=self.calibration_of(within) if fitted.calibrated else None,
             nonconformity_kind=self.score,
             fold_votes=self.fold_votes(h, references, fold_votes),
             classes=fitted.target.plain_names,
@@ -255,10 +288,11 @@ class LabelSets(VotedSets):
         epsilon: float,
         fold_votes: Floats | None = None,
         label: Any = None,
+        within: NDArray[Any] | None = None,
         **options: Any,
     ) -> list[Any]:
         """The explanations of rows with embeddings h (n, d), as in `ClassSets`; label: of this one alone."""
-        del descriptions  # those of one label's groups are made here
+        del descriptions, within  # descriptions of one label's groups are made here
         fitted, voters = self.fitted, self.fitted.references if references is None else references
         fold_votes = self.fold_votes(h, references, fold_votes)
         h = torch.as_tensor(h, device=voters.embeddings.device)

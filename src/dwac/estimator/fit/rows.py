@@ -40,7 +40,8 @@ from dwac.estimator.preparation import (
     all_rows,
     count,
     number_groups,
-    read_groups,
+    read_within,
+    refuse_within,
     row_ids,
     row_weights,
     split,
@@ -154,7 +155,8 @@ def prepare(settings: FitSettings, encoder: Encoder, rows: FitInput) -> Prepared
     features, n = features_of(X, encoder), count(X)
     values = read_target(rows.y, n, regression=settings.regression, ordered=settings.ordered)
     names = row_ids(X, rows.ids, n)
-    within = None if rows.within is None else read_groups(rows.within, names, "within")
+    within = read_within(rows.within, settings.within, X, names)
+    refuse_within(within, values.exact.shape[1], settings)
     return PreparedRows(X, features, values, names, within)
 
 

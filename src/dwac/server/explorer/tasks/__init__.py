@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dwac.drawing.records import plain
 from dwac.errors import InputError
+from dwac.estimator.preparation import read_within
 from dwac.reference import ReferenceSet
 from dwac.report.measures import Measure
 from dwac.report.wrong_labels import leave_one_out
@@ -258,7 +259,17 @@ class VotedTask(PageTask):
     def evidence(self, clf: Any, votes: Floats, examples: Any) -> Evidence:
         """The same as `clf.evidence`, for rows that can all be read."""
         names = examples.ids if examples.of_training else None
-        return Evidence(votes, None, examples.novelty, clf.fitted_.fold_votes(examples.h, names))
+        by_fold = clf.fitted_.fold_votes(examples.h, names)
+        return Evidence(votes, None, examples.novelty, by_fold, groups_of(clf, examples))
+
+
+def groups_of(clf: Any, examples: Any) -> NDArray[Any] | None:
+    """(n,): the groups of rows of data, for guarantees within each; None for a model without them."""
+    columns = clf.fitted_.settings.within
+    if columns is None or examples.of_training or clf.fitted_.within is None:
+        return None
+    names = read_within(None, columns, examples.X, examples.ids)
+    return None if names is None else np.asarray(names.to_numpy())
 
 
 def places_after(own: Ints, edits: Edits) -> tuple[Ints, NDArray[np.bool_]]:

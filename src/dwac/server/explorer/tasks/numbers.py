@@ -20,7 +20,7 @@ from dwac.reference import ReferenceSet
 from dwac.report.measures import Measure
 from dwac.server.answers import silent
 from dwac.server.explorer.edits import Edits
-from dwac.server.explorer.tasks import Floats, Ints, PageTask, Recount, places_after
+from dwac.server.explorer.tasks import Floats, Ints, PageTask, Recount, groups_of, places_after
 from dwac.tasks import read_numbers
 
 _LEAST = 0.05  # share of the votes that must remain for a difference to be exact to about 1e-8
@@ -192,7 +192,8 @@ class NumberTask(PageTask):
             typicality = clf.fitted_.typicality(examples.novelty, private=private)
         h = torch.as_tensor(examples.h).to(clf.references_.embeddings)
         values = votes[:, 1 + self._width :]
-        return ExploredNumbers(clf.sets_, h, values, typicality, None, private, of_training=examples.of_training)
+        known: dict[str, Any] = {"within": groups_of(clf, examples), "of_training": examples.of_training}
+        return ExploredNumbers(clf.sets_, h, values, typicality, None, private, **known)
 
     def codes(self, predictions: ExploredNumbers) -> Ints:
         """(n,): the bins of the predicted numbers."""
