@@ -103,6 +103,6 @@ def test_pictures_the_service_and_the_report_use_titles_and_meanings(clf: DWACCl
     columns = reader_of(clf, pixels=0).columns() or []
     assert (columns[0]["name"], columns[0]["title"]) == ("dir", "debt-to-income ratio (%)")
     assert columns[1]["codes"] == {"0": "no", "1": "yes"}
-    page = write(clf, X, Y, tmp_path / "report.html", importance=4, cases=1, epsilon=0.2).read_text()
+    page = write(clf, X, Y, tmp_path / "report.html", importance=4, cases=1, epsilon=0.2, by=["dmi"]).read_text()
     assert "insurance denied" in page
     assert "dmi" not in page

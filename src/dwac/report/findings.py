@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dwac import metrics
+from dwac.drawing.legend import Legend
 from dwac.drawing.records import shorten
 from dwac.errors import EPSILON, CalibrationWarning, InputError
 from dwac.estimator import DWACClassifier, DWACRegressor
@@ -90,7 +91,7 @@ class Findings:
             observed = clf.observe(X, private=private)
         predictions = predict(clf, observed, private=private)
         outside = None if unlike is None else predict(clf, unlike, private=private)
-        groups = None if by is None else read_groups(by, X, len(predictions))
+        groups = None if by is None else _name_groups(read_groups(by, X, len(predictions)), clf.legend_)
         result = evaluate(predictions, y, epsilon, by=groups, costs=costs)
         names, readable = row_ids(X, ids, len(predictions)), predictions.readable
         truth = cls._truth(clf, y, len(readable))[readable]
@@ -198,6 +199,16 @@ class Findings:
         usual = np.argsort(np.abs(trust - np.median(trust)), kind="stable").tolist()
         typical = [row for row in usual if errors[row] <= self.tolerance and row not in (*wrong, *doubtful)]
         return {"typical": typical[:most], "doubtful": doubtful, "wrong": wrong}
+
+
+def _name_groups(groups: pd.DataFrame, legend: Legend) -> pd.DataFrame:
+    """Groups of rows by column, with the titles of columns and the meanings of codes."""
+    named = {}
+    for column in groups:
+        names = [legend.meaning(column, value) or value for value in groups[column].cat.categories]
+        unique = len(set(names)) == len(names)
+        named[legend.head(column)] = groups[column].cat.rename_categories(names) if unique else groups[column]
+    return pd.DataFrame(named)
 
 
 @dataclass(frozen=True, eq=False)

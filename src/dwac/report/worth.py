@@ -213,12 +213,12 @@ def outcome(clf: Any, row: pd.Series[Any]) -> str:
 
 
 def _groups(worth: Worth, column: str) -> ReportTable:
-    groups = worth.by(column)
+    groups, legend = worth.by(column), worth.clf.legend_
     n_examples, whole = groups["examples"].sum(), groups["sum"].sum()
     say, say_removed = points(groups[["worth", "sum"]]), points(groups["if_removed"])
     rows = [
         (
-            shorten(name),
+            legend.value(column, name),
             f"{row['examples']:,.0f} ({percent(row['examples'] / n_examples)})",
             say(row["sum"]) + (f" ({percent(row['sum'] / whole)})".replace("-", "−") if whole > 0 else ""),
             f"{say(row['worth'])} ±\u00a0{say(2 * row['standard_error']).lstrip('+')}",
@@ -227,10 +227,16 @@ def _groups(worth: Worth, column: str) -> ReportTable:
         for name, row in groups.head(_ROWS).iterrows()
     ]
     left = len(groups) - len(rows)
-    caption = f"By {column}: whose data carries the model" + (
+    caption = f"By {legend.head(column)}: whose data carries the model" + (
         f"; {left:,} more {'are' if left > 1 else 'is'} worth less" if left else ""
     )
-    head = (column, f"{_voter_word(worth)}s", "sum of their worth", "worth as one ± 2 s.e.", "if all are removed")
+    head = (
+        legend.head(column),
+        f"{_voter_word(worth)}s",
+        "sum of their worth",
+        "worth as one ± 2 s.e.",
+        "if all are removed",
+    )
     return ReportTable(caption, head, rows, numbers=range(1, 5))
 
 
