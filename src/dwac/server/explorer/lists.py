@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dwac.drawing.legend import Legend
 from dwac.drawing.records import plain, shorten
 from dwac.encoders import TabularEncoder
 from dwac.errors import InputError
@@ -67,17 +68,21 @@ def _texts(explorer: Explorer) -> list[str]:
     if explorer.private:
         return [""] * len(points)
     records = clf.examples_.frame()
-    by_id = {} if records is None else dict(zip(records.index, _lines(records), strict=True))
+    by_id = {} if records is None else dict(zip(records.index, _lines(records, clf.legend_), strict=True))
     training = [by_id.get(name, "") for name in points.references.ids]
-    return training + (_lines(clf.encoder_.records(explorer.examples.X)) if points.n_data else [])
+    return training + (_lines(clf.encoder_.records(explorer.examples.X), clf.legend_) if points.n_data else [])
 
 
-def _lines(records: pd.DataFrame) -> list[str]:
+def _lines(records: pd.DataFrame, legend: Legend) -> list[str]:
     """Each record as one line; pictures have no text."""
     shown = records[[name for name in records.columns if name != "image"]]
-    alone = list(shown.columns) == ["text"]
+    if list(shown.columns) == ["text"]:
+        return shown["text"].astype(str).tolist()
     return [
-        " ".join(str(value) if alone else f"{name}={value}" for name, value in zip(shown.columns, row, strict=True))
+        " ".join(
+            f"{legend.head(name)}={legend.meaning(name, value) or value}"
+            for name, value in zip(shown.columns, row, strict=True)
+        )
         for row in shown.itertuples(index=False, name=None)
     ]
 
