@@ -20,6 +20,7 @@ from reproduction.records import code, commit
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 # Parts of the package that only these benchmarks run, by the beginning of their records' names.
 PARTS = {
+    "decisions": ("records",),
     "defaults": ("cli",),
     "engines": ("reading", "scoring"),
     "explorer": ("server",),

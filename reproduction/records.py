@@ -152,7 +152,7 @@ def versions(*more: str) -> dict[str, str]:
 # Files of the package by their path in it, those of the reproduction by their path in the checkout.
 APART = (
     "__init__.py",  # the public names and the version
-    *("cli", "monitoring", "reading", "report", "scoring", "server", "worth"),
+    *("cli", "monitoring", "reading", "records", "report", "scoring", "server", "worth"),
     *(f"drawing/{name}.py" for name in ("layout", "neighbors", "picture", "style")),
     *("reproduction/__init__.py", "reproduction/__main__.py", "reproduction/app.py", "reproduction/commands"),
     *(f"reproduction/{name}.py" for name in ("figures", "published", "report", "settings", "tables", "variants")),
