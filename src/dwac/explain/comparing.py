@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import comb
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -116,6 +116,7 @@ def shapley_values(values: Values, n: int, games: int = 1) -> tuple[Floats, floa
     return solve(values(masks))
 
 
+@lru_cache(maxsize=16)
 def plan_game(n: int, games: int = 1) -> tuple[Bools, Callable[[Floats], tuple[Floats, float]]]:
     """(the hybrids to ask about, a function of their values that gives `shapley_values`)."""
     if n == 0:
@@ -191,8 +192,11 @@ def weigh_parts(
         raise InputError("several precedents need columns or patches, which all have; compare a text with precedents=1")
     mixed = inquiry.hybrids(voters, tied)
     games = [plan_game(len(hybrids.parts), len(voters)) for hybrids in mixed]
-    asked = [hybrids.make(masks) for hybrids, (masks, _) in zip(mixed, games, strict=True) if len(masks)]
-    values = inquiry.contrast(inquiry.embed(_join(asked)), label, other) if asked else np.zeros(0)
+    asked = [hybrids.choose(masks) for hybrids, (masks, _) in zip(mixed, games, strict=True) if len(masks)]
+    values = np.zeros(0)
+    if asked:
+        joined = asked[0] if len(asked) == 1 else (torch.cat if torch.is_tensor(asked[0]) else np.concatenate)(asked)
+        values = inquiry.contrast(inquiry.embed(mixed[0].build(joined)), label, other)
     ends = np.cumsum([len(masks) for masks, _ in games])
     totals, errors, table = [], [], list[dict[Any, float]]()
     first: dict[Any, Part] = {}
@@ -209,13 +213,6 @@ def weigh_parts(
         parts.append(Contribution(*part, float(each.mean()), float(each.std())))
     parts.sort(key=lambda part: -abs(part.contribution))
     return parts, float(np.mean(totals)), max(errors)
-
-
-def _join(rows: list[Any]) -> Any:
-    """Hybrids of several precedents, one after the other."""
-    if len(rows) == 1:
-        return rows[0]
-    return torch.cat(rows) if isinstance(rows[0], Tensor) else pd.concat(rows, ignore_index=True)
 
 
 def _random_voters(votes: Votes) -> list[int]:

@@ -52,12 +52,18 @@ class Box(NamedTuple):
 class Hybrids(NamedTuple):
     """The d parts in which a row and a precedent differ, the parts that make no difference, and rows between the two.
 
-    make: takes (n, d), True where a part comes from the precedent; returns n rows, in the form of the row.
+    choose: takes (n, d), True where a part comes from the precedent; returns n choices, which `build` makes into rows
+    in the form of the row. Choices of several precedents can be joined, and built at once.
     """
 
     parts: list[Part]
     same: list[Part]
-    make: Callable[[Bools], Any]
+    choose: Callable[[Bools], Any]
+    build: Callable[[Any], Any] = lambda rows: rows
+
+    def make(self, masks: Bools) -> Any:
+        """The n rows with these parts (n, d) of the precedent."""
+        return self.build(self.choose(masks))
 
 
 class Pool:
@@ -98,18 +104,18 @@ def mix_tables(
     moving = [group for group in groups if differing & set(group)]
     places = [[pool.names.index(name) for name in group] for group in moving]
 
-    def make(masks: Bools) -> pd.DataFrame:
+    def choose(masks: Bools) -> NDArray[np.intp]:
         choices = np.zeros((len(masks), len(pool.names)), dtype=np.intp)
         for part, columns in enumerate(places):
             choices[:, columns] = number * masks[:, part, None]
-        return pool.make(choices)
+        return choices
 
     def part(group: list[Any]) -> Part:
         mine, theirs = (tuple(pool.cells[name][place] for name in group) for place in (0, number))
         return Part(group[0], mine[0], theirs[0]) if len(group) == 1 else Part(", ".join(map(str, group)), mine, theirs)
 
     still = [group for group in groups if group not in moving]
-    return Hybrids(list(map(part, moving)), list(map(part, still)), make)
+    return Hybrids(list(map(part, moving)), list(map(part, still)), choose, pool.make)
 
 
 def units_of(columns: Sequence[Any], tied: Sequence[Collection[Any]]) -> list[list[Any]]:
