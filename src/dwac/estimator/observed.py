@@ -172,7 +172,7 @@ def observe(
             "a guarantee within groups needs the groups of the calibration rows; fit with within=…, or, after "
             "recalibration, recalibrate with within=…"
         )
-    given = read_within(within, None, None, pd.RangeIndex(len(rows.reasons)))
+    given = None if within is None else read_within(within, None, None, pd.RangeIndex(len(rows.reasons)))
     if not rows.inputs:
         return Observed(fitted, rows, torch.zeros(0, fitted.model.vector_size, device=fitted.model.device), given)
     h = batches.embed(fitted.model, rows.inputs)
