@@ -176,11 +176,13 @@ def cross_fitted_coverage(rng: np.random.Generator, n: int, epsilon: float, kind
     """Numbers (n, 2), intervals of 100 new rows and whether they hold the truth, by votes that need no training."""
     h = torch.as_tensor(np.repeat(2 * rng.normal(size=(n + 100, 1)), FOLDS, axis=1))
     y = h.numpy()[:, :2] + rng.normal(size=(n + 100, 2))
-    ids, groups = pd.Index(np.arange(n)), (np.arange(n + 100) % kinds).tolist()
+    ids, groups = pd.Index(np.arange(n)), np.arange(n + 100) % kinds
     voters = ReferenceSet(h[:n], np.zeros(n, dtype=int), ids.tolist(), targets=y[:n])
     folds = Folds(ids, rng.permutation(np.arange(n) % FOLDS), FOLDS)
     rows = HeldOutRows(h[:n], h[:n, :0], np.zeros(n, dtype=np.int64), ids, y[:n])
-    found = intervals(voters, h[n:], calibrate_intervals(voters, rows, folds, groups[:n]), epsilon, folds, groups[n:])
+    found = intervals(
+        voters, h[n:], calibrate_intervals(voters, rows, folds, groups[:n].tolist()), epsilon, folds, groups[n:]
+    )
     return y[:n], found, (found[..., 0] <= y[n:]) & (y[n:] <= found[..., 1])
 
 

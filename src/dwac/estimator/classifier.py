@@ -254,6 +254,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         reasons: Reasons | None = None,
         novelty: Floats | None = None,
         fold_votes: Floats | None = None,
+        within: NDArray[Any] | None = None,
         *,
         private: bool = False,
     ) -> Any:
@@ -261,7 +262,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
 
         private: round as `dwac.explain.privacy` does.
         """
-        return self.sets_.conformal(Evidence(log_class_weights, reasons, novelty, fold_votes), private=private)
+        return self.sets_.conformal(Evidence(log_class_weights, reasons, novelty, fold_votes, within), private=private)
 
     @overload
     def predict_set(
