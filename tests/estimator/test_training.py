@@ -29,7 +29,7 @@ OTHER = Training(
 @pytest.mark.parametrize("kind", [DWACClassifier, DWACRegressor])
 def test_parameters_are_few(kind: Any) -> None:
     names = set(kind().get_params())
-    assert len(names) <= {DWACClassifier: 18, DWACRegressor: 16}[kind]
+    assert len(names) <= {DWACClassifier: 19, DWACRegressor: 16}[kind]  # within, of guarantees, came last
     assert not names & NAMES
 
 

@@ -10,8 +10,8 @@
 See docs/how-to/records.md.
 """
 
-from dwac.records.impact import Impact, impact, ledger
 from dwac.records.log import override, read, record
-from dwac.records.replay import Replay, replay
+from dwac.records.replaying import Replay, replay
+from dwac.records.touching import Impact, impact, ledger
 
 __all__ = ["Impact", "Replay", "impact", "ledger", "override", "read", "record", "replay"]

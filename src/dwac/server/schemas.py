@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from dwac.drawing.records import plain
 from dwac.errors import EPSILON
+from dwac.languages import languages
 from dwac.reading.requests import Reader
 from dwac.server.limits import Limits, RefusalError
 from dwac.tasks import CLASSES, LABELS, NUMBERS, Target
@@ -23,7 +24,8 @@ MOST_LEVELS, MOST_WAYS = 99, 10
 Epsilon = Annotated[float, Field(ge=1e-9, lt=1)]
 T = TypeVar("T", bound=BaseModel)
 # JSON does not distinguish 5.0 from 5.
-Whole = Annotated[int, BeforeValidator(lambda k: int(k) if isinstance(k, float) and k.is_integer() else k)]
+_as_whole = BeforeValidator(lambda k: int(k) if isinstance(k, float) and k.is_integer() else k)
+Whole = Annotated[int, _as_whole]
 Share = Annotated[float, Field(ge=0, le=1)]
 Ends = Annotated[list[float | None], Field(min_length=2, max_length=2)]  # a null end is unbounded
 Histogram = Annotated[list[list[float]], Field(min_length=2, max_length=2)]
@@ -81,7 +83,7 @@ class AskWhy(Asked):
         description="Compare with the training example that has this id, even if a label has the same name. Includes "
         "`reasons`.",
     )
-    precedents: Annotated[Whole, Field(ge=1)] | Literal["random"] = Field(
+    precedents: Annotated[int, Field(ge=1), _as_whole] | Literal["random"] = Field(
         1,
         description='Compare with so many precedents; contributions are then means. "random": with training examples '
         "drawn at random, for what matters on average. Includes `reasons`.",
@@ -147,6 +149,8 @@ def request_body(kind: type[Asked], reader: Reader, limits: Limits, target: Targ
     schema = kind.model_json_schema()
     fields, example = schema["properties"], {"rows": [reader.example()]}
     most = limits.rows
+    if "language" in fields:
+        fields["language"]["anyOf"][0] = {"enum": list(languages())}
     if issubclass(kind, AskWhy):
         most = limits.rows_to_explain
         fields["k"]["maximum"], fields["precedents"]["anyOf"][0]["maximum"] = limits.neighbors, limits.precedents

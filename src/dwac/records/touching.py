@@ -20,7 +20,7 @@ from dwac.errors import InputError
 from dwac.estimator.observed import Observed
 from dwac.reading.rows import Estimator
 from dwac.records.log import FACTS, Folder
-from dwac.records.replay import Part, Recorded
+from dwac.records.replaying import Part, Recorded
 from dwac.reference import ReferenceSet
 from dwac.reference.references import set_of
 from dwac.tasks import LABELS, NUMBERS
