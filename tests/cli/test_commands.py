@@ -611,6 +611,7 @@ def test_infinity_is_named_with_its_line_and_column(folder: Path, tmp_path: Path
     assert "'age'" in line
 
 
+@pytest.mark.slow
 def test_a_file_of_texts_under_another_name_asks_for_its_format(tmp_path: Path) -> None:
     lines = "".join(f"{label}\ta {label} film {i}\n" for i in range(30) for label in ("pos", "neg"))
     (tmp_path / "a.tsv").write_text(lines)

@@ -34,6 +34,7 @@ SLOW = {
         "tutorials/scale.md",
         "tutorials/service.md",
         "tutorials/several-labels.md",
+        "tutorials/texts.md",
     )
 }
 TASK = re.compile(r"^\| (\d+) \| (.+?) \| \[(.+?)\]\((.+?)\) \|$", re.M)

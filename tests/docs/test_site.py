@@ -33,6 +33,7 @@ def built(folder: Path) -> Path:
 
 
 # One test, because it builds the site: that takes 17 s of processor time.
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning_and_is_complete(tmp_path: Path) -> None:
     site = built(tmp_path)
     names_are_in_the_reference(site)

@@ -528,6 +528,7 @@ def test_images_without_sense_are_named_with_the_folder(change, fact, of_colours
         load(folder)
 
 
+@pytest.mark.slow
 def test_texts_of_hostile_depth_take_no_memory(monkeypatch) -> None:
     pytest.importorskip("transformers")
     no_network(monkeypatch)

@@ -93,7 +93,7 @@ def latin(text: str) -> list[str]:
 
 
 @pytest.mark.filterwarnings("ignore::dwac.errors.CalibrationWarning")
-@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("private", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "kind",
     [

@@ -18,7 +18,7 @@ from dwac.nn.tiles import join_tiles, multiply_tiles, split_tiles
 SIZES = (1, 9, 65, 1000)
 
 
-@pytest.fixture(params=[1, 5, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.fixture(params=[1, *(pytest.param(threads, marks=pytest.mark.slow) for threads in (2, 5))])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)

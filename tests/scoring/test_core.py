@@ -58,6 +58,7 @@ def test_answers_are_those_of_predict(kind: str, folder_of: Folders) -> None:
     same(scored(folder_of(kind), shuffled, epsilon=0.2, **asked), expected)
 
 
+@pytest.mark.slow
 def test_texts_and_encoded_images_are_read_from_a_column(folder_of: Folders) -> None:
     texts = scored(folder_of("texts"), [pa.record_batch({"words": ["good day", None, "sad"], "more": ["", "", ""]})])
     assert texts["unreadable"].notna().tolist() == [False, True, False]

@@ -519,7 +519,7 @@ def test_an_explanation_with_many_columns_fits_the_screen_and_paper(browser: Any
     page.close()
 
 
-@pytest.mark.parametrize("viewport", [WIDE, PHONE])
+@pytest.mark.parametrize("viewport", [PHONE, pytest.param(WIDE, marks=pytest.mark.slow)])
 def test_long_ids_of_images_stay_below_their_images(browser: Any, named_images: Explorer, viewport: Any) -> None:
     with visit(browser, named_images, viewport=viewport) as seen:
         seen.choose(named_images.points.n_training + 1)
@@ -730,6 +730,7 @@ def _click_point(seen: Visit, point: int) -> None:
     seen.page.mouse.click(box["x"] + x, box["y"] + y)
 
 
+@pytest.mark.slow
 def test_what_would_change_it_is_loaded_into_the_form_and_columns_are_ranked(
     browser: Any, explorers: dict[str, Explorer]
 ) -> None:

@@ -1147,7 +1147,7 @@ def test_a_signal_ends_the_service_when_those_in_flight_are_answered(folder: Pat
     ("options", "fact"),
     [
         (["--host", "0.0.0.0"], "token"),
-        (["--host", "192.0.2.1", "--token-file", "{token}"], "192.0.2.1"),
+        pytest.param(["--host", "192.0.2.1", "--token-file", "{token}"], "192.0.2.1", marks=pytest.mark.slow),
         (["--token-file", "{empty}"], "{empty}"),
         (["--token-file", "{nosuch}"], "{nosuch}"),
         (["--port", "{taken}"], "--port"),
