@@ -163,7 +163,10 @@ def test_reasons_against_random_examples_add_up_to_the_difference_from_their_mea
     assert r.total == pytest.approx(odds[0] - odds[1:].mean(), abs=1e-9)
     assert total_of(r) == pytest.approx(r.total, abs=1e-9)
     assert str(r.label) in str(r)
-    number = regressor().explain(row)[0].reasons(precedents="random")
+    of_number = regressor().explain(row)[0]
+    number = of_number.reasons(precedents="random")
+    with refuses(InputError, "precedents", "against"):
+        of_number.reasons((0.0, 1.0), precedents="random")
     assert total_of(number) == pytest.approx(number.label - number.other, abs=1e-9)
     assert not e.reasons().is_random
     with refuses(InputError, "precedents", "randm"):

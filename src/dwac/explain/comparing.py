@@ -236,20 +236,24 @@ def reasons_between(
     """The reasons for the label of a row, against another label, the runner-up, or a training example."""
     label, names = case.votes.label, list(case.names)
     other, places = label_precedents(inquiry, case, against, precedents)
-    ids = plain_ids(case.votes.references.ids[places])
-    parts, total, error = weigh_parts(inquiry, ids, tied, label, other)
-    known = Reasons(
-        label=names[label],
-        other=names[other],
-        precedents=tuple(make_precedent(inquiry, place) for place in places),
-        contributions=tuple(parts),
-        total=total,
-        error=error,
-        record=inquiry.record,
-        is_random=precedents == RANDOM,
-        legend=inquiry.legend(),
-    )
+    facts = _weigh(inquiry, case.votes, places, tied, label, other)
+    known = Reasons(label=names[label], other=names[other], is_random=precedents == RANDOM, **facts)
     return _make_private(known, privacy.FIT) if case.private else known
+
+
+def _weigh(
+    inquiry: Inquiry, votes: Votes, places: list[int], tied: Sequence[Collection[Any]], label: int, other: int
+) -> dict[str, Any]:
+    """What reasons of every target say of a row and its precedents, by the places of these among the voters."""
+    parts, total, error = weigh_parts(inquiry, plain_ids(votes.references.ids[places]), tied, label, other)
+    return {
+        "precedents": tuple(make_precedent(inquiry, place) for place in places),
+        "contributions": tuple(parts),
+        "total": total,
+        "error": error,
+        "record": inquiry.record,
+        "legend": inquiry.legend(),
+    }
 
 
 def label_precedents(inquiry: Inquiry, case: LabelCase, against: Any, precedents: int | str) -> tuple[int, list[int]]:
@@ -311,20 +315,14 @@ def number_reasons(
     t = 0 if name is None else list(case.names).index(name)
     inquiry, votes, own = inquire(t), case.votes, float(case.predictions[t])
     places = number_precedents(inquiry, case, t, against, precedents)
-    ids = plain_ids(votes.references.ids[places])
-    parts, total, error = weigh_parts(inquiry, ids, tied, 0, 0)
+    facts = _weigh(inquiry, votes, places, tied, 0, 0)
     known = Reasons(
         label=own,
-        other=own - total,
-        precedents=tuple(make_precedent(inquiry, place) for place in places),
-        contributions=tuple(parts),
-        total=total,
-        error=error,
-        record=inquiry.record,
+        other=own - facts["total"],
         is_random=precedents == RANDOM,
-        legend=inquiry.legend(),
         unit="number" if case.single and case.names[t] is None else str(case.names[t]),
         _number=case.numerals[t].text,
+        **facts,
     )
     return _make_private(known, case.numerals[t].step) if case.private else known
 
@@ -336,6 +334,8 @@ def number_precedents(inquiry: Inquiry, case: NumberCase, t: int, against: Any, 
     if against is not None and not _is_range(against):
         places = [_named_voter(votes, against, precedents, private=case.private)]
     elif not isinstance(precedents, int):
+        if against is not None:
+            raise InputError(f'precedents="random" compares with any number; leave it out, or against={against!r}')
         places = _random_voters(votes)
     else:
         for ranges in _ranges(against, own, float(numbers.std())):
