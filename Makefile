@@ -39,7 +39,7 @@ tests: .venv/compiled
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --durations=20
 
 # Much data, many fits, other processes or a browser.
-test-slow: .venv/test
+test-slow: .venv/slow
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) -m slow
 
 fuzz: .venv/test
@@ -49,7 +49,7 @@ test-triton: .venv/test
 	TRITON_INTERPRET=1 $(BIN)/pytest -k "(fused or place_in_the_batch or triton and (gaussian or outliers) and not norms and not rounding) and not every_width" \
 		tests/engine tests/nn/test_loss.py
 
-# A warning ends it: a broken link, a page that nobody can find, a docstring that cannot be read. `make test` builds it, too.
+# A warning ends it: a broken link, a page that nobody can find, a docstring that cannot be read. `make test-slow` builds it, too.
 docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
@@ -89,10 +89,11 @@ clean:
 # never imported: Python compiles those that are.
 .venv/demo: EXTRAS := cli
 .venv/test: EXTRAS := dev
+.venv/slow: EXTRAS := dev,docs
 .venv/docs: EXTRAS := cli,docs
 .venv/bench: EXTRAS := dev,bench
 .venv/engines: EXTRAS := dev,engines
-.venv/demo .venv/test .venv/docs .venv/bench .venv/engines: pyproject.toml | $(BIN)/python
+.venv/demo .venv/test .venv/slow .venv/docs .venv/bench .venv/engines: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[$(EXTRAS)]"
 	@touch $@
 
@@ -117,3 +118,5 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "dwac needs Python 3.11 or newer; got $$($(PYTHON) --version); use make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
+	@# The pip that comes with Python 3.11 takes twice as long to find the versions.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --upgrade pip

@@ -44,7 +44,7 @@ importance.ROWS = 4
 
 
 # What takes longest comes first, so that no worker is left alone with it at the end; of the rest the largest files.
-LONG = ("test_site.py", "test_readme.py", "test_browser.py", "test_server.py", "test_commands.py", "test_pages.py")
+LONG = ("test_readme.py", "test_browser.py", "test_server.py", "test_commands.py", "test_pages.py")
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -128,6 +128,7 @@ def kinds(cell: dict[str, Any]) -> list[list[str]]:
     return [sorted(output.get("data", ["text"])) for output in cell.get("outputs", [])]
 
 
+@pytest.mark.slow
 def test_an_error_in_a_notebook_is_raised() -> None:
     cell = {"cell_type": "code", "source": ["1 / 0"], "outputs": []}
     with pytest.raises(ZeroDivisionError):

@@ -17,7 +17,7 @@ from dwac.server import run as running
 
 DWAC = Path(sys.executable).parent / "dwac"
 TOKEN = "correct-horse-battery-staple"
-HANG = 600  # seconds after which a test gives up
+HANG = 120  # seconds after which a test gives up
 _TICK = 0.3  # seconds: shorter waits of a service are its pulse, longer ones are limits
 _FAR = 1e9  # seconds
 

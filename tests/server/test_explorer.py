@@ -30,7 +30,7 @@ from dwac.server.explorer.edits import edit_model, edit_voters
 from dwac.server.explorer.tasks import NONE
 from dwac.server.explorer.views import LoadedExamples, first_view, view_after
 from tests.named import named, refuses
-from tests.server.client import DWAC, TOKEN, Client
+from tests.server.client import DWAC, HANG, TOKEN, Client
 from tests.server.data import AGED, DIGITS, PEOPLE, fitted
 from tests.server.explored import Reader, reading
 
@@ -743,7 +743,7 @@ def test_the_command_serves_the_page_until_it_is_stopped(table: DWACClassifier, 
         assert (start["title"], start["n_data"]) == ("people", 60)
     finally:
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=600) == 0
+        assert process.wait(timeout=HANG) == 0
         process.communicate()
 
 
