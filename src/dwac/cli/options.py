@@ -170,6 +170,9 @@ Epsilon = Annotated[
         "--epsilon", "-e", callback=_epsilon, help="Error rate of prediction sets and intervals, between 0 and 1."
     ),
 ]
+Local = Annotated[
+    bool, typer.Option("--local", help="Let calibration rows near a row count more in its prediction set or interval.")
+]
 Probabilities = Annotated[bool, typer.Option("--probabilities", help="Also write the probability of each class.")]
 Quantiles = Annotated[
     str | None,

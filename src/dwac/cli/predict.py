@@ -45,6 +45,7 @@ def predict(
     data: options.Data,
     output: options.Table = None,
     epsilon: options.Epsilon = EPSILON,
+    local: options.Local = False,
     probabilities: options.Probabilities = False,
     quantiles: options.Quantiles = None,
     private: options.Rounded = False,
@@ -101,7 +102,15 @@ def predict(
     print_notes(rows.notes)
     with rows_located(rows), progress_printed():
         frame = _predict_rows(
-            loaded.clf, rows, epsilon, levels, private=private, probabilities=probabilities, record=record, data=data
+            loaded.clf,
+            rows,
+            epsilon,
+            levels,
+            private=private,
+            local=local,
+            probabilities=probabilities,
+            record=record,
+            data=data,
         )
     bad = reasons_by_row([why if isinstance(why, str) else None for why in frame["unreadable"]])
     report_unreadable(bad, rows, strict=reading.strict, fate="have no answer")
@@ -130,6 +139,7 @@ def _predict_rows(
     levels: Sequence[float],
     *,
     private: bool,
+    local: bool,
     probabilities: bool,
     record: str | None,
     data: str,
@@ -146,7 +156,7 @@ def _predict_rows(
     with rows_bar("predicting", len(rows), show="auto" if len(rows) > AT_ONCE else False) as done:
         for start in range(0, len(rows), AT_ONCE):
             part = rows if len(rows) <= AT_ONCE else rows.take(np.arange(start, min(start + AT_ONCE, len(rows))))
-            observed = clf.observe(part.X, private=private)
+            observed = clf.observe(part.X, private=private, local=local)
             predictions = predict_rows(clf, observed, private=private)
             frames.append(predictions.frame(epsilon, levels, probabilities=probabilities))
             if record is not None:

@@ -36,6 +36,7 @@ def score(
         str, typer.Option("--output", "-o", metavar="OUT", help="The folder of Parquet shards to write: a path or URL.")
     ],
     epsilon: options.Epsilon = EPSILON,
+    local: options.Local = False,
     probabilities: options.Probabilities = False,
     voters: Annotated[
         int,
@@ -117,6 +118,7 @@ def score(
         overwrite=overwrite,
         announce=lambda what: console.print(what, highlight=False, soft_wrap=True),
         epsilon=epsilon,
+        local=local,
         probabilities=probabilities,
         voters=voters,
         quantiles=options.levels_of(quantiles),

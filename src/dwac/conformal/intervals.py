@@ -215,22 +215,27 @@ class IntervalCalibration(_CalibrationScores):
     (0.4, array([0.8, 0.2]))
     """
 
-    def score_at(self, epsilon: float, within: Iterable[Hashable] | None = None) -> Floats:
+    def score_at(
+        self, epsilon: float, within: Iterable[Hashable] | None = None, own: Iterable[Floats] | None = None
+    ) -> Floats:
         """The s for which {y : score(y) ≤ s} misses the true number with probability at most ε.
 
         The ⌈(1 - ε)(n_cal + 1)⌉-th smallest calibration score; inf if there are too few. A single number, of shape (),
         or (n,) for the groups (n,) of new examples, if calibration is by group.
+
+        own: for each of n new examples, the calibration scores as seen from it (`LocalScores`); then (n,).
         """
         epsilon = checks.epsilon(epsilon)
+        if own is not None:
+            _warn_if_infinite(self, epsilon, [None])
+            return np.array([_score_at(scores, epsilon) for scores in own])
         names = None if within is None else list(within)
         n = 1 if names is None else len(names)
         groups = self._new_rows(names, n)
         _warn_if_infinite(self, epsilon, list(groups))
         scores = np.full(n, -np.inf)
         for name, rows in groups.items():
-            own = self.scores[self._own(name)]
-            missed = allowed_misses(epsilon, len(own))
-            least = np.partition(own, len(own) - missed)[len(own) - missed] if missed else np.inf
+            least = _score_at(self.scores[self._own(name)], epsilon)
             scores[rows] = np.maximum(scores[rows], least)
         return scores if names is not None else scores.reshape(())
 
@@ -334,6 +339,12 @@ class CrossIntervalCalibration(_CalibrationScores):
                 ends[some, 0] = np.minimum(ends[some, 0], hull[:, 0])
                 ends[some, 1] = np.maximum(ends[some, 1], hull[:, 1])
         return ends
+
+
+def _score_at(scores: Floats, epsilon: float) -> float:
+    """The ⌈(1 - ε)(n + 1)⌉-th smallest of n scores; inf if there are too few."""
+    missed = allowed_misses(epsilon, len(scores))
+    return float(np.partition(scores, len(scores) - missed)[len(scores) - missed]) if missed else np.inf
 
 
 def _hull(lows: Floats, highs: Floats, least: int) -> Floats:

@@ -255,10 +255,10 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if has_columns(X, fitted.encoder) and not fitted.features.match(X):
             validate_data(self, X, reset=False, skip_check_array=True)
 
-    def observe(self, X: Any, *, private: bool | None = None, within: Any = None) -> Observed:
-        """The rows of X, read, encoded and embedded once; within: their groups, as for `predict_set`."""
+    def observe(self, X: Any, *, private: bool | None = None, within: Any = None, local: bool = False) -> Observed:
+        """The rows of X, read, encoded and embedded once; within: their groups, and local: as for `predict_set`."""
         options: dict[str, Any] = {"unknown": self.unknown, "private": private, "check": self._check_columns}
-        return observe(self._fitted, X, **options, within=within)
+        return observe(self._fitted, X, **options, within=within, local=local)
 
     def _read(self, X: Any) -> tuple[Any, Inputs]:
         """The rows of X, and the tensors that the network takes; an error names a column or row that does not fit."""

@@ -240,13 +240,13 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         scores: Floats = self.target_.decision_function(votes)
         return scores
 
-    def conformal(self, X: Any, *, within: Any = None) -> Any:
+    def conformal(self, X: Any, *, within: Any = None, local: bool = False) -> Any:
         """p-values, prediction sets, confidence, credibility and typicality. Rows that cannot be read are flagged.
 
         A `dwac.conformal.ConformalPrediction`. For several labels a `LabelPrediction`: a decision on each label, with
-        its own guarantee: `.decisions(epsilon)`. within: as for `predict_set`.
+        its own guarantee: `.decisions(epsilon)`. within, local: as for `predict_set`.
         """
-        return self.sets_.conformal(self.observe(X, within=within).evidence())
+        return self.sets_.conformal(self.observe(X, within=within, local=local).evidence())
 
     def conformal_of(
         self,
@@ -271,6 +271,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         epsilon: float = ...,
         *,
         within: Any = ...,
+        local: bool = ...,
         as_labels: Literal[False] = ...,
         as_frame: Literal[False] = ...,
     ) -> NDArray[np.bool_]: ...
@@ -281,6 +282,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         epsilon: float = ...,
         *,
         within: Any = ...,
+        local: bool = ...,
         as_labels: Literal[True],
         as_frame: Literal[False] = ...,
     ) -> list[list[Any]]: ...
@@ -291,12 +293,20 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         epsilon: float = ...,
         *,
         within: Any = ...,
+        local: bool = ...,
         as_labels: Literal[False] = ...,
         as_frame: Literal[True],
     ) -> pd.DataFrame: ...
     @overload
     def predict_set(
-        self, X: Any, epsilon: float = ..., *, within: Any = ..., as_labels: Literal[True], as_frame: Literal[True]
+        self,
+        X: Any,
+        epsilon: float = ...,
+        *,
+        within: Any = ...,
+        local: bool = ...,
+        as_labels: Literal[True],
+        as_frame: Literal[True],
     ) -> pd.Series[Any]: ...
     def predict_set(
         self,
@@ -304,6 +314,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         epsilon: float = EPSILON,
         *,
         within: Any = None,
+        local: bool = False,
         as_labels: bool = False,
         as_frame: bool = False,
     ) -> NDArray[np.bool_] | list[list[Any]] | pd.DataFrame | pd.Series[Any]:
@@ -320,10 +331,13 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         within: the groups of the rows, if fit was given `within`: the guarantee then holds within each. Not needed if
         the setting `within` names columns.
 
+        local: let calibration rows near a row count more, by the kernel of the vote. The guarantee is the same, over
+        all rows; sets are larger where labels are hard to tell apart, and smaller elsewhere.
+
         as_labels: return a list of the labels in each row's set, most often just one. as_frame: a DataFrame with a
         column for each class and the index of X; with as_labels, a Series of lists.
         """
-        sets = self.sets_.label_sets(self.observe(X, within=within), checks.epsilon(epsilon))
+        sets = self.sets_.label_sets(self.observe(X, within=within, local=local), checks.epsilon(epsilon))
         names = self.target_.plain_names
         labels = [[name for name, here in zip(names, row, strict=True) if here] for row in sets.tolist()]
         if not as_frame:

@@ -27,7 +27,7 @@ from dwac.estimator.fitted import Features, Fitted
 from dwac.estimator.preparation import read_within, rows_of, take
 from dwac.estimator.readable import ATYPICAL, Judged, Sifted, judge, sift
 from dwac.nn import batches
-from dwac.tasks.base import Evidence, Reasons
+from dwac.tasks.base import LABELS, Evidence, Reasons
 from dwac.training.cross_fit import FOLDS
 
 Floats = NDArray[np.float64]
@@ -42,6 +42,7 @@ class Observed:
     rows: Sifted
     h: Tensor  # (r, d), of the rows that can be read
     given: pd.Series[Any] | None = None  # (n,): the groups of the rows, unless columns have them
+    local: bool = False  # whether sets and intervals have a local guarantee
 
     def __len__(self) -> int:
         return len(self.rows.reasons)
@@ -101,15 +102,18 @@ class Observed:
         novelty = self.novelty[self.readable]
         return self.spread(self.fitted.typicality(novelty, private=private) if len(novelty) else None, ())
 
-    def evidence(self) -> Evidence:
-        """Votes, reasons, novelty and votes by fold."""
+    def evidence(self, *, novelty: bool = True) -> Evidence:
+        """Votes, reasons, novelty and votes by fold, groups, and embeddings where these are needed."""
         known = vars(self)  # of the cached properties
-        if len(self.h) and "votes" not in known and "novelty" not in known:
-            votes, novelty, by_fold = self.fitted.votes_and_novelty(self.h, self.rows.inputs)
+        if novelty and len(self.h) and "votes" not in known and "novelty" not in known:
+            votes, novel, by_fold = self.fitted.votes_and_novelty(self.h, self.rows.inputs)
             known["votes"] = self.spread(votes, votes.shape[1:])
-            known["novelty"] = self.spread(novelty, novelty.shape[1:], missing=np.inf)
+            known["novelty"] = self.spread(novel, novel.shape[1:], missing=np.inf)
             known["fold_votes"] = None if by_fold is None else self.spread(by_fold, by_fold.shape[1:])
-        return Evidence(self.votes, self.reasons, self.novelty, self.fold_votes, self.within)
+        h = self.h if self.local else None
+        if h is not None and len(h) < len(self):  # rows that cannot be read are anywhere: their answers are masked
+            h = h.new_zeros(len(self), h.shape[1]).index_put((torch.as_tensor(self.readable, device=h.device),), h)
+        return Evidence(self.votes, self.reasons, self.novelty if novelty else None, self.fold_votes, self.within, h)
 
     def spread(self, values: Floats | None, shape: tuple[int, ...], missing: float = np.nan) -> Floats:
         """(n, …): the values of the readable rows (r, …) at their positions; `missing` for all others."""
@@ -129,7 +133,7 @@ class Observed:
         X = take(self.rows.X, kept) if len(kept) else None
         part = Sifted(X, inputs, self.rows.reasons[rows], self.rows.unknown[rows])
         given = None if self.given is None else self.given.iloc[rows]
-        return Observed(self.fitted, part, self.h[torch.as_tensor(kept, device=self.h.device)], given)
+        return Observed(self.fitted, part, self.h[torch.as_tensor(kept, device=self.h.device)], given, self.local)
 
     def shown(self) -> list[dict[str, Any]]:
         """Each readable row as a person would see it, for explanations."""
@@ -152,13 +156,17 @@ def observe(
     private: bool | None = None,
     check: Callable[[Any], None] = lambda _: None,
     within: Any = None,
+    local: bool = False,
 ) -> Observed:
     """Read, encode and embed the rows of X; an error if none can be read.
 
     unknown: how to read values that were not in training. private: values of a single training row count as unknown,
     too, so that answers do not reveal that row. check: raises an error unless X has the columns of fit. within: the
-    groups of the rows, for guarantees within each; by default those in the columns that the settings name.
+    groups of the rows, for guarantees within each; by default those in the columns that the settings name. local: for
+    sets and intervals in which calibration rows near each row count more.
     """
+    if local:
+        require_local(fitted, within, private=private is True)
     private = fitted.private if private is None else private
 
     def prepare(X: Any) -> Any:
@@ -174,12 +182,30 @@ def observe(
         )
     given = None if within is None else read_within(within, None, None, pd.RangeIndex(len(rows.reasons)))
     if not rows.inputs:
-        return Observed(fitted, rows, torch.zeros(0, fitted.model.vector_size, device=fitted.model.device), given)
+        none = torch.zeros(0, fitted.model.vector_size, device=fitted.model.device)
+        return Observed(fitted, rows, none, given, local)
     h = batches.embed(fitted.model, rows.inputs)
     if not h.isfinite().all():
         finite = h.isfinite().all(dim=1)
         rows, h = rows.only(finite.cpu().numpy(), "the network gives it no finite embedding"), h[finite]
-    return Observed(fitted, rows, h, given)
+    return Observed(fitted, rows, h, given, local)
+
+
+def require_local(fitted: Fitted, within: Any, *, private: bool) -> None:
+    """Raise an error if a model has no local guarantee."""
+    if fitted.target.kind == LABELS:
+        raise InputError(
+            "a local guarantee is for one label per row, or for numbers; this model predicts several labels; "
+            "leave local out"
+        )
+    if within is not None or (fitted.settings.within is not None and fitted.within is not None):
+        raise InputError("a guarantee is local, or within groups; this model has groups; leave local out")
+    if private:
+        raise InputError(
+            "a local guarantee depends on exact distances, which private answers must not reveal; leave local out, or "
+            "ask the model that was saved with its examples"
+        )
+    fitted.calibration.require()
 
 
 def read(fitted: Fitted, X: Any, *, unknown: str, check: Callable[[Any], None]) -> tuple[Any, batches.Inputs]:

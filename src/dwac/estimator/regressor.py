@@ -188,14 +188,15 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         epsilon: float = ...,
         *,
         within: Any = ...,
+        local: bool = ...,
         as_frame: Literal[False] = ...,
     ) -> Floats: ...
     @overload
     def predict_interval(
-        self, X: Any, epsilon: float = ..., *, within: Any = ..., as_frame: Literal[True]
+        self, X: Any, epsilon: float = ..., *, within: Any = ..., local: bool = ..., as_frame: Literal[True]
     ) -> pd.DataFrame: ...
     def predict_interval(
-        self, X: Any, epsilon: float = EPSILON, *, within: Any = None, as_frame: bool = False
+        self, X: Any, epsilon: float = EPSILON, *, within: Any = None, local: bool = False, as_frame: bool = False
     ) -> Floats | pd.DataFrame:
         """(n, 2), or (n, T, 2): lower and upper ends of intervals, which miss the truth with probability ≤ `epsilon`.
 
@@ -206,13 +207,16 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
 
         within: the groups of the rows, if fit was given `within`: the guarantee then holds within each. Not needed if
         the setting `within` names columns.
+        local: let calibration rows near a row count more, by the kernel of the vote. The guarantee is the same, over
+        all rows; intervals are wider where numbers are hard to predict, and narrower elsewhere.
         as_frame: a DataFrame with the columns low and high, for each of several numbers, and the index of X.
         """
         epsilon = checks.epsilon(epsilon)
-        observed = self.observe(X, within=within)
+        observed = self.observe(X, within=within, local=local)
         warn_of(observed.reasons)
         groups = None if observed.within is None else observed.within[observed.readable]
-        ends = observed.spread(self.sets_.ends(observed.h, epsilon, within=groups), (self.target_.table.shape[1], 2))
+        ends = self.sets_.ends(observed.h, epsilon, within=groups, local=local)
+        ends = observed.spread(ends, (self.target_.table.shape[1], 2))
         if not as_frame:
             return ends[:, 0] if self.target_.single else ends
         sides = ["low", "high"]

@@ -91,6 +91,7 @@ def decisions(
         "private": private,
         "unknown": clf.unknown,
         "threads": torch.get_num_threads(),
+        **({"local": True} if observed.local else {}),
     }
     columns: dict[str, Any] = {
         "time": pa.array([datetime.now(UTC)] * len(rows), _TIME),

@@ -172,7 +172,8 @@ class Recorded:
                         yield part
 
     def _part(self, rows: NDArray[np.int64], model: Estimator, X: Any, settings: dict[str, Any]) -> Part:
-        then, observed = self.table.take(rows), model.observe(take(X, self.places[rows]), private=settings["private"])
+        how = {"private": settings["private"], "local": settings.get("local", False)}
+        then, observed = self.table.take(rows), model.observe(take(X, self.places[rows]), **how)
         same = observed.readable.copy()
         if not self.other_model:
             hashes = np.asarray(hash_rows(observed.rows.inputs, len(observed.h)), dtype=object)

@@ -214,7 +214,7 @@ def _predict_values(
     """
     clf = model.clf
     private = clf.private_ if request.private is None else request.private
-    observed = clf.observe(Partial(X, unreadable), private=private)
+    observed = clf.observe(Partial(X, unreadable), private=private, local=request.local)
     predictions = predict(clf, observed, private=private)
     with warnings.catch_warnings():
         if quiet:

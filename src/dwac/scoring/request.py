@@ -51,6 +51,7 @@ class Request:
         expect: the fingerprint of the model folder (`dwac.fingerprint`); a worker that finds another model refuses to
             answer.
         record: the folder of a record of decisions (`dwac.records`) to append to; by default none.
+        local: let calibration rows near a row count more in its set or interval.
     """
 
     model: str
@@ -71,6 +72,7 @@ class Request:
     day_first: bool | None = None
     expect: str | None = None
     record: str | None = None
+    local: bool = False
 
     def __post_init__(self) -> None:
         checks.epsilon(self.epsilon)

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,13 @@ from dwac.conformal import (
     tail_scores,
     tails_of,
 )
+from dwac.conformal.local import LocalScores
 from dwac.errors import InputError
 from dwac.explain import NumberExplanation, explain_numbers
 from dwac.explain.numbers import in_groups, unreadable_number
 from dwac.reference import ReferenceSet, VoteDistribution
 from dwac.tasks.base import Bools, Fitted, Floats
+from dwac.tasks.local import local_rows, local_scores, points_of
 from dwac.tasks.predicted_numbers import NumberPredictions, as_numpy
 from dwac.training.cross_fit import FOLDS, part_of
 
@@ -35,6 +37,18 @@ IntervalCalibrations = list[IntervalCalibration | CrossIntervalCalibration]  # o
 
 _ROUNDING = 1e-7  # scores closer than this may be equal: rounding differs between devices
 _ENDS = 2**22  # pairs of a row and a calibration row, at once
+
+
+@dataclass(frozen=True, eq=False)
+class Nearby:
+    """Where n rows are, for calibration scores as seen from there."""
+
+    calibrations: list[LocalScores]  # of each number
+    points: Floats  # (n, F, d), by fold
+
+    def scores(self, t: int) -> Iterator[Floats]:
+        """(n_cal,): for each row, the calibration scores of the t-th number as seen from it."""
+        return map(self.calibrations[t].of, self.points)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +69,22 @@ class Intervals:
         calibrations: IntervalCalibrations = fitted.derive(("intervals", by_group), compute)
         return calibrations
 
-    def ends(self, h: Tensor, epsilon: float, *, within: NDArray[Any] | None = None) -> Floats:
-        """(n, T, 2): the intervals at ε of rows with embeddings h (n, d); within: the groups of the rows."""
+    def ends(self, h: Tensor, epsilon: float, *, within: NDArray[Any] | None = None, local: bool = False) -> Floats:
+        """(n, T, 2): the intervals at ε of rows with embeddings h (n, d); within: the groups of the rows.
+
+        local: calibration rows near each row count more.
+        """
+        fitted, nearby = self.fitted, None
         calibrations = self.calibration(by_group=within is not None)
-        return intervals(self.fitted.references, h, calibrations, epsilon, self.fitted.folds, within)
+        if local:
+            scores = fitted.derive("local intervals", lambda: self._calibrate_locally(calibrations))
+            nearby = Nearby(scores, points_of(fitted, h))
+        return intervals(fitted.references, h, calibrations, epsilon, fitted.folds, within, nearby)
+
+    def _calibrate_locally(self, calibrations: IntervalCalibrations) -> list[LocalScores]:
+        """The scores of each number, as they are seen from other rows."""
+        rows = local_rows(self.fitted)
+        return [local_scores(self.fitted, each.scores[rows], rows) for each in calibrations]
 
     def expected(self, epsilon: float) -> ExpectedIntervals:
         """What to expect of the intervals at ε."""
@@ -83,7 +109,15 @@ class Intervals:
         typicality = observed.typicality(private=private) if self.fitted.calibrated else None
         values = self.values(observed)
         return NumberPredictions(
-            self, observed.h, values, typicality, observed.reasons, private, observed.notes, observed.within
+            self,
+            observed.h,
+            values,
+            typicality,
+            observed.reasons,
+            private,
+            observed.notes,
+            observed.within,
+            observed.local,
         )
 
     def explain(
@@ -196,14 +230,19 @@ def intervals(
     epsilon: float,
     folds: Any,
     within: NDArray[Any] | None,
+    nearby: Nearby | None = None,
 ) -> Floats:
-    """(n, T, 2): the intervals at ε of rows with embeddings h (n, d). within: the groups of the rows."""
+    """(n, T, 2): the intervals at ε of rows with embeddings h (n, d).
+
+    within: the groups of the rows. nearby: where they are, for calibration in which rows near them count more.
+    """
     if folds is None:
         votes, ends = references.distribution(h), range_of(references)
         by_number = []
         for t, calibration in enumerate(calibrations):
             assert isinstance(calibration, IntervalCalibration)
-            scores = np.broadcast_to(calibration.score_at(epsilon, within), (len(h),))
+            own = None if nearby is None else nearby.scores(t)
+            scores = np.broadcast_to(calibration.score_at(epsilon, within, own), (len(h),))
             by_number.append(np.stack(_sets(votes, scores, t, ends), axis=1))
         return np.stack(by_number, axis=1)
     n_calibration = len(calibrations[0].scores)
@@ -211,7 +250,8 @@ def intervals(
     parts = []
     for start in range(0, len(h), size):
         named = None if within is None else within[start : start + size]
-        parts.append(_crossed(references, h[start : start + size], calibrations, epsilon, folds, named))
+        near = None if nearby is None else replace(nearby, points=nearby.points[start : start + size])
+        parts.append(_crossed(references, h[start : start + size], calibrations, epsilon, folds, named, near))
     return np.concatenate(parts) if parts else np.empty((0, len(calibrations), 2))
 
 
@@ -222,6 +262,7 @@ def _crossed(
     epsilon: float,
     folds: Any,
     within: NDArray[Any] | None,
+    nearby: Nearby | None,
 ) -> Floats:
     """The same for a cross-fitted model: each calibration row gives an interval by the model that left it out."""
     sets = folds.sets(references)
@@ -230,10 +271,11 @@ def _crossed(
     for t, calibration in enumerate(calibrations):
         assert isinstance(calibration, CrossIntervalCalibration)
         lows, highs = (np.empty((len(h), len(calibration.scores))) for _ in range(2))
+        scores = np.broadcast_to(calibration.scores, lows.shape) if nearby is None else np.stack([*nearby.scores(t)])
         for fold in range(FOLDS):
             here = np.flatnonzero(calibration.folds == fold)
-            scores = np.broadcast_to(calibration.scores[here], (len(h), len(here)))
-            lows[:, here], highs[:, here] = _sets(votes[fold], scores, t, range_of(sets[fold]))
+            own = np.ascontiguousarray(scores[:, here])
+            lows[:, here], highs[:, here] = _sets(votes[fold], own, t, range_of(sets[fold]))
         by_number.append(calibration.ends(lows, highs, epsilon, within))
     return np.stack(by_number, axis=1)
 

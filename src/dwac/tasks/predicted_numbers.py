@@ -120,6 +120,7 @@ class NumberPredictions(Predictions):
     private: bool = False
     unknown: Reasons | None = None  # (n,): the values of a row that were not in training, if it has any
     within: NDArray[Any] | None = None  # (n,): the groups of the rows, for a guarantee within each
+    local: bool = False  # whether intervals have a local guarantee
     _by_row = ("values", "novel", "reasons", "unknown", "within")
 
     def __len__(self) -> int:
@@ -159,7 +160,7 @@ class NumberPredictions(Predictions):
             return None
         ends = np.full((len(self), self.values.shape[1], 2), np.nan)
         within = None if self.within is None else self.within[self.readable]
-        ends[self.readable] = self.sets.ends(self.h, epsilon, within=within)
+        ends[self.readable] = self.sets.ends(self.h, epsilon, within=within, local=self.local)
         if not self.private:
             return ends
         columns = [privacy.interval(ends[:, t], step) for t, step in enumerate(self._steps)]

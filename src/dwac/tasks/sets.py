@@ -27,12 +27,14 @@ from dwac.conformal import (
     nonconformity,
     true_label_scores,
 )
+from dwac.conformal.local import LocalCalibration, LocalScores
 from dwac.explain import Explanation, LabelExplanations, explain, explain_labels, privacy
 from dwac.explain.classes import unreadable
 from dwac.explain.labels import has_it, has_it_not, unreadable_labels
 from dwac.reference import ReferenceSet
 from dwac.tasks.base import LABELS, NUMBERS, Bools, Evidence, Fitted, Floats, readable, zero_nan
 from dwac.tasks.intervals import Intervals
+from dwac.tasks.local import local_rows, local_scores, points_of
 from dwac.tasks.predicted_classes import ClassPredictions
 from dwac.tasks.predicted_labels import LabelPredictions
 
@@ -96,8 +98,16 @@ class ClassSets(VotedSets):
         calibration: Calibration = self.fitted.derive(key, self._calibrate)
         return calibration
 
-    def calibration_of(self, within: NDArray[Any] | None) -> Calibration:
-        """The calibration of rows of these groups (n,), each by rows of its own groups; by all rows if None."""
+    def calibration_of(self, within: NDArray[Any] | None, h: Tensor | None = None) -> Calibration:
+        """The calibration of rows of these groups (n,), each by rows of its own groups; by all rows if None.
+
+        h: their embeddings, for calibration in which rows near each of them count more.
+        """
+        if h is not None:
+            whole, scores, labels = self.fitted.derive(
+                ("local calibration", self.score, self.class_conditional), self._calibrate_locally
+            )
+            return LocalCalibration(whole, scores, points_of(self.fitted, h), labels)
         return self.calibration if within is None else self.by_group.of(within)
 
     @property
@@ -119,6 +129,12 @@ class ClassSets(VotedSets):
 
         return GroupCalibration(self.fitted.groups(), calibrate)
 
+    def _calibrate_locally(self) -> tuple[Calibration, LocalScores, NDArray[np.int64] | None]:
+        """The calibration, its scores by neighbourhood, and the labels of its rows if each is calibrated separately."""
+        scores, rows = self._scores(), local_rows(self.fitted)
+        own, kept, labels = self._own_scores(scores, rows)
+        return self._calibrate_with(scores, rows), local_scores(self.fitted, own, rows[kept], labels), labels
+
     def _scores(self) -> Floats:
         """(n_cal, K): the scores of all labels of the calibration rows."""
         rows = self.fitted.calibration
@@ -126,24 +142,31 @@ class ClassSets(VotedSets):
         return nonconformity(self.fitted.judge(self.fitted.references, rows.h), self.score)
 
     def _calibrate_with(self, scores: Floats, part: NDArray[np.int64]) -> Calibration:
-        """The calibration with some rows; a label that was not in training scores worse than any other."""
+        """The calibration with some rows."""
         rows, folds = self.fitted.calibration, self.fitted.folds
-        scores, y = scores[part], rows.y[part]
+        own, kept, labels = self._own_scores(scores, part)
+        options: dict[str, Any] = {"tolerance": _ROUNDING[self.score], "table": scores[part]}
+        if folds is None:
+            return Calibration(own, labels, **options)
+        return CrossCalibration(own, folds.numbers(rows.ids)[part][kept], labels, **options)
+
+    def _own_scores(self, scores: Floats, part: NDArray[np.int64]) -> tuple[Floats, Bools, NDArray[np.int64] | None]:
+        """The scores of the true labels of some rows, which rows these are, and the labels if each is calibrated alone.
+
+        A label that was not in training scores worse than any other; by class, it is compared with nothing.
+        """
+        y = self.fitted.calibration.y[part]
         known = y >= 0
         own = np.full(len(y), np.inf)
-        own[known] = true_label_scores(scores[known], y[known])
+        own[known] = true_label_scores(scores[part][known], y[known])
         by_class = self.class_conditional and known.any()
         kept = known if by_class else np.full(len(known), True)
-        labels = y[kept] if by_class else None
-        options: dict[str, Any] = {"tolerance": _ROUNDING[self.score], "table": scores}
-        if folds is None:
-            return Calibration(own[kept], labels, **options)
-        return CrossCalibration(own[kept], folds.numbers(rows.ids)[part][kept], labels, **options)
+        return own[kept], kept, y[kept] if by_class else None
 
     def conformal(self, evidence: Evidence, *, private: bool = False) -> ConformalPrediction:
         """p-values, sets and typicality from what a model observed of rows; no typicality without novelty."""
         target, votes, by_fold = self.fitted.target, zero_nan(evidence.votes), evidence.fold_votes
-        calibration = self.calibration_of(evidence.within)
+        calibration = self.calibration_of(evidence.within, evidence.h)
         by_fold = None if by_fold is None else zero_nan(by_fold)
         options = {"ordered": target.ordered}
         if private:
@@ -157,7 +180,7 @@ class ClassSets(VotedSets):
 
     def label_sets(self, observed: Any, epsilon: float) -> Bools:
         """(n, K): prediction sets of observed rows; empty for a row that cannot be read."""
-        evidence = Evidence(observed.votes, observed.reasons, None, observed.fold_votes, observed.within)
+        evidence = observed.evidence(novelty=False)
         return self.conformal(evidence).label_sets(epsilon)
 
     def expected(self, epsilon: float) -> Any:

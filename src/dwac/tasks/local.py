@@ -1,0 +1,56 @@
+"""Where rows are, for guarantees that are local: calibration rows near a row count more (`dwac.conformal.local`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dwac.conformal.local import MOST, LocalScores
+from dwac.kernels import get_kernel
+from dwac.tasks.base import Fitted, Floats, Ints
+from dwac.training.cross_fit import parts_of
+
+_PROBES = 256  # voters that decide how wide a neighbourhood is
+
+
+def local_rows(fitted: Fitted) -> Ints:
+    """The calibration rows that local guarantees compare with, by number: all, or as many as can be compared."""
+    n = len(fitted.calibration.y)
+    return _spaced(n, MOST if fitted.folds is None else n)
+
+
+def points_of(fitted: Fitted, h: Any) -> Floats:
+    """(n, F, d): where the models of the folds see rows with embeddings h; F is 1 unless a model is cross-fitted."""
+    h, folds = torch.as_tensor(h), fitted.folds
+    points = h[:, None] if folds is None else parts_of(h, folds.members).transpose(0, 1)
+    return np.asarray(points.double().cpu().numpy())
+
+
+def local_scores(fitted: Fitted, scores: Floats, rows: Ints, labels: NDArray[Any] | None = None) -> LocalScores:
+    """The scores (n,) of these calibration rows, as they are seen from other rows; labels: to compare each separately.
+
+    A calibration row is seen by the networks that left it out. Voters say how dense rows are: they do not calibrate.
+    """
+    folds, kernel = fitted.folds, get_kernel(fitted.references.kernel)
+    sets = [fitted.references] if folds is None else folds.sets(fitted.references)
+    probes = [each.embeddings[torch.as_tensor(_spaced(len(each), _PROBES))].double().cpu().numpy() for each in sets]
+    numbers = np.zeros(len(rows), dtype=np.int64)
+    if folds is not None:
+        numbers = np.maximum(folds.numbers(fitted.calibration.ids)[rows], 0)
+    points = points_of(fitted, fitted.calibration.h[torch.as_tensor(rows, device=fitted.calibration.h.device)])
+    return LocalScores(
+        scores,
+        points[np.arange(len(rows)), numbers],
+        probes,
+        lambda squared: kernel.log_weights(torch.from_numpy(squared)).numpy(),
+        folds=numbers,
+        labels=labels,
+    )
+
+
+def _spaced(n: int, most: int) -> Ints:
+    """All of n places, or `most` of them at equal distances."""
+    return np.arange(n) if n <= most else np.linspace(0, n - 1, most).astype(np.int64)
