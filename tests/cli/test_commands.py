@@ -569,6 +569,19 @@ def test_within_calibrates_each_value_of_a_column(tmp_path: Path) -> None:
     written = pd.read_json(tmp_path / "out.jsonl", lines=True)
     sets = load(tmp_path / "model").clf.predict_set(frame[300:][["x", "region"]], 0.1, as_labels=True)
     assert written["set"].tolist() == sets
+    shown = run(*words, tmp_path / "blind", "--within", "region", "--ignore", "region").output
+    assert named(" ".join(shown.split()), "not used region", "--within")
+    blind = load(tmp_path / "blind").clf
+    frame["other"] = 3 - frame["region"]
+    swapped = frame[300:].assign(region=frame["other"])
+    np.testing.assert_array_equal(
+        blind.predict_proba(frame[300:][["x", "region"]]), blind.predict_proba(swapped[["x", "region"]])
+    )
+    assert (
+        blind.predict_set(frame[300:][["x", "region"]], 0.1) != blind.predict_set(swapped[["x", "region"]], 0.1)
+    ).any()
+    frame[300:][["x", "y"]].to_csv(tmp_path / "without.csv", index=False)
+    assert named(error_line("predict", tmp_path / "blind", tmp_path / "without.csv"), "'region'")
 
 
 def test_evaluate_says_that_rows_were_trained_on(folder: Path) -> None:

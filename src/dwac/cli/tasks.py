@@ -40,14 +40,14 @@ def estimator(task: str, encoder: str, **settings: Any) -> Estimator:
 
 
 def check_within(columns: Sequence[str], rows: Rows) -> None:
-    """Refuse columns of groups that new rows would not have, and targets that have no sets within groups."""
+    """Refuse groups that are no columns of the rows, and targets that have no sets within groups."""
     if columns and rows.task == LABELS:
         raise InputError("--within is for one label per row, or for numbers; the task is labels; leave it out")
     features = list(rows.X.columns) if rows.kind == "tabular" else []
     for name in columns:
         if name not in features:
             raise InputError(
-                f"--within must be a column that the model learns from, so that new rows have it; got {name!r}; "
+                f"--within must be a column of a table, other than target, id and groups; got {name!r}; "
                 f"{suggested(name, features)}{f'these are {listed(features, 20)}' if features else 'there are none'}"
             )
 

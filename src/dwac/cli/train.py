@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -157,7 +158,8 @@ def train(
             "--within",
             metavar="COLUMN",
             help="Calibrate each value of this column separately: sets and intervals miss a share ε within each. May "
-            "be repeated: they then do so within each value of each column.",
+            "be repeated: they then do so within each value of each column. With --ignore COLUMN as well, the model "
+            "does not learn from the column; new rows need it all the same.",
         ),
     ] = None,
     class_weight: Annotated[
@@ -222,6 +224,8 @@ def train(
 
     dwac train people.csv --target income -o model/ --within region     # a guarantee in each region
 
+    dwac train people.csv --target income -o model/ --within race --ignore race     # without learning from it
+
     dwac train photos/ -o model/     # photos/cat/1.png, photos/dog/7.jpg, …
 
     dwac train reviews.txt -o model/     # label, tab, text
@@ -257,7 +261,9 @@ def train(
         raise InputError("several processes need a file that each can read; got standard input; save it to a file")
     console = Console(quiet=json or not ranks.is_first())
     labels = [label for label in (order or "").split(",") if label.strip()]
-    meaning: dict[str, Any] = {"task": task, "order": labels, "ignore": ignore or []}
+    unlearned = [name for name in ignore or [] if name in (within or [])]  # rows need them, for their groups
+    left_out = [name for name in ignore or [] if name not in unlearned]
+    meaning: dict[str, Any] = {"task": task, "order": labels, "ignore": left_out}
     dataset: Streamed | None = None
     if is_dataset(data, tables.form):
         _refuse_for_batches(
@@ -276,6 +282,7 @@ def train(
         rows = read(data, target=target, text=text, ids=ids, groups=groups, **meaning)
     tasks.check(rows, data)
     tasks.check_within(within or [], rows)
+    rows = replace(rows, aside={**rows.aside, **dict.fromkeys(unlearned, "only for the groups of --within")})
     legend = None if names is None else _read_names(names, rows, whole=dataset is None)
     name = rows.kind if encoder == "auto" else encoder
     faster = tasks.fast_settings(rows, len(rows) if dataset is None else dataset.stream.n, name) if fast else {}
@@ -293,6 +300,7 @@ def train(
             "cross_fit": "auto" if cross_fit is None else cross_fit,
             "class_conditional": class_conditional,
             "within": within[0] if within is not None and len(within) == 1 else within,
+            "ignored": unlearned or None,
             "class_weight": tasks.read_class_weight(class_weight or [], rows),
             "unknown": unknown or "atypical",
             "device": device,

@@ -42,7 +42,7 @@ def sort_columns(columns: Sequence[Column], rows: Rows) -> ColumnKinds:
     for column in columns:
         if column.used:
             kinds.setdefault(_KINDS[column.kind], []).append(str(column.name))
-        else:
+        elif str(column.name) not in unused:
             unused[str(column.name)] = _why_unused(column, rows.X[column.name])
     return ColumnKinds(kinds, unused, _column_notes(columns, rows))
 
@@ -62,7 +62,7 @@ def _column_notes(columns: Sequence[Column], rows: Rows) -> tuple[str, ...]:
     notes = []
     for column in columns:
         name, values = str(column.name), rows.X[column.name].dropna()
-        if column.kind == "numeric" and not column.used and len(values.unique()) > 1:
+        if column.kind == "numeric" and not column.used and name not in rows.aside and len(values.unique()) > 1:
             notes.append(
                 f"{name!r} holds a different whole number in every row, like ids, so the model does not learn from it; "
                 f"--id {name} uses it as ids, --kind {name}=numbers learns from it"

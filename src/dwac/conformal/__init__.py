@@ -38,6 +38,7 @@ from dwac.conformal.classes import (
     typicality,
 )
 from dwac.conformal.classes import Floats as Floats
+from dwac.conformal.conditional import ConditionalThresholds
 from dwac.conformal.decisions import DecisionRule, RiskControl, strange
 from dwac.conformal.groups import GroupCalibration
 from dwac.conformal.guarantees import smallest_calibration
@@ -54,6 +55,7 @@ from dwac.conformal.labels import ExpectedDecisions, ExpectedMisses, LabelCalibr
 
 __all__ = [
     "Calibration",
+    "ConditionalThresholds",
     "ConformalPrediction",
     "CrossCalibration",
     "CrossIntervalCalibration",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dwac import _checks as checks
-from dwac.conformal.guarantees import coverage_range, cross_guarantee, smallest_calibration
+from dwac.conformal.guarantees import coverage_range, cross_guarantee, describe_bound, smallest_calibration
 from dwac.errors import CalibrationWarning, InputError, NonFiniteError, ShapeError
 
 Floats = NDArray[np.float64]
@@ -322,8 +322,8 @@ class ExpectedSets:
             text += f"expect sets of {self.mean_size:.2g} of {self.n_labels} labels on average"
             every = f" ({checks.percent(self.full_share, 0)} of the sets hold every label)"
             text += f"{every if self.full_share >= 0.005 else ''}, "
-        certain = "" if self.guarantee is None else f"; at least {checks.percent(self.guarantee)} in theory"
-        text += f"expect a coverage between {checks.percent(low)} and {checks.percent(high)}{certain}"
+        bound = describe_bound(self.guarantee)
+        text += f"expect a coverage between {checks.percent(low)} and {checks.percent(high)}{bound}"
         return text + list_groups(self.by_group)
 
 

@@ -50,6 +50,13 @@ def coverage_range(epsilon: float, n: int, *, crossed: bool = False) -> tuple[fl
     return float(low), float(high)
 
 
+def describe_bound(guarantee: float | None) -> str:
+    """What theory says of the minimum coverage, after a semicolon; "" if it is the coverage that was asked for."""
+    if not guarantee:
+        return "" if guarantee is None else "; no bound is proved"
+    return f"; at least {checks.percent(guarantee)} in theory"
+
+
 def cross_guarantee(epsilon: float, folds: NDArray[np.int64]) -> float:
     """The theoretical minimum coverage of cross-conformal sets, on average over draws of the data.
 

@@ -23,8 +23,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from dwac import _checks as checks
 from dwac.conformal.classes import Calibration, CrossCalibration, Floats, groups_of_sizes, list_groups
-from dwac.conformal.groups import rows_by_group
-from dwac.conformal.guarantees import allowed_misses, coverage_range, cross_guarantee, smallest_calibration
+from dwac.conformal.conditional import ConditionalThresholds
+from dwac.conformal.groups import middle, overlap, rows_by_combination, rows_by_group
+from dwac.conformal.guarantees import (
+    allowed_misses,
+    coverage_range,
+    cross_guarantee,
+    describe_bound,
+    smallest_calibration,
+)
 from dwac.errors import CalibrationWarning, InputError, ShapeError
 
 _AT_ONCE = 2_000_000  # ends sorted at a time, so that memory stays small
@@ -134,11 +141,19 @@ class ExpectedIntervals:
     guarantee: float | None = None  # cross-conformal: the theoretical minimum of mean coverage; otherwise it is 1 - ε
     n_groups: int | None = None  # groups of related examples: nothing is certain for new groups
     groups: Mapping[Hashable, ExpectedIntervals] | None = None  # those of each group, if by group; this is the smallest
+    median_width: float | None = None  # of the calibration examples' own intervals, if by group and known
 
     def of_groups(self, n_groups: int) -> ExpectedIntervals:
         """The expected intervals for new examples of other groups, given calibration examples of `n_groups` groups."""
         range_ = coverage_range(self.epsilon, min(n_groups, self.n_calibration), crossed=self.guarantee is not None)
         return replace(self, coverage_range=range_, guarantee=None, n_groups=n_groups)
+
+    def of_widths(self, widths: Floats, rows: Mapping[Hashable, NDArray[np.int64]]) -> ExpectedIntervals:
+        """The same with the median width in each group: widths (n_cal,), and the rows of the groups."""
+        medians = {name: float(np.median(widths[some])) for name, some in rows.items()}
+        each = {name: replace(one, median_width=medians[name]) for name, one in (self.groups or {}).items()}
+        smallest = min(each, key=lambda name: each[name].n_calibration)
+        return replace(self, groups=each, median_width=medians[smallest])
 
     def __str__(self) -> str:
         low, high = self.coverage_range
@@ -148,8 +163,9 @@ class ExpectedIntervals:
         if self.n_calibration < (needed := smallest_calibration(self.epsilon)):
             text += f"intervals are infinite; at least {needed:,} examples are needed"
         else:
-            certain = "" if self.guarantee is None else f"; at least {checks.percent(self.guarantee)} in theory"
-            text += f"expect a coverage between {checks.percent(low)} and {checks.percent(high)}{certain}"
+            bound = describe_bound(self.guarantee)
+            width = "" if self.median_width is None else f"a median width of {self.median_width:.3g} and "
+            text += f"expect {width}a coverage between {checks.percent(low)} and {checks.percent(high)}{bound}"
         return text + list_groups(self.groups)
 
 
@@ -163,8 +179,13 @@ class _CalibrationScores:
         self.tolerance = float(tolerance)
         # Rounding never moves a number from inside the range of all targets to the outside.
         self.scores: Floats = np.where(values < 1, np.minimum(values + tolerance, 1.0), values + tolerance)
-        self.by_group = within is not None
-        self._rows = rows_by_group(within, len(values))
+        names = None if within is None else list(within)
+        self.by_group = names is not None
+        self._rows = rows_by_group(names, len(values))
+        self._thresholds: ConditionalThresholds | None = None  # if groups overlap
+        if names is not None and overlap(names):
+            rows = rows_by_combination(names, len(values))
+            self._thresholds = ConditionalThresholds({groups: self.scores[some] for groups, some in rows.items()})
 
     @property
     def n_calibration(self) -> dict[Hashable, int]:
@@ -199,6 +220,29 @@ class _CalibrationScores:
         """The calibration examples of a group."""
         return self._rows.get(name, np.zeros(0, dtype=np.int64))
 
+    @property
+    def overlapping(self) -> bool:
+        """Whether examples belong to several groups, so that each combination of groups has a threshold."""
+        return self._thresholds is not None
+
+    def conditional_score_at(self, epsilon: float, within: Iterable[Hashable]) -> Floats:
+        """(n,): the s for which {y : score(y) ≤ s} misses at most a share ε in each group (`ConditionalThresholds`)."""
+        assert self._thresholds is not None
+        names = list(within)
+        _warn_if_infinite(self, checks.epsilon(epsilon), list(rows_by_group(names, len(names))))
+        scores = np.empty(len(names))
+        for groups, rows in rows_by_combination(names, len(names)).items():
+            scores[rows] = self._thresholds.threshold(epsilon, groups)
+        return scores
+
+    def _conditional_p_values(self, scores: Floats, within: Iterable[Hashable] | None) -> Floats:
+        assert self._thresholds is not None
+        p, names = np.empty(len(scores)), None if within is None else list(within)
+        self._new_rows(names, len(scores))
+        for groups, rows in rows_by_combination(names or (), len(scores)).items():
+            p[rows] = self._thresholds.p_values(scores[rows], groups)
+        return p
+
 
 class IntervalCalibration(_CalibrationScores):
     """Scores of calibration numbers (`tail_scores`); then the score at which to cut new intervals, for any ε.
@@ -207,7 +251,7 @@ class IntervalCalibration(_CalibrationScores):
         scores: (n_cal,) the score of each calibration example's true number.
         within: (n_cal,) the group of each example, any hashable name, or a frozenset of its groups. If given, an
             interval is calibrated with examples of its own group only (Mondrian), so that the guarantee holds in each
-            group. The interval of an example of several groups holds those of all of them.
+            group; if groups overlap, with all examples, by `ConditionalThresholds`.
         tolerance: scores that differ by no more than this count as equal, as for `Calibration`.
 
     >>> calibration = IntervalCalibration([0.1, 0.2, 0.3, 0.4])
@@ -230,6 +274,8 @@ class IntervalCalibration(_CalibrationScores):
             _warn_if_infinite(self, epsilon, [None])
             return np.array([_score_at(scores, epsilon) for scores in own])
         names = None if within is None else list(within)
+        if names is not None and self.overlapping:
+            return self.conditional_score_at(epsilon, names)
         n = 1 if names is None else len(names)
         groups = self._new_rows(names, n)
         _warn_if_infinite(self, epsilon, list(groups))
@@ -245,6 +291,8 @@ class IntervalCalibration(_CalibrationScores):
         A group without calibration examples has p-values of 1.
         """
         values = checks.scores(scores, "scores", ndim=1 if self.by_group else None)
+        if self.overlapping:
+            return self._conditional_p_values(values, within)
         p = np.zeros(values.size)
         for name, rows in self._new_rows(within, values.size).items():
             own = self.scores[self._own(name)]
@@ -281,7 +329,12 @@ class CrossIntervalCalibration(_CalibrationScores):
         self.folds = checks.class_labels(folds, "folds", n=len(self.scores))
 
     def guarantee(self, epsilon: float) -> float:
-        """The minimum coverage of intervals, on average over draws of the data; that of the worst group."""
+        """The minimum coverage of intervals, on average over draws of the data; that of the worst group.
+
+        0 if groups overlap: no bound is proved.
+        """
+        if self.overlapping:
+            return 0.0
         return min(cross_guarantee(epsilon, self.folds[rows]) for rows in self._rows.values())
 
     def expected(self, epsilon: float) -> ExpectedIntervals:
@@ -289,19 +342,26 @@ class CrossIntervalCalibration(_CalibrationScores):
         expected = self._expected(
             checks.epsilon(epsilon),
             lambda rows: coverage_range(epsilon, len(rows), crossed=True),
-            lambda rows: cross_guarantee(epsilon, self.folds[rows]),
+            lambda rows: 0.0 if self.overlapping else cross_guarantee(epsilon, self.folds[rows]),
         )
         return replace(expected, guarantee=self.guarantee(epsilon))
 
     def p_values(self, scores: ArrayLike, within: Iterable[Hashable] | None = None) -> Floats:
         """(n,): the p-values of numbers with scores (n, F), by the model without each fold."""
         values = checks.scores(scores, "scores", ndim=2)
+        if self.overlapping:
+            return self._conditional_p_values(middle(values), within)
         p = np.zeros(len(values))
         for name, rows in self._new_rows(within, len(values)).items():
             own = self._own(name)
             calibration = CrossCalibration(self.scores[own], self.folds[own]) if len(own) else None
             p[rows] = 1.0 if calibration is None else np.maximum(p[rows], calibration.p_values(values[rows]))
         return p
+
+    @staticmethod
+    def middle_ends(lows: Floats, highs: Floats) -> Floats:
+        """(n, 2): the ends of what most models contain, from those of each fold, (n, F): the median score is within."""
+        return _hull(np.minimum(lows, highs), np.maximum(lows, highs), (lows.shape[1] + 1) // 2)
 
     def ends(
         self, lows: ArrayLike, highs: ArrayLike, epsilon: float, within: Iterable[Hashable] | None = None
@@ -315,7 +375,7 @@ class CrossIntervalCalibration(_CalibrationScores):
             lows, highs: (n, n_cal) ends of {y : score_f(i)(x, y) ≤ score_i}, ±inf allowed. Ends in the wrong order, as
                 rounding may give at the median, are swapped.
             epsilon: error rate.
-            within: (n,) the groups of the new examples, if calibration is by group.
+            within: (n,) the groups of the new examples, if calibration is by group, and these do not overlap.
         """
         low, high = (checks.scores(x, name, ndim=2) for x, name in ((lows, "lows"), (highs, "highs")))
         if low.shape != high.shape or low.shape[1] != len(self.scores):

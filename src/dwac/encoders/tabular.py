@@ -66,6 +66,7 @@ class TabularEncoder(Encoder):
         sigma: the initial standard deviation of these frequencies: a higher one resolves finer steps of x, but needs
             more rows; by default 0.1 below 2,000 rows, 0.5 from 100,000 rows, else 0.25; for "numbers" 0.25 below 2,000
             rows, else 1.
+        ignored: columns that tables have and no network sees.
 
     >>> X = pd.DataFrame({"age": [31, 45, None, 28], "job": ["nurse", "clerk", "nurse", "clerk"]})
     >>> numeric, categorical = TabularEncoder().fit(X).transform(X)
@@ -84,6 +85,7 @@ class TabularEncoder(Encoder):
         dropout: float | None = None,
         frequencies: int = 48,
         sigma: float | None = None,
+        ignored: Sequence[Name] = (),
     ) -> None:
         if network not in ("default", "numbers", "paper", "wide"):
             raise InputError(f"unknown network {network!r} for tables; choose 'default', 'numbers', 'paper' or 'wide'")
@@ -100,6 +102,7 @@ class TabularEncoder(Encoder):
             "dropout": None if dropout is None else float(dropout),
             "frequencies": checks.positive_int(frequencies, "frequencies"),
             "sigma": None if sigma is None else float(sigma),
+            "ignored": list(ignored),
         }
         self.columns: list[Column] = []
         self._cached_plan: _Plan | None = None
@@ -169,6 +172,7 @@ class TabularEncoder(Encoder):
 
         unique: columns without repeated values. sample: some of the rows, or all.
         """
+        columns = self._without_ignored(columns)
         pairs = zip(columns, (sample.iloc[:, place] for place in range(len(columns))), strict=True)
         ids = {c.name for c, values in pairs if c.kind == "numeric" and is_id(values, rows)}
         if self.settings["network"] != "paper" and ids and any(c.used for c in columns if c.name not in ids):
@@ -185,6 +189,16 @@ class TabularEncoder(Encoder):
         used = sum(column.used for column in columns)
         log.info("learned %d columns, %d of them in use", len(columns), used, extra={"columns": columns})
         return self
+
+    def _without_ignored(self, columns: list[Column]) -> list[Column]:
+        """The same columns; those to ignore have no features."""
+        ignored, names = self.settings["ignored"], [column.name for column in columns]
+        for name in ignored:
+            if name not in names:
+                raise InputError(f"ignored columns must be in X; it has no column {name!r}; {checks.listed(names)} are")
+        if ignored and not any(column.used for column in columns if column.name not in ignored):
+            raise InputError(f"a column to learn from is needed besides {checks.listed(ignored)}, which are ignored")
+        return [Column(c.name, c.kind, [None] * len(c.scales)) if c.name in ignored else c for c in columns]
 
     def transform(self, X: Any) -> Inputs:
         """numeric (n, p) float32 and categorical (n, q) int64.

@@ -311,11 +311,13 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """The calibrated prediction sets or, for numbers, intervals of the model; see `dwac.tasks.sets`."""
         return sets_of(self._fitted, self)
 
-    def _explain(self, X: Any, k: int, epsilon: float, private: bool | None, **options: Any) -> Explanations[Any]:
+    def _explain(
+        self, X: Any, k: int, epsilon: float, private: bool | None, within: Any = None, **options: Any
+    ) -> Explanations[Any]:
         """The explanations of the rows of X; options: as for `explain_of`."""
         fitted, k, epsilon = self._fitted, checks.positive_int(k, "k"), checks.epsilon(epsilon)
         private = fitted.private if private is None else private
-        observed = self.observe(X, private=private)
+        observed = self.observe(X, private=private, within=within)
         explanations: Iterator[Any] = iter([])
         if len(observed.h):
             rows: dict[str, Any] = {
@@ -566,7 +568,15 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return pd.DataFrame({"position": rows, "typicality": typicality[rows]}, index=index)
 
     def evaluate(
-        self, X: Any, y: Any, *, by: Any = None, epsilon: float = EPSILON, costs: Any = None, strict: bool = True
+        self,
+        X: Any,
+        y: Any,
+        *,
+        by: Any = None,
+        epsilon: float = EPSILON,
+        costs: Any = None,
+        strict: bool = True,
+        within: Any = None,
     ) -> Any:
         """Measure the model on rows X with known targets y, which must be new to it; by group and by cost on request.
 
@@ -582,8 +592,9 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 rows; of several labels {label: (cost of a false positive, of a false negative)}. The decisions with the
                 smallest expected cost are then compared with the predicted labels.
             strict: refuse labels that were not in training. Otherwise their rows count as wrong and not covered.
+            within: the groups of the rows, for guarantees within each, if fit was given them.
         """
-        observed = X if isinstance(X, Observed) else self.observe(X)
+        observed = X if isinstance(X, Observed) else self.observe(X, within=within)
         groups = None if by is None else read_groups(by, native(observed.rows.X if observed is X else X), len(observed))
         predictions = self.sets_.predict(observed, private=self.private_)
         return predictions.evaluate(y, checks.epsilon(epsilon), strict=strict, by=groups, costs=costs)

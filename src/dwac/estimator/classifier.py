@@ -69,9 +69,10 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         class_conditional: calibrate each class separately, so that sets miss a share ε within each class.
         within: the name of a column, such as "region", or a list of names: sets (of a regressor: intervals) miss a
             share ε within each of its values; a missing value is a group of its own. With several columns this holds
-            within each value of each of them, and a set is the union of those of the row's groups. A group with fewer
-            than 1/ε - 1 calibration rows gets sets of all labels. For a column that the model should not learn from,
-            give its values to `fit` and `predict_set` instead. Not for several labels per row.
+            within each value of each of them (`dwac.conformal.ConditionalThresholds`). A group with fewer than 1/ε - 1
+            calibration rows gets sets of all labels. A column that the model should not learn from is also named in
+            `training=dwac.Training(ignored=…)`, or its values are given to `fit` and `predict_set` instead. Not for
+            several labels per row.
         class_weight: a dict of weights by label, or "balanced". An example of a class with weight 2 counts twice, in
             the loss and in the vote.
         unknown: how to read a category that was not in training: "atypical": as missing, and the row is less typical;
@@ -427,7 +428,14 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
     # Explaining
 
     def explain(
-        self, X: Any, k: int = 5, *, epsilon: float = EPSILON, label: Any = None, private: bool | None = None
+        self,
+        X: Any,
+        k: int = 5,
+        *,
+        epsilon: float = EPSILON,
+        label: Any = None,
+        private: bool | None = None,
+        within: Any = None,
     ) -> Explanations[Any]:
         """Why each example gets its label: the k nearest training examples, their votes, and how few decide it.
 
@@ -435,11 +443,11 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         labels, one `dwac.explain.LabelExplanations` per row, which has an `Explanation` for each label; label: explain
         this one alone.
 
-        epsilon: for the prediction set, as in `predict_set`.
+        epsilon, within: for the prediction set, as in `predict_set`.
         private: give labels and rounded shares only; no training id, record, distance or weight. By default for a model
         that was saved without its training examples. See `dwac.explain.privacy`.
         """
         if label is None:
-            return self._explain(X, k, epsilon, private)
+            return self._explain(X, k, epsilon, private, within)
         self._fitted.target.require_label(label)
-        return self._explain(X, k, epsilon, private, label=label)
+        return self._explain(X, k, epsilon, private, within, label=label)

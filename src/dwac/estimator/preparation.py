@@ -20,7 +20,7 @@ from dwac.encoders.columns import plain_values
 from dwac.encoders.text import is_empty
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
 from dwac.estimator.containers import native
-from dwac.estimator.settings import FitSettings, columns_within
+from dwac.estimator.settings import FitSettings, listed_columns
 from dwac.tasks import Target
 
 Ints = NDArray[np.int64]
@@ -183,7 +183,7 @@ def _columns_of(X: Any, columns: Any) -> pd.DataFrame:
             f"within={columns!r} names a column of a table; X is no table; give the groups to fit: within=[…], a name "
             "per row"
         )
-    wanted = columns_within(columns)
+    wanted = listed_columns(columns)
     for name in wanted:
         if name not in frame:
             raise InputError(

@@ -267,14 +267,15 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
     # Explaining
 
     def explain(
-        self, X: Any, k: int = 5, *, epsilon: float = EPSILON, private: bool | None = None
+        self, X: Any, k: int = 5, *, epsilon: float = EPSILON, private: bool | None = None, within: Any = None
     ) -> Explanations[NumberExplanation]:
         """Why each row gets its number: the voters and their numbers, how votes split, and whose removal would matter.
 
         A list with one `dwac.explain.NumberExplanation` per row, which prints as a table.
 
-        k: how many of the nearest training examples to show. epsilon: for the interval, as in `predict_interval`.
+        k: how many of the nearest training examples to show.
+        epsilon, within: for the interval, as in `predict_interval`.
         private: give rounded numbers only; no training id, record, distance or number. By default for a model that was
         saved without its training examples. See `dwac.explain.privacy`.
         """
-        return self._explain(X, k, epsilon, private)
+        return self._explain(X, k, epsilon, private, within)

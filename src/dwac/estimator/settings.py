@@ -76,6 +76,8 @@ class Training:
             rows. Not for representatives (`voters`, `condense`).
         mixed_precision: compute the network in bfloat16: True, False, or "auto" (on a GPU, where it helps).
         compiled: replay training steps as a CUDA graph: True, False, or "auto" (on a GPU, where it helps).
+        ignored: a column of a table, or a list of columns, that the model must not learn from. Rows have it all the
+            same, for example for guarantees in each of its values (`within`).
     """
 
     embedding_size: int | None = None
@@ -91,6 +93,7 @@ class Training:
     look_alikes: bool = True
     mixed_precision: bool | str = "auto"
     compiled: bool | str = "auto"
+    ignored: Any = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The settings by name; scikit-learn turns them into names such as `training__learning_rate`."""
@@ -152,9 +155,10 @@ class FitSettings(Training):
                 _check_rate(name, value)
         if self.regression and self.auxiliary_weight is not None:
             raise InputError(f"auxiliary_weight is not for numbers; got {self.auxiliary_weight!r}; leave it out")
-        for name in () if self.within is None else columns_within(self.within):
-            if type(name) not in (str, int):
-                raise InputError(f"within must be the name of a column, or a list of names; got {self.within!r:.80}")
+        for setting in ("within", "ignored"):
+            columns = getattr(self, setting)
+            if not {*map(type, listed_columns(columns))} <= {str, int}:
+                raise InputError(f"{setting} must be the name of a column, or a list of names; got {columns!r:.80}")
         if self.voters not in (None, "all", "auto"):
             if isinstance(self.voters, str):
                 raise InputError(f"voters must be 'all', 'auto' or a whole number; got {self.voters!r}")
@@ -166,9 +170,9 @@ class FitSettings(Training):
         device_of(self.device)
 
 
-def columns_within(within: Any) -> list[Any]:
-    """The columns that `within` names."""
-    return list(within) if isinstance(within, list | tuple) and within else [within]
+def listed_columns(names: Any) -> list[Any]:
+    """The columns that a setting names: one, several or, if it is None, none."""
+    return [] if names is None else list(names) if isinstance(names, list | tuple) and names else [names]
 
 
 NAMES = frozenset(field.name for field in fields(Training))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,8 +24,9 @@ from dwac.conformal import (
     tail_scores,
     tails_of,
 )
+from dwac.conformal.groups import rows_by_group
 from dwac.conformal.local import LocalScores
-from dwac.errors import InputError
+from dwac.errors import CalibrationWarning, InputError
 from dwac.explain import NumberExplanation, explain_numbers
 from dwac.explain.numbers import in_groups, unreadable_number
 from dwac.reference import ReferenceSet, VoteDistribution
@@ -86,11 +88,35 @@ class Intervals:
         rows = local_rows(self.fitted)
         return [local_scores(self.fitted, each.scores[rows], rows) for each in calibrations]
 
-    def expected(self, epsilon: float) -> ExpectedIntervals:
-        """What to expect of the intervals at ε."""
-        expected = self.calibration(by_group=self.fitted.within is not None)[0].expected(epsilon)
-        n_groups = self.fitted.n_groups
-        return expected if n_groups is None else expected.of_groups(n_groups)
+    def expected(self, epsilon: float, *, widths: bool = True) -> ExpectedIntervals:
+        """What to expect of the intervals at ε; if within groups, with their widths, of the first number."""
+        fitted = self.fitted
+        expected = self.calibration(by_group=fitted.within is not None)[0].expected(epsilon)
+        if fitted.within is not None and widths:
+            names = fitted.groups()
+            expected = expected.of_widths(self._own_widths(epsilon, names), rows_by_group(names, len(names)))
+        return expected if fitted.n_groups is None else expected.of_groups(fitted.n_groups)
+
+    def _own_widths(self, epsilon: float, names: Sequence[Hashable]) -> Floats:
+        """(n_cal,): the widths of the calibration rows' own intervals; out of fold, if the model is cross-fitted."""
+        fitted, rows = self.fitted, self.fitted.calibration
+        calibration = self.calibration(by_group=True)[0]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)  # the result names groups that are too small
+            if calibration.overlapping:
+                cut = calibration.conditional_score_at(epsilon, names)
+            else:
+                cut = IntervalCalibration(calibration.scores, names).score_at(epsilon, names)
+        if fitted.folds is None:
+            low, high = _sets(fitted.references.distribution(rows.h), cut, 0, range_of(fitted.references))
+            return high - low
+        widths, of = np.empty(len(cut)), np.maximum(fitted.folds.numbers(rows.ids), 0)
+        for fold, voters in enumerate(fitted.folds.sets(fitted.references)):
+            here = np.flatnonzero(of == fold)
+            h = part_of(rows.h[torch.as_tensor(here, device=rows.h.device)], fold, fitted.folds.members)
+            low, high = _sets(voters.distribution(h), cut[here], 0, range_of(voters))
+            widths[here] = high - low
+        return widths
 
     def values(self, observed: Any) -> Floats:
         """(n, T): the predictions for observed rows; NaN for a row that cannot be read."""
@@ -138,7 +164,7 @@ class Intervals:
         if fitted.calibrated:
             calibrations = self.calibration(by_group=within is not None)
             ends = intervals(voters, h, calibrations, epsilon, fitted.folds, within)
-            least = self.expected(epsilon).guarantee
+            least = self.expected(epsilon, widths=False).guarantee
             least = 1 - epsilon if least is None else least
         return explain_numbers(
             voters,
@@ -270,6 +296,11 @@ def _crossed(
     by_number = []
     for t, calibration in enumerate(calibrations):
         assert isinstance(calibration, CrossIntervalCalibration)
+        if within is not None and calibration.overlapping:
+            score = calibration.conditional_score_at(epsilon, within)
+            each = [_sets(votes[fold], score, t, range_of(sets[fold])) for fold in range(FOLDS)]
+            by_number.append(calibration.middle_ends(*(np.stack(ends, axis=1) for ends in zip(*each, strict=True))))
+            continue
         lows, highs = (np.empty((len(h), len(calibration.scores))) for _ in range(2))
         scores = np.broadcast_to(calibration.scores, lows.shape) if nearby is None else np.stack([*nearby.scores(t)])
         for fold in range(FOLDS):

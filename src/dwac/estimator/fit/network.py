@@ -18,7 +18,7 @@ from dwac.encoders import Encoder, TabularEncoder, backbone
 from dwac.errors import InputError
 from dwac.estimator.novelty import Novelty
 from dwac.estimator.preparation import Parts, class_weights
-from dwac.estimator.settings import FitSettings
+from dwac.estimator.settings import FitSettings, listed_columns
 from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs
 from dwac.nn.ranks import sharing_ranks
@@ -199,6 +199,16 @@ def encoder_for_target(settings: FitSettings, encoder: Encoder) -> Encoder:
     """The encoder that suits the target, if the settings name none."""
     usual = isinstance(settings.encoder, str) and settings.encoder in ("auto", "tabular")
     return TabularEncoder(network="numbers") if settings.regression and usual and encoder.kind == "tabular" else encoder
+
+
+def ignore_columns(settings: FitSettings, encoder: Encoder) -> Encoder:
+    """The same encoder, which ignores the columns that the settings name."""
+    if settings.ignored is None:
+        return encoder
+    if not isinstance(encoder, TabularEncoder):
+        raise InputError(f"ignored={settings.ignored!r} names columns of a table; X is no table; leave it out")
+    encoder.settings["ignored"] = listed_columns(settings.ignored)
+    return encoder
 
 
 def agree_on_seed() -> int | None:

@@ -25,6 +25,7 @@ from dwac.estimator.fit.network import (
     class_weights_of,
     cross_fit,
     encoder_for_target,
+    ignore_columns,
     name_voters,
     new_model,
     own_seed,
@@ -81,6 +82,7 @@ def fit_rows(settings: FitSettings, rows: FitInput) -> Fitted:
     else:
         encoder = encoder_for_target(settings, encoder)
         parts = split(reading.strata, settings.validation_size, settings.calibration_size, rng, kept_together)
+    encoder = ignore_columns(settings, encoder)
     if not (weights[parts.training] > 0).any():
         raise InputError(
             "sample_weight must be positive for at least one training row; all rows with positive weights are in "

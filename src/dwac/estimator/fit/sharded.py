@@ -32,6 +32,7 @@ from dwac.estimator.fit.network import (
     EncodedRows,
     class_weights_of,
     encoder_for_target,
+    ignore_columns,
     name_voters,
     new_model,
     own_seed,
@@ -102,7 +103,7 @@ def _shardable(settings: FitSettings, X: Any) -> Encoder:
             f"shards are for tables, texts and images with networks of dwac's own; got {encoder.kind} data; a "
             "network of yours may have learned from these rows before"
         )
-    return encoder
+    return ignore_columns(settings, encoder)
 
 
 # From rows to a model

@@ -38,6 +38,7 @@ from dwac.estimator.fit.network import (
     agree_on_seed,
     class_weights_of,
     encoder_for_target,
+    ignore_columns,
     name_voters,
     new_model,
     own_seed,
@@ -149,7 +150,7 @@ def _stream_encoder(settings: FitSettings, stream: Stream) -> Encoder:
         raise InputError(f"texts must be one column besides the target; got {stream.features}")
     if settings.cross_fit is True:
         raise InputError("cross_fit=True needs all rows in memory; give X and y as a whole, or leave it at 'auto'")
-    return encoder
+    return ignore_columns(settings, encoder)
 
 
 def _stream_target(settings: FitSettings, surveyed: Survey) -> Target:
