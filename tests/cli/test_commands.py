@@ -310,6 +310,16 @@ def test_explain_writes_a_page_that_escapes_everything(folder: Path, tmp_path: P
     assert "http" not in page
 
 
+def test_letter_is_about_one_row_and_takes_its_form_from_the_file(folder: Path, tmp_path: Path) -> None:
+    words = ("letter", folder / "model", folder / "new.csv")
+    assert named(error_line(*words), "40", "--row", "--id")
+    by_id = run(*words, "--id", "p203", "--contact", "Ms Lee").stdout
+    assert by_id == run(*words, "--row", "3", "--contact", "Ms Lee").stdout
+    assert named(by_id, "p203", "Ms Lee")
+    run(*words, "--row", "3", "--wanted", ">50K", "--frozen", "age", "-o", tmp_path / "letter.html", "--language", "de")
+    assert "<h2>Die Entscheidung</h2>" in (tmp_path / "letter.html").read_text()
+
+
 def test_explain_gives_reasons_and_recourse_if_asked(folder: Path, tmp_path: Path) -> None:
     model = load(folder / "model")
     X = read(folder / "new.csv", like=model).X.iloc[[3]]

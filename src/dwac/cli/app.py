@@ -26,6 +26,7 @@ COMMANDS = {
     "decide": "Decide as many rows as possible with few errors among them, and hand the others over to a person, with "
     "why.",
     "explain": "Explain predictions by the training examples with the largest votes, and show how few of them decide.",
+    "letter": "Write one page of plain words for the person whom a row is about: the decision, why, and whom to ask.",
     "evaluate": "Measure a model on rows whose target is known: errors, calibration, coverage of sets or intervals, "
     "typicality.",
     "worth": "Measure what each training example is worth: which examples help predictions, and which harm them.",
@@ -37,7 +38,8 @@ COMMANDS = {
     "replay": "Compute recorded decisions again, and say which differ.",
     "impact": "Say which recorded decisions change if training examples are forgotten or get other labels.",
     "ledger": "Say how much each source of training examples contributed to the recorded decisions.",
-    "report": "Write a report to read, mail or print: one HTML file that needs no network.",
+    "report": "Write a report to read, mail or print: one HTML file that needs no network; or a model card in "
+    "Markdown.",
     "explore": "Explore predictions in your browser: a map, the votes, and what would change without them. Runs until "
     "Ctrl-C.",
     "serve": "Serve predictions, explanations and prediction sets over HTTP, until Ctrl-C.",

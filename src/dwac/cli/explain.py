@@ -126,7 +126,7 @@ def explain(
     loaded = load(model, device=reading.device, expect=reading.expect, unknown=unknown)
     rows = read(data, like=loaded, text=reading.text, ids=ids, **tables.arguments())
     print_notes(rows.notes)
-    rows = _choose(rows, row, name)
+    rows = choose_rows(rows, row, name)
     with progress_printed():
         explanations = _explain_rows(loaded.clf, rows, k, private=True if private else None, epsilon=epsilon)
         groups = [next(csv.reader([columns])) for columns in tied or []]
@@ -215,20 +215,20 @@ def _answer_why(clf: Estimator, rows: Rows, explanations: list[Any], why: Why) -
         if isinstance(explanation, Mapping):
             raise InputError("--against and --example are for one label per row; with several labels, leave them out")
         if not explanation.unreadable and str(getattr(explanation, "label", None)) != why.against:
-            other = None if why.against is None else _outcome(clf, why.against)
+            other = None if why.against is None else read_outcome(clf, why.against)
             example = None if why.example is None else _named(clf.references_.ids, why.example)
             extra["reasons"] = explanation.reasons(other, tied=why.tied, example=example)
     if why.recourse is not None:
         private = explanations[0].private if explanations else None
         options_of_recourse: dict[str, Any] = {"frozen": why.frozen, "tied": why.tied, "least": why.least}
-        wanted = _outcome(clf, why.recourse)
+        wanted = read_outcome(clf, why.recourse)
         found = clf.recourse(Partial(rows.X, {}), wanted, private=private, **options_of_recourse)
         for extra, each in zip(more, found, strict=True):
             extra["recourse"] = each
     return more
 
 
-def _outcome(clf: Estimator, text: str) -> Any:
+def read_outcome(clf: Estimator, text: str) -> Any:
     """A label of the model, a range of numbers or an id, from its text."""
     from dwac.tasks.base import NUMBERS
 
@@ -247,7 +247,7 @@ def _named(known: Iterable[Any], text: str) -> Any:
     return next((name for name in known if str(name) == text), text)
 
 
-def _choose(rows: Rows, numbers: list[int] | None, names: list[str] | None) -> Rows:
+def choose_rows(rows: Rows, numbers: list[int] | None, names: list[str] | None) -> Rows:
     """The rows with these numbers and ids; all rows if none are named."""
     import numpy as np
 

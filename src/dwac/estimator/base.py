@@ -35,9 +35,10 @@ from dwac.estimator.inquiry import RowInquiry
 from dwac.estimator.observed import Observed, has_columns, input_distances, observe, read
 from dwac.estimator.preparation import Examples, FitInput
 from dwac.estimator.settings import FitSettings, Training, flat, refuse_moved
-from dwac.explain import Explanations, Importance, Recourse, privacy
+from dwac.explain import Explanations, Importance, Letter, Recourse, privacy
 from dwac.explain.descriptions import GroupTexts
 from dwac.explain.importance import importance_of
+from dwac.explain.letters import make_letter
 from dwac.explain.many import ids_of
 from dwac.explain.numbers import numerals_of
 from dwac.explain.recourse import Constraints, make_private
@@ -461,6 +462,20 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             )
             found.append(make_private(exact, step) if private else exact)
         return Explanations(found, ids_of(X, len(found)))
+
+    def letter(self, X: Any, wanted: Any = None, **options: Any) -> Letter:
+        """One page of plain words for the person whom the only row of X is about; print it, or `write` it to a file.
+
+        It says the decision, the main reasons, what would change it, how sure the program is, and whom to ask; if the
+        row is atypical or its prediction set does not hold exactly one label, that a person decides.
+
+        Args:
+            wanted: the label or range that the person would want, as for `recourse`; by default the runner-up.
+            options: sender, contact; case, the id of the row; words, the decision in words by label, or a CSV file with
+                the columns label and words; risk, to leave to a person what `decide` hands over; about, the label that
+                the letter is about, of several; epsilon, private; and the limits of `recourse`, such as frozen.
+        """
+        return make_letter(self, X, wanted, **options)
 
     def importance(
         self,

@@ -7,6 +7,7 @@ print(explanation)
 from dwac.explain.classes import Explanation, explain
 from dwac.explain.importance import Importance
 from dwac.explain.labels import LabelExplanations, explain_labels
+from dwac.explain.letters import Letter, LetterPart
 from dwac.explain.many import Explanations
 from dwac.explain.numbers import NumberExplanation, explain_numbers
 from dwac.explain.reasons import Contribution, Precedent, Reasons
@@ -21,6 +22,8 @@ __all__ = [
     "Group",
     "Importance",
     "LabelExplanations",
+    "Letter",
+    "LetterPart",
     "Neighbor",
     "NumberExplanation",
     "Precedent",

@@ -44,7 +44,6 @@ _BESIDE = 4  # columns of a record that fit beside the votes on a page
 _ABREAST = 6  # records that fit beside each other
 EXAMPLE = message("this example")  # the name of its row in a table of voters
 _FIRST = 2  # conditions of a group in a sentence on what speaks for another answer
-_MATTERS, _NAMED = 0.1, 3  # share of the largest contribution from which parts are named, and how many
 _LONGEST, _LONGEST_PHRASE = 40, 60  # characters of a value, and of a phrase of a text, in a sentence
 _REGIONS = {
     "1.1": message("the upper left"),
@@ -179,9 +178,6 @@ class VoteExplanation(Page, VoteFacts):
 
     def _parts(self, reasons: Reasons, sign: float) -> list[str]:
         """The columns with the largest contributions of this sign that matter."""
-        least = _MATTERS * abs(reasons.contributions[0].contribution)
-        same = (part for part in reasons.deciding if part.contribution * sign > 0)
-        parts = [part for part in same if abs(part.contribution) >= least][:_NAMED]
         return [
             say(
                 "{column} {value} (not {other})",
@@ -189,7 +185,7 @@ class VoteExplanation(Page, VoteFacts):
                 value=_value(self.legend.value(each.column, each.value, _LONGEST)),
                 other=_value(self.legend.value(each.column, each.other_value, _LONGEST)),
             )
-            for each in parts
+            for each in reasons.main(sign)
         ]
 
     def _group_words(self, group: Group) -> str:

@@ -28,6 +28,7 @@ from dwac.explain.rendering import Page, line_width, table_lines, wrap
 from dwac.languages import count, label_name, message, numeral, say, spoken
 
 _NAMED, _SMALL = 5, 0.02  # parts in the sentence, and the least share of the largest one that they have
+_MAIN, _MATTERS = 3, 0.1  # the same for the main ones
 LOG_ODDS = "log-odds"
 RANDOM = "random"  # precedents, whatever they get
 _HEADS = (message("column"), message("this example"), message("contribution"), message("spread"))
@@ -115,6 +116,13 @@ class Reasons(Page):
     def deciding(self) -> tuple[Contribution, ...]:
         """The parts that contribute something."""
         return tuple(part for part in self.contributions if part.contribution)
+
+    def main(self, sign: float | None = None) -> list[Contribution]:
+        """The up to three parts that matter most, of those with this sign, by default that of the total."""
+        sign = self.total if sign is None else sign
+        least = _MATTERS * abs(self.contributions[0].contribution) if self.contributions else 0.0
+        same = (part for part in self.deciding if part.contribution * sign > 0)
+        return [part for part in same if abs(part.contribution) >= least][:_MAIN]
 
     def to_frame(self) -> pd.DataFrame:
         """One row per column or part, the largest contribution first: column, value, other_value, contribution.
