@@ -1,5 +1,6 @@
 """The report: one safe file, true numbers, plain words; and training labels that look wrong."""
 
+import hashlib
 import io
 import re
 from itertools import pairwise
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
@@ -223,6 +225,50 @@ def test_rows_that_a_condensed_model_represents_are_known_again() -> None:
     X, y = table(300)
     few = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(X[:200], y[:200]).condense(8)
     assert report.used_in_training(few, X.index, few.embed(X)).tolist() == [True] * 200 + [False] * 100
+
+
+# The model card
+
+
+def front(card: str) -> dict[str, Any]:
+    """The front matter of a card, as YAML reads it."""
+    found: dict[str, Any] = yaml.safe_load(card.split("---\n")[1])
+    return found
+
+
+def test_a_card_has_the_fields_that_others_read_and_the_results_by_group(
+    of_answers: DWACClassifier, tmp_path: Path
+) -> None:
+    X, y = table(200, seed=1)
+    data = tmp_path / "test: #1.csv"
+    data.write_text("rows")
+    told: dict[str, Any] = {"by": "town", "source": data, "purpose": "To: *test*", "licence": "apache-2.0"}
+    card = report.write(of_answers, X, y, tmp_path / "README.md", title='A "card": #1', **told).read_text()
+    fields, expected = front(card), of_answers.evaluate(X, y, by="town").groups.to_frame()
+    assert (fields["license"], fields["library_name"]) == ("apache-2.0", "dwac")
+    assert fields["pipeline_tag"] == "tabular-classification"
+    (model,) = fields["model-index"]
+    assert model["name"] == 'A "card": #1'
+    names = [result["dataset"].get("config", "all") for result in model["results"]]
+    assert names == ["all", "town: Hiddenham", "town: Secretville"]
+    for name, result in zip(names, model["results"], strict=True):
+        assert result["dataset"]["revision"] == hashlib.sha256(b"rows").hexdigest()
+        lines = expected[expected["group"] == {"all": "all rows"}.get(name, name.removeprefix("town: "))]
+        for metric in result["metrics"]:
+            (line,) = lines[lines["measure"] == metric["name"]].to_dict("records")
+            assert metric["value"] == pytest.approx(line["value"], rel=1e-5)
+            assert metric["args"]["low"] == pytest.approx(line["low"], rel=1e-5)
+    assert {"accuracy", "coverage", "typicality"} <= set(fields["metrics"])
+    assert r"To: \*test\*" in card
+    assert named(card, "Hiddenham", "Secretville", data.name.replace("#", r"\#"), hashlib.sha256(b"rows").hexdigest())
+
+
+def test_a_card_says_what_is_not_known(of_answers: DWACClassifier, tmp_path: Path) -> None:
+    card = report.write(of_answers, *table(60, seed=1), tmp_path / "card.md").read_text()
+    assert "Not stated" in card
+    assert "No groups were compared" in card
+    assert "license" not in front(card)
+    assert len(front(card)["model-index"][0]["results"]) == 1
 
 
 # Whatever the data hold

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from dwac import DWACClassifier, metrics, report
 from dwac.errors import InputError
@@ -52,6 +53,18 @@ def of_moods() -> DWACClassifier:
 
 def written(path: Path, model: Any, X: Any, y: Any, **options: Any) -> str:
     return report.write(model, X, y, path / "report.html", cases=1, k=3, **options).read_text()
+
+
+def test_cards_of_numbers_and_of_several_labels_can_be_parsed_whatever_names_hold(
+    of_amounts: DWACRegressor, of_moods: DWACClassifier, tmp_path: Path
+) -> None:
+    X, y = table(60, 1)
+    for model, truth, measure in ((of_amounts, y, "absolute_error"), (of_moods, moods(X), "every_label_right")):
+        card = report.write(model, X, truth, tmp_path / "card.md", by="town", epsilon=0.2, title=EVIL).read_text()
+        fields = yaml.safe_load(card.split("---\n")[1])
+        assert measure in fields["metrics"]
+        assert fields["model-index"][0]["results"][1]["dataset"]["config"].startswith("town: ")
+        assert "<" not in card.split("---\n")[2]
 
 
 @pytest.mark.slow

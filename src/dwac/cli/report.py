@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def report(
     model: options.Model,
     data: options.Data,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The HTML file to write.")] = Path(
-        "report.html"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The .html file to write, or .md for a model card.")
+    ] = Path("report.html"),
     target: options.Target = None,
     unlike: Annotated[
         str | None, typer.Option(metavar="DATA", help="Data of another kind, to check that its typicality is low.")
@@ -36,6 +36,8 @@ def report(
         ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="The heading. Default: the name of the model.")] = None,
+    purpose: Annotated[str, typer.Option(metavar="TEXT", help="What the model is for, in your words.")] = "",
+    licence: Annotated[str, typer.Option(metavar="NAME", help="Licence of the model, for a model card.")] = "",
     by: options.By = None,
     cost: options.Cost = None,
     epsilon: options.Epsilon = EPSILON,
@@ -51,14 +53,16 @@ def report(
     reading: options.ReadingOptions,
     tables: options.TableOptions,
 ) -> None:
-    """Write a report to read, mail or print: one HTML file that needs no network.
+    """Write a report to read, mail or print: one HTML file that needs no network; or a model card in Markdown.
 
     It shows results on DATA, whose target must be known. The first page says in plain words what the model does, how
     good and how certain it is, and where not to trust it. Then come measures for data scientists, explained
     predictions, and the most and the least helpful training examples. For classes there are also a map, and training
     labels that look wrong. The model was trained on those labels, so it misses wrong ones that it has memorised.
     --check-labels finds them. The report names DATA with its hash, the model with its fingerprint, the target, all
-    columns and the date. It compares groups of people if the names of columns suggest them, or groups by --by.
+    columns and the date. It compares groups of people if the names of columns suggest them, or groups by --by. If the
+    file name ends in .md, it is a model card: purpose, data, results, groups compared and limits, with the fields of
+    Hugging Face's cards.
 
     Rows of DATA that were used in training are left out, so you may give the file of a training with --test-size. Rows
     that cannot be read are left out, too; the exit code is then 3.
@@ -70,6 +74,8 @@ def report(
     dwac report model/ test.csv --check-labels train.csv
 
     dwac report model/ test.csv --by sex --by clinic    # results by group, and whose data carries the model
+
+    dwac report model/ test.csv --by sex --purpose "Which patients to call" -o README.md
 
     dwac report model/ loans.csv --cost bad/good=5 --cost good/bad=1
 
@@ -118,7 +124,7 @@ def report(
             output,
             ids=rows.ids,
             unlike=strange,
-            title=title or f"Report on {model.resolve().name}",
+            title=title or ("Model card of" if output.suffix == ".md" else "Report on") + f" {model.resolve().name}",
             epsilon=epsilon,
             k=k,
             cases=cases,
@@ -130,6 +136,8 @@ def report(
             source=data,
             target=rows.columns.targets,
             language=language,
+            purpose=purpose,
+            licence=licence,
         )
     size = file.stat().st_size / 1e6
     print_written(f"{file}, on {len(rows):,} row{'s' * (len(rows) != 1)}, {size:.1f} MB")

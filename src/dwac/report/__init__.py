@@ -22,15 +22,16 @@ from dwac.drawing.pages import render
 from dwac.drawing.records import shorten
 from dwac.errors import EPSILON, InputError, StorageError
 from dwac.estimator import DWACClassifier, DWACRegressor
-from dwac.estimator.evaluation import amount
+from dwac.estimator.evaluation import Fact, amount
 from dwac.estimator.observed import Observed
 from dwac.languages import speaking
 from dwac.report.classes import class_values
-from dwac.report.filing import filing_values
+from dwac.report.filing import filed_facts, filing_values
 from dwac.report.findings import ClassFindings, Findings, LabelFindings, NumberFindings
 from dwac.report.importance import column_sections
 from dwac.report.labels import label_values
 from dwac.report.maps import embedding_map
+from dwac.report.markdown import card_text, limits
 from dwac.report.measures import number, of_100, percent, share, used_in_training
 from dwac.report.numbers import number_values
 from dwac.report.plots import history, reliability, sets, typicality
@@ -84,14 +85,19 @@ def write(
     target: Sequence[str] = (),
     importance: int | None = None,
     language: str | None = None,
+    purpose: str = "",
+    licence: str = "",
 ) -> Path:
     """Write a report on a model, measured on test examples X with known targets y, to one HTML file.
+
+    If the path ends in .md, write a model card instead: purpose, data, results, groups compared and limits in Markdown,
+    below the fields of Hugging Face's cards.
 
     Args:
         clf: a fitted classifier or regressor.
         X: test examples, new to the model; or what `clf.observe` returned for the readable ones.
         y: their labels, each one of the training classes; or their numbers, or several labels each, as in fit.
-        path: the file to write; an existing file is replaced.
+        path: the file to write, .html or .md; an existing file is replaced.
         ids: names of the test examples; by default the index of a DataFrame or Series, else 0 … n-1.
         unlike: out-of-distribution examples, to see whether their typicality is low.
         title: the heading.
@@ -113,6 +119,8 @@ def write(
         importance: over how many test rows, drawn at random, to measure how much each column of a table contributes; a
             row takes some 30 ms. By default 60; 0: not at all.
         language: of the explained predictions, such as "de"; the rest of the report is in English.
+        purpose: what the model is for, in your words.
+        licence: of the model, as Hugging Face's cards name it, such as "apache-2.0".
     """
     kind = clf.target_.kind
     if kind in _OTHERS and issues is not None:
@@ -127,19 +135,31 @@ def write(
         by = [name for name in people if rows[name].nunique() <= MOST_GROUPS] or None
     findings_of, values_of, template = _OTHERS.get(kind, _CLASSES)
     more: dict[str, Any] = {"language": language} | ({} if kind in _OTHERS else {"judged": issues})
+    is_card = Path(path).suffix.lower() == ".md"
+    all_rows = ["all"] * len(y) if is_card and by is None else by  # for intervals
     findings = findings_of.of(
-        clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private, by=by, costs=costs, **more
+        clf, X, y, ids=ids, unlike=unlike, epsilon=epsilon, private=private, by=all_rows, costs=costs, **more
     )
     notes = [text for text in (note, _privacy_note(findings), _training_note(findings)) if text]
+    if is_card:
+        filed = filed_facts(findings, y, source, target)
+        return _write(path, card_text(findings, filed, title, notes, purpose, licence))
     names = [by] if isinstance(by, str) else list(by) if isinstance(by, list | tuple | pd.DataFrame | Mapping) else []
     worthy = [name for name in names if isinstance(name, str) and name in known]
     values = values_of(findings, k, cases, None if by is None else worthy) | filing_values(findings, y, source, target)
+    values["filed"] = [Fact("Purpose", purpose or "not stated", "What the model is for."), *values["filed"]]
+    values["limits"] = limits(findings)
     values["columns"] = column_sections(findings, importance)
     writers = {each.__name__: each for each in (amount, number, of_100, percent, share, shorten)}
     with speaking(language):
         content = render(
             template, title=title, notes=notes, version=version("dwac"), findings=findings, **writers, **values
         )
+    return _write(path, content)
+
+
+def _write(path: str | PathLike[str], content: str) -> Path:
+    """Write a file as a whole."""
     try:
         replace_file(Path(path), content.encode("utf-8", "replace"))
     except OSError as error:
