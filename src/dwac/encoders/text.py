@@ -24,7 +24,7 @@ from torch import nn
 
 from dwac import _checks as checks
 from dwac.encoders.base import Encoder, Recipe, require_one
-from dwac.encoders.text_networks import UNKNOWN, AttentionCNN, SubwordNetwork, read_vectors
+from dwac.encoders.text_networks import UNKNOWN, AttentionCNN, LinearNetwork, SubwordNetwork, read_vectors
 from dwac.errors import DwacError, InputError, KindError, ShapeError
 from dwac.explain.claims import words as words_of
 from dwac.nn.batches import Inputs
@@ -40,6 +40,8 @@ _FARTHEST = 2**15 - 1  # the largest position of a word that fits into an int16
 _CHARACTERS = 600_000  # characters compared of all texts together: some 0.1 s
 _BEGINNING = 300  # characters compared of each text, however many texts there are
 _HIGH = 0.999  # texts are cut at this quantile of training lengths
+_NETWORKS = ("default", "linear", "paper")
+_MOST_NGRAMS, _CELLS = 4096, 2**25  # read per text by default for linear scores: at most, and of all texts together
 
 # Accents and vowel signs belong to their word, though \w excludes many; each ideograph or kana is a word.
 _MARKS = "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0df3\u0e31-\u0e4e"
@@ -103,13 +105,14 @@ class TextEncoder(Texts):
 
     Args:
         network: "default": a bag of n-grams next to a CNN with attention. "paper": only that CNN, as in the paper.
+            "linear": scores of the classes, linear in the n-grams, for fewer than 10,000 texts; they are cross-fitted.
         vectors: a file of initial word vectors in GloVe's format; without it they start at random. Its first words
             enter the vocabulary even if they are not in the training texts.
         min_count: words and n-grams in fewer training texts than this are ignored.
         max_words: size limit of the vocabulary.
         max_length: how many words of a text are read, from its start.
         max_features: size limit of the table of n-grams.
-        max_ngrams: limit of the n-grams read per text, words and pairs first.
+        max_ngrams: limit of the n-grams read per text, words and pairs first; by default 512, or 4,096 for "linear".
         dropout: "default": share of words hidden in training. "paper": dropout rate of the word vectors.
 
     >>> encoder = TextEncoder(min_count=1).fit(["sort a list", "parse json"])
@@ -130,11 +133,11 @@ class TextEncoder(Texts):
         max_words: int = 50_000,
         max_length: int = 400,
         max_features: int = 2**17,
-        max_ngrams: int = 512,
+        max_ngrams: int | None = None,
         dropout: float = 0.5,
     ) -> None:
-        if network not in ("default", "paper"):
-            raise InputError(f"unknown network {network!r} for texts; choose 'default' or 'paper'")
+        if network not in _NETWORKS:
+            raise InputError(f"unknown network {network!r} for texts; choose {', '.join(map(repr, _NETWORKS))}")
         if not 0 <= dropout < 1:
             raise InputError(f"dropout must lie in [0, 1); got {dropout!r}")
         if max_length > _FARTHEST:
@@ -144,7 +147,7 @@ class TextEncoder(Texts):
             "max_words": max_words,
             "max_length": max_length,
             "max_features": max_features,
-            "max_ngrams": max_ngrams,
+            "max_ngrams": (_MOST_NGRAMS if network == "linear" else 512) if max_ngrams is None else max_ngrams,
         }
         self.settings: dict[str, Any] = {
             "network": network,
@@ -154,13 +157,17 @@ class TextEncoder(Texts):
         }
         self.vocabulary: list[str] = []
         self._ngrams: Hashes = np.zeros(0, dtype=np.uint32)  # sorted
-        self._sizes = {"rows": 0, "length": 0, "ngrams": 0, "vector": 0}
+        self._texts: Ints = np.zeros(0, dtype=np.int64)  # for linear scores: how many training texts have each of them
+        self._sizes = {"rows": 0, "length": 0, "ngrams": 0, "vector": 0, "classes": 0}
         self._characters = True
         self._vectors: dict[str, NDArray[np.float32]] = {}
         self._evidence: NDArray[np.float32] | None = None
         self._choose_recipe()
 
     def _choose_recipe(self) -> None:
+        if self.settings["network"] == "linear":
+            self.recipe = Recipe(threads=1)
+            return
         few, small = self._sizes["rows"] < 600, self._sizes["rows"] < 2000
         if self.settings["network"] == "paper":
             self.recipe = Recipe(50, batch_size=64, learning_rate=1e-3, weight_decay=0.0, patience=5, compiled=True)
@@ -189,13 +196,17 @@ class TextEncoder(Texts):
         settings = self.settings
         length = _high_quantile(np.bincount(corpus.text, minlength=corpus.n), settings["max_length"])
         corpus = corpus.cut(length)
+        self._sizes = {"rows": corpus.n, "length": length, "ngrams": 0, "vector": 0, "classes": 0}
+        if settings["network"] == "linear":
+            self._learn_ngrams(corpus)
+            self._sizes["classes"] = 0 if y is None else len(np.unique(np.asarray(y)))
+            return self
         if settings["vectors"] is not None:
             self._vectors = read_vectors(settings["vectors"], set(corpus.words), settings["max_words"])
         self.vocabulary = self._frequent_words(corpus)
         known = set(self.vocabulary)  # words that are not in training have vectors
         self.vocabulary += [word for word in self._vectors if word not in known]
         del self.vocabulary[settings["max_words"] :]
-        self._sizes = {"rows": corpus.n, "length": length, "ngrams": 0, "vector": 0}
         if self._vectors:
             self._sizes["vector"] = len(next(iter(self._vectors.values())))
         if settings["network"] == "default":
@@ -216,16 +227,20 @@ class TextEncoder(Texts):
         return [word for _, word in sorted(counted)[: self.settings["max_words"]]]
 
     def _learn_ngrams(self, corpus: _Corpus) -> None:
-        limit = self.settings["max_ngrams"]
+        limit, linear = self.settings["max_ngrams"], self.settings["network"] == "linear"
+        if linear:
+            limit = max(1, min(limit, _CELLS // corpus.n))
         runs = [sum(max(len(word) + 3 - size, 0) for size in _SIZES) for word in corpus.words]
         typical = np.median(np.bincount(corpus.text, np.array(runs)[corpus.ids] + 2))  # plus each word and a pair
         self._characters = bool(typical <= limit)
-        all_hashes = [hashes for _, hashes, _ in corpus.ngrams(self._characters)]
+        all_hashes = [grams.hash for grams in corpus.ngrams(self._characters)]
         hashes, counts = np.unique(np.concatenate(all_hashes), return_counts=True)
         recurring = counts >= self.settings["min_count"]
         hashes, counts = hashes[recurring], counts[recurring]
-        self._ngrams = np.sort(hashes[np.lexsort((hashes, -counts))[: self.settings["max_features"]]])
-        known = np.concatenate([text[self._lookup(hashes) > 0] for text, hashes, _ in corpus.ngrams(self._characters)])
+        most = np.sort(np.lexsort((hashes, -counts))[: self.settings["max_features"]])
+        self._ngrams = hashes[most]
+        self._texts = counts[most] if linear else self._texts
+        known = np.concatenate([each.text[self._lookup(each.hash) > 0] for each in corpus.ngrams(self._characters)])
         self._sizes["ngrams"] = _high_quantile(np.bincount(known, minlength=corpus.n), limit)
 
     def _weigh_ngrams(self, corpus: _Corpus, y: Any) -> NDArray[np.float32]:
@@ -234,8 +249,8 @@ class TextEncoder(Texts):
         if codes.shape != (corpus.n,):
             raise ShapeError(f"y must have one label per text, shape ({corpus.n},); got {np.shape(y)}")
         counts = np.ones((len(self._ngrams) + 1, len(classes)), dtype=np.float32)
-        for text, hashes, _ in corpus.ngrams(self._characters):
-            np.add.at(counts, (self._lookup(hashes), codes[text]), 1)
+        for grams in corpus.ngrams(self._characters):
+            np.add.at(counts, (self._lookup(grams.hash), codes[grams.text]), 1)
         evidence: NDArray[np.float32] = np.log(counts) - np.log(np.bincount(codes) + 2).astype(np.float32)
         evidence[0] = 0  # n-grams outside the table are not evidence
         evidence -= evidence.mean(axis=1, keepdims=True)
@@ -244,11 +259,14 @@ class TextEncoder(Texts):
     def transform(self, X: Any) -> Inputs:
         """words (n, length) int64; for the default network ngrams (n, m) int32 and their owners (n, m) int16.
 
+        For linear scores: ngrams (n, m) int32, their shares (n, m) and a shift (n, K) of 0; see `LinearNetwork`.
         Padded with 0. A word outside the vocabulary has index 1; an n-gram outside the table is left out. The owner of
         an n-gram is the position of its word in the text; for a pair, that of the first word.
         """
         self._require_fit()
         corpus = _Corpus.read(texts_of(X), self._sizes["length"])
+        if self.settings["network"] == "linear":
+            return self._transform_linear(corpus)
         index_of = {word: i for i, word in enumerate(self.vocabulary, start=UNKNOWN + 1)}
         indices = np.array([index_of.get(word, UNKNOWN) for word in corpus.words], dtype=np.int64)
         words = np.zeros((corpus.n, self._sizes["length"]), dtype=np.int64)
@@ -257,14 +275,34 @@ class TextEncoder(Texts):
             return (torch.from_numpy(words),)
         ngrams = np.zeros((corpus.n, self._sizes["ngrams"]), dtype=np.int32)
         owners = np.zeros(ngrams.shape, dtype=np.int16)
-        for text, hashes, owner in corpus.ngrams(self._characters):
-            index = self._lookup(hashes)
-            text, owner, index = text[index > 0], owner[index > 0], index[index > 0]
-            column = np.arange(len(text)) - np.searchsorted(text, text)
-            fits = column < ngrams.shape[1]
-            ngrams[text[fits], column[fits]] = index[fits]
-            owners[text[fits], column[fits]] = owner[fits]
+        for grams, column, index in self._known_ngrams(corpus):
+            ngrams[grams.text, column], owners[grams.text, column] = index, grams.owner
         return torch.from_numpy(words), torch.from_numpy(ngrams), torch.from_numpy(owners)
+
+    def _transform_linear(self, corpus: _Corpus) -> Inputs:
+        ngrams = np.zeros((corpus.n, self._sizes["ngrams"]), dtype=np.int32)
+        shares = np.zeros(ngrams.shape, dtype=np.float32)
+        for grams, column, index in self._known_ngrams(corpus):
+            ngrams[grams.text, column], shares[grams.text, column] = index, self._shares(grams, index)
+        return torch.from_numpy(ngrams), torch.from_numpy(shares), torch.zeros(corpus.n, self._sizes["classes"])
+
+    def _known_ngrams(self, corpus: _Corpus) -> Iterator[tuple[_Grams, Ints, Ints]]:
+        """The n-grams that are read, in chunks of texts: with numbers in the text, and places in the table."""
+        for grams in corpus.ngrams(self._characters):
+            index = self._lookup(grams.hash)
+            grams, index = grams.at(index > 0), index[index > 0]
+            column = np.arange(len(index)) - np.searchsorted(grams.text, grams.text)
+            fits = column < self._sizes["ngrams"]
+            yield grams.at(fits), column[fits], index[fits]
+
+    def _shares(self, grams: _Grams, index: Ints) -> NDArray[np.float64]:
+        """How much n-grams count in a text: rare and repeated ones more, words and pairs as much as runs of characters.
+
+        tf-idf, divided by the norm of the n-grams of either kind.
+        """
+        idf = 1 + np.log((1 + self._sizes["rows"]) / (1 + self._texts[index - 1]))
+        values, part = (1 + np.log(grams.times)) * idf, 2 * (grams.text - grams.text[:1]) + grams.is_run
+        return np.asarray(values / np.sqrt(np.bincount(part, values**2))[part])
 
     def _lookup(self, hashes: Hashes) -> Ints:
         """The positions of n-grams in the table, starting at 1; 0 if not in it."""
@@ -281,13 +319,30 @@ class TextEncoder(Texts):
     @torch.no_grad()
     def attention(self, network: nn.Module, X: Any) -> list[tuple[tuple[str, float], ...]] | None:
         """The words read from each text, each with its share of the network's attention."""
+        if isinstance(network, LinearNetwork):
+            return self._influence(network, X)
         assert isinstance(network, AttentionCNN | SubwordNetwork | Ensemble)
         device = next(network.parameters()).device
         weights = network.attention(self.transform(X)[0].to(device)).cpu().tolist()
         return [tuple(zip(words, row, strict=False)) for words, row in zip(self.tokens(X), weights, strict=True)]
 
+    def _influence(self, network: LinearNetwork, X: Any) -> list[tuple[tuple[str, float], ...]]:
+        """The words of each text, each with its share in how far the scores of classes are apart."""
+        corpus, tokens = _Corpus.read(texts_of(X), self._sizes["length"]), self.tokens(X)
+        apart = (network.weight - network.weight.mean(dim=1, keepdim=True)).abs().amax(dim=1).cpu().double().numpy()
+        sums = np.zeros((corpus.n, self._sizes["length"]))
+        for grams, _, index in self._known_ngrams(corpus):
+            np.add.at(sums, (grams.text, grams.owner), self._shares(grams, index) * apart[index])
+        totals = [float(row[: len(words)].sum()) for row, words in zip(sums, tokens, strict=True)]
+        return [
+            tuple(
+                (word, float(part) / total if total else 1 / len(words)) for word, part in zip(words, row, strict=False)
+            )
+            for words, row, total in zip(tokens, sums, totals, strict=True)
+        ]
+
     def network(self) -> nn.Module:
-        """A new network, with (n, 200) features for the paper's and (n, 128) for the default.
+        """A new network, with (n, 200) features for the paper's, (n, 128) for the default, and linear scores (n, K).
 
         After `fit`, it starts from the vectors of a file and the evidence of n-grams; a restored encoder's network gets
         its weights from the saved model instead.
@@ -301,6 +356,8 @@ class TextEncoder(Texts):
     def member(self) -> nn.Module:
         """A new network without evidence: networks with a common start agree more, and gain less as an ensemble."""
         self._require_fit()
+        if self.settings["network"] == "linear":
+            return LinearNetwork(len(self._ngrams) + 1, self._sizes["classes"])
         n_words, size = len(self.vocabulary) + UNKNOWN + 1, self._sizes["vector"]
         if self.settings["network"] == "paper":
             cnn = AttentionCNN(n_words, size or 300, dropout=self.settings["dropout"])
@@ -324,6 +381,7 @@ class TextEncoder(Texts):
             "settings": dict(self.settings),
             "vocabulary": list(self.vocabulary),
             "ngrams": self._ngrams.tolist(),
+            "texts": self._texts.tolist(),
             "characters": self._characters,
             "sizes": dict(self._sizes),
         }
@@ -334,7 +392,8 @@ class TextEncoder(Texts):
         encoder = cls(**config["settings"])
         encoder.vocabulary = list(config["vocabulary"])
         encoder._ngrams = np.array(config["ngrams"], dtype=np.uint32)
-        encoder._characters, encoder._sizes = config["characters"], dict(config["sizes"])
+        encoder._texts = np.array(config.get("texts", []), dtype=np.int64)
+        encoder._characters, encoder._sizes = config["characters"], {"classes": 0, **config["sizes"]}
         encoder._choose_recipe()
         return encoder
 
@@ -345,7 +404,16 @@ class TextEncoder(Texts):
             raise InputError(f"the vocabulary must be unique words; got {words!r:.100}")
         if self._ngrams.ndim != 1 or bool((self._ngrams[1:] <= self._ngrams[:-1]).any()):
             raise InputError("the hashes of n-grams must be a list in ascending order")
-        least = {"rows": 1, "length": 1, "ngrams": int(self.settings["network"] == "default"), "vector": 0}
+        linear = self.settings["network"] == "linear"
+        if len(self._texts) != linear * len(self._ngrams) or (self._texts < 1).any():
+            raise InputError("linear scores need how many texts have each n-gram, at least 1")
+        least = {
+            "rows": 1,
+            "length": 1,
+            "ngrams": int(self.settings["network"] != "paper"),
+            "vector": 0,
+            "classes": int(linear),
+        }
         for name, minimum in least.items():
             checks.positive_int(sizes[name], name, minimum=minimum)
         # The most n-grams that a text can have: per word, itself, a pair, and those of its characters.
@@ -360,6 +428,20 @@ class TextEncoder(Texts):
     def _require_fit(self) -> None:
         if self._sizes["rows"] == 0:
             raise DwacError("the encoder is not fitted; call fit first")
+
+
+class _Grams(NamedTuple):
+    """Distinct n-grams of texts, ordered by text; within a text words, then pairs, then runs of characters."""
+
+    text: Ints
+    hash: Hashes
+    owner: Ints  # the position of the word at its first occurrence; for a pair, of the first word
+    times: Ints  # how often the text has it
+    is_run: NDArray[np.bool_]
+
+    def at(self, places: NDArray[Any]) -> _Grams:
+        """Some of them."""
+        return _Grams(*(part[places] for part in self))
 
 
 class _Corpus(NamedTuple):
@@ -390,12 +472,8 @@ class _Corpus(NamedTuple):
         near = self.place < length
         return self._replace(ids=self.ids[near], text=self.text[near], place=self.place[near])
 
-    def ngrams(self, characters: bool) -> Iterator[tuple[Ints, Hashes, Ints]]:
-        """(text, hash, owner) of the distinct n-grams of each text, in chunks of texts.
-
-        Ordered by text; within a text words, then pairs, then characters, each at its first occurrence. The characters
-        of a word are hashed once, however often the word occurs.
-        """
+    def ngrams(self, characters: bool) -> Iterator[_Grams]:
+        """The n-grams of chunks of texts. The characters of a word are hashed once, however often the word occurs."""
         word = np.array([word_hash(word) for word in self.words], dtype=np.uint32)
         parts = [character_hashes(word) if characters else [] for word in self.words]
         counts = np.array([len(part) for part in parts], dtype=np.int64)
@@ -410,12 +488,15 @@ class _Corpus(NamedTuple):
             hashes = np.concatenate(
                 [word[ids], pair_hashes(word[ids[pair]], word[ids[pair + 1]]), flat[starts[ids[token]] + within]]
             )
+            is_run = np.arange(len(owner)) >= len(ids) + len(pair)
             order = np.argsort(text[owner], kind="stable")
-            owner, hashes = owner[order], hashes[order]
+            owner, hashes, is_run = owner[order], hashes[order], is_run[order]
             key = (text[owner].astype(np.uint64) << np.uint64(32)) | hashes
-            distinct = np.sort(np.unique(key, return_index=True)[1])
-            owner, hashes = owner[distinct], hashes[distinct]
-            yield text[owner], hashes, place[owner]
+            _, first_place, times = np.unique(key, return_index=True, return_counts=True)
+            order = np.argsort(first_place)
+            distinct = first_place[order]
+            owner = owner[distinct]
+            yield _Grams(text[owner], hashes[distinct], place[owner], times[order], is_run[distinct])
 
 
 def word_distances(one: str, many: Sequence[str]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Networks for texts: the paper's attention CNN, alone or next to a bag of hashed n-grams; word vectors."""
+"""Networks for texts: scores linear in hashed n-grams; the paper's attention CNN, alone or next to a bag of n-grams."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from dwac.errors import InputError, NonFiniteError
+from dwac.nn.tiles import Frozen, join_tiles, multiply_tiles, split_tiles
 
 Vector = NDArray[np.float32]
 
 PADDING = 0  # index of padding
 UNKNOWN = 1  # index of words outside the vocabulary
+_ROWS = 4096  # texts whose scores are computed at once
 
 
 class AttentionCNN(nn.Module):
@@ -71,6 +74,36 @@ class AttentionCNN(nn.Module):
             return self.attend(words, words != PADDING)[1]
         finally:
             self.dropout.train(training)
+
+
+class LinearNetwork(nn.Module):
+    """ngrams (n, m), shares (n, m), shift (n, K) → (n, K): a score of every class, linear in the n-grams of a text.
+
+        f = Σ_g share_g W_g + b + shift
+
+    W and b are the mean of linear classifiers, each fitted without one fold of the texts (`cross_fit_lines`). The shift
+    turns the score of a training text into that of the classifier that left it out; of a new text it is 0.
+    """
+
+    def __init__(self, n_ngrams: int, n_classes: int) -> None:
+        super().__init__()
+        self.n_features = n_classes
+        self.weight = nn.Parameter(torch.zeros(n_ngrams, n_classes), requires_grad=False)
+        self.bias = nn.Parameter(torch.zeros(n_classes), requires_grad=False)
+
+    def forward(self, ngrams: Tensor, shares: Tensor, shift: Tensor) -> Tensor:
+        """(n, K)."""
+        ngrams, shares = trim_padding(ngrams, shares)
+        return F.embedding_bag(ngrams, self.weight, per_sample_weights=shares, mode="sum") + self.bias + shift
+
+    def freeze(self, weight: Tensor, bias: Tensor) -> Frozen:
+        """h of texts: the sums of a text do not depend on the others, only the product is made in tiles."""
+        last, start = weight.t().contiguous(), bias.clone()
+
+        def embed(ngrams: Tensor, shares: Tensor, shift: Tensor) -> Tensor:
+            return join_tiles(multiply_tiles(split_tiles(self(ngrams, shares, shift)), last, start), len(ngrams))
+
+        return Frozen(embed, _ROWS)
 
 
 class SubwordNetwork(nn.Module):

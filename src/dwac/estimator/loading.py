@@ -373,8 +373,8 @@ def _unpack_folds(
         return None, novelty
     whole = of.shape == (len(ids),) and of.dtype == torch.int64 and bool(((of >= 0) & (of < FOLDS)).all())
     require(
-        whole and model.ensemble_size % FOLDS == 0,
-        f"its folds must be a whole number below {FOLDS} per calibration row, of a multiple of {FOLDS} networks; "
+        whole and (model.ensemble_size == 1 or model.ensemble_size % FOLDS == 0),
+        f"its folds must be a whole number below {FOLDS} per calibration row, of 1 or a multiple of {FOLDS} networks; "
         f"got shape {tuple(of.shape)} and {model.ensemble_size} networks",
     )
     folds = Folds(ids, of.numpy(), model.ensemble_size)

@@ -40,6 +40,7 @@ _OTHER_WAYS = (
     "patience", "validation_size", "calibration_size", "checkpoint",
 )  # fmt: skip
 SMALL_TABLE, _COLUMNS = 4_000, 1_000  # "auto" cross-fits below this number of rows, and up to this number of columns
+SMALL_TEXTS = 10_000
 _WHOLE = ("epochs", "batch_size", "patience", "embedding_size", "ensemble_size")
 _RATES = ("learning_rate", "weight_decay", "penalty", "auxiliary_weight")
 
@@ -235,19 +236,25 @@ def _check_shards(settings: FitSettings) -> None:
         raise InputError("with shards, validation_size and calibration_size must leave rows to train on")
 
 
-def uses_cross_fit(settings: FitSettings, encoder: Encoder, n: int, columns: int) -> bool:
+def uses_cross_fit(settings: FitSettings, encoder: Encoder, n: int, columns: int, *, classes: bool) -> bool:
     """Whether n rows with this many columns are cross-fitted; with cross_fit=True, an error says why they cannot be.
+
+    classes: whether one label per row is predicted, as texts need it.
 
     "auto" applies to default settings only: not if a setting says how to train.
     """
     setting = settings.cross_fit
     if setting is False:
         return False
-    table = isinstance(settings.encoder, str) and settings.encoder in ("auto", "tabular", "tabular:wide")
+    usual = isinstance(settings.encoder, str) and settings.encoder in (
+        ("auto", "text", "text:linear") if encoder.kind == "text" else ("auto", "tabular", "tabular:wide")
+    )
     given = [name for name in _OTHER_WAYS if getattr(settings, name) is not None]
     wrong = ""
-    if encoder.kind != "tabular" or not table:
-        wrong = f"a table with encoder='auto' or 'tabular'; got {settings.encoder!r:.80} for {encoder.kind} data"
+    if encoder.kind not in ("tabular", "text") or not usual:
+        wrong = f"a table or texts with encoder='auto'; got {settings.encoder!r:.80} for {encoder.kind} data"
+    elif encoder.kind == "text" and not classes:
+        wrong = "one label per text; got numbers or several labels"
     elif given:
         wrong = f"no settings of other ways to train; got {given[0]}={getattr(settings, given[0])!r}"
     elif n < FEWEST:
@@ -256,7 +263,7 @@ def uses_cross_fit(settings: FitSettings, encoder: Encoder, n: int, columns: int
         wrong = f"at most {_COLUMNS:,} columns; got {columns:,}"
     if setting is True and wrong:
         raise InputError(f"cross_fit=True needs {wrong}; change that, or use cross_fit='auto'")
-    return not wrong and (setting is True or n < SMALL_TABLE)
+    return not wrong and (setting is True or n < (SMALL_TEXTS if encoder.kind == "text" else SMALL_TABLE))
 
 
 def _check_rate(name: str, value: Any) -> None:

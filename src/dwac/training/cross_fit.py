@@ -82,13 +82,20 @@ def folds_of(n: int, groups: Ints | None = None, *, seed: int = 0) -> Tensor:
 
 
 def part_of(h: Tensor, fold: int, members: int) -> Tensor:
-    """(n, d / FOLDS): the part of h (n, d) from the members that leave out a fold, as if there were no others."""
+    """(n, d / FOLDS): the part of h (n, d) from the members that leave out a fold, as if there were no others.
+
+    With one member all folds share h: a row's own comes from what left it out (`cross_fit_lines`).
+    """
+    if members == 1:
+        return h
     own = split_members(h, members)[:, fold::FOLDS]
     return own.flatten(1) / math.sqrt(own.shape[1])
 
 
 def parts_of(h: Tensor, members: int) -> Tensor:
     """(FOLDS, n, d / FOLDS): `part_of` for every fold."""
+    if members == 1:
+        return h.expand(FOLDS, -1, -1)
     own = split_members(h, members)
     own = own.reshape(len(h), members // FOLDS, FOLDS, own.shape[2]).permute(2, 0, 1, 3)
     return own.flatten(2) / math.sqrt(own.shape[2])
@@ -311,36 +318,41 @@ def fit_votes(
     h = split_members(embed(model, inputs_of(x), batch_size=even_size(len(y), _ROWS)), model.ensemble_size)
     several = torch.bincount(y, minlength=model.n_classes)[y] > 1  # otherwise no row could vote for the label
     queries = torch.nonzero(several)[:, 0] if model.averaged is None else torch.arange(len(y), device=y.device)
+    views = max(1, model.ensemble_size // FOLDS)
     if len(queries) == 0:
-        return ViewVotes((1.0,) * VIEWS, 0.0, 0.0)
+        return ViewVotes((1.0,) * views, 0.0, 0.0)
     queries = queries[sample(y[queries], QUERIES, torch.Generator().manual_seed(0)).to(queries.device)]
     queries = queries[torch.argsort(folds[queries], stable=True)]
-    parts = [_distances_to_all(h[:, view * FOLDS : (view + 1) * FOLDS], folds, queries) for view in range(VIEWS)]
+    if views == 1:
+        parts = [squared_distances(h[queries, 0], h[:, 0]).float()]
+    else:
+        parts = [_distances_to_all(h[:, view * FOLDS : (view + 1) * FOLDS], folds, queries) for view in range(views)]
     judge = _Judge(model, parts, y, folds, queries, class_weights, _BASES if base_votes else _BASES[:1])
     medians = [float(part[part.isfinite()].median().clamp_min(1e-9)) for part in parts]
 
     def penalised_loss(votes: ViewVotes) -> float:
         """The loss plus a prior for the usual scale and for both views, which a few rows must not overrule."""
         parts = [scale * part for scale, part in zip(votes.scales, medians, strict=True)]
-        penalty = (math.log(sum(parts)) - _USUAL_LOG_SCALE) ** 2 / 2 + ((parts[0] - parts[1]) / sum(parts)) ** 2
+        penalty = (math.log(sum(parts)) - _USUAL_LOG_SCALE) ** 2 / 2 + ((parts[0] - parts[-1]) / sum(parts)) ** 2
         return votes.loss + penalty / len(queries)
 
     best = min(
         (
             judge(tuple(scale * share / part for share, part in zip(shares, medians, strict=True)))
-            for shares in _SHARES
+            for shares in (_SHARES if views == VIEWS else ((1.0,),))
             for scale in _SCALES
         ),
         key=penalised_loss,
     )
     for step in (1.4, 1 / 1.4, 1.2, 1 / 1.2):
-        for view in range(VIEWS):
+        for view in range(views):
             scales = tuple(scale * step if place == view else scale for place, scale in enumerate(best.scales))
             best = min(best, judge(scales), key=penalised_loss)
     *scales_of_views, base, loss = agree([*best.scales, best.base, best.loss])
     best = ViewVotes(tuple(scales_of_views), base, loss)
     for view, scale in enumerate(best.scales):
-        _scale_view(model, view, math.sqrt(VIEWS * scale))
+        for parameter in model.embedding.parameters():
+            parameter.view(views, -1)[view].mul_(math.sqrt(views * scale))
     return best
 
 
@@ -407,9 +419,3 @@ def _distances_to_all(h: Tensor, folds: Tensor, queries: Tensor) -> Tensor:
     return torch.cat(
         [squared_distances(h[queries[folds[queries] == fold], fold], h[:, fold]).float() for fold in range(h.shape[1])]
     )
-
-
-def _scale_view(model: WeightedAverage, view: int, factor: float) -> None:
-    """Multiply the embeddings of the members of a view by a factor."""
-    for parameter in model.embedding.parameters():
-        parameter.view(VIEWS, -1)[view].mul_(factor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from sklearn.utils import check_random_state
 
 from dwac import training
 from dwac.encoders import Encoder, TabularEncoder, backbone
+from dwac.encoders.text_networks import LinearNetwork
 from dwac.errors import InputError
 from dwac.estimator.novelty import Novelty
 from dwac.estimator.preparation import Parts, class_weights
@@ -23,6 +25,7 @@ from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs
 from dwac.nn.ranks import sharing_ranks
 from dwac.tasks import Loss, Target
+from dwac.training.cross_fit import FOLDS
 from dwac.training.progress import progress_bar
 
 Floats = NDArray[np.float64]
@@ -150,10 +153,12 @@ def cross_fit(
     folds: torch.Tensor,
     seed: int,
 ) -> pd.DataFrame:
-    """Train the networks of a cross-fitted model, each without one fold of the rows."""
+    """Train the networks of a cross-fitted model, or linear classifiers of texts, each without one fold of the rows."""
     weights = weights if by_class is None else weights * by_class[codes]
-    with progress_bar("training", 10, show=settings.verbose) as watch:
-        return training.cross_fit(
+    lines = isinstance(model.backbone, LinearNetwork)
+    with progress_bar("training", FOLDS if lines else 10, show=settings.verbose) as watch:
+        fit: Any = training.cross_fit_lines if lines else partial(training.cross_fit, linear_start=target.linear_start)
+        history: pd.DataFrame = fit(
             model,
             inputs,
             torch.as_tensor(codes),
@@ -162,10 +167,10 @@ def cross_fit(
             class_weights=None if by_class is None else by_class.tolist(),
             rescale=settings.rescale,
             base_votes=settings.nonconformity != "weights",  # every example may have a vote at any distance
-            linear_start=target.linear_start,
             seed=seed,
             **watch,
         )
+        return history
 
 
 def name_voters(

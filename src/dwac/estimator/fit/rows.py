@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from dwac import _checks as checks
 from dwac._machine import few_threads
-from dwac.encoders import Encoder, TabularEncoder, choose
+from dwac.encoders import Encoder, TabularEncoder, TextEncoder, choose
 from dwac.encoders.module import read_dataset
 from dwac.errors import InputError
 from dwac.estimator.condensing import should_condense
@@ -76,9 +76,10 @@ def fit_rows(settings: FitSettings, rows: FitInput) -> Fitted:
     kept_together = None if rows.groups is None else number_groups(rows.groups, names, at_least=FOLDS)
     weights = row_weights(rows.sample_weight, n)
     rng = check_random_state(settings.random_state if settings.random_state is not None else agree_on_seed())
-    crossed = uses_cross_fit(settings, encoder, n, width_of(X) if encoder.kind == "tabular" else 0)
+    table, classes = encoder.kind == "tabular", reading.exact.shape[1] == 0
+    crossed = uses_cross_fit(settings, encoder, n, width_of(X) if table else 0, classes=classes)
     if crossed:
-        encoder, parts = TabularEncoder(network="wide"), all_rows(n)
+        encoder, parts = TabularEncoder(network="wide") if table else TextEncoder(network="linear"), all_rows(n)
     else:
         encoder = encoder_for_target(settings, encoder)
         parts = split(reading.strata, settings.validation_size, settings.calibration_size, rng, kept_together)
@@ -103,7 +104,9 @@ def fit_rows(settings: FitSettings, rows: FitInput) -> Fitted:
     with few_threads(encoder.recipe.threads), ExitStack() as fixed:
         device = device_of(settings.device)
         with own_seed(seed, device):
-            size = FOLDS * VIEWS if crossed else settings.ensemble_size or encoder.recipe.networks_on(device)
+            size = settings.ensemble_size or encoder.recipe.networks_on(device)
+            if crossed:
+                size = FOLDS * VIEWS if table else 1
             loss = target.loss(codes[parts.training])
             model = new_model(settings, encoder, target, size, loss=loss).to(device)
             inputs = fixed.enter_context(fixed_features(model, inputs, show=settings.verbose))
@@ -117,8 +120,10 @@ def fit_rows(settings: FitSettings, rows: FitInput) -> Fitted:
         validation = novelty.hold_out(model, *encoded.at(parts.validation))
         folds = Folds(names, fold_of.numpy(), size) if crossed else None
         held = parts.calibration if len(parts.calibration) else parts.validation
-        if isinstance(encoder, TabularEncoder) and crossed:
-            encoded, held = encoded._replace(inputs=encoder.transform_left_out(X, kept_together)), parts.training
+        if crossed:
+            held = parts.training
+            if isinstance(encoder, TabularEncoder):
+                encoded = encoded._replace(inputs=encoder.transform_left_out(X, kept_together))
         calibration = novelty.hold_out(model, *encoded.at(held))
         fitted = Fitted(
             settings=settings,
