@@ -84,14 +84,14 @@ def test_what_cannot_be_cross_fitted_is_an_error_that_says_why(settings: dict[st
         fitted(cross_fit=True, **settings)
 
 
-def test_few_rows_texts_and_wrong_values_are_refused() -> None:
+def test_few_rows_images_and_wrong_values_are_refused() -> None:
     X, y = table(15)
     with refuses(InputError, 20, 15):
         DWACClassifier(cross_fit=True).fit(X, y)
     with refuses(InputError, "1,000", "1,001"):
         DWACClassifier(cross_fit=True).fit(np.zeros((30, 1001)), [0, 1] * 15)
-    with refuses(InputError, "encoder='auto'", "'tabular'", "text"):
-        DWACClassifier(cross_fit=True).fit(["a b", "b c"] * 30, [0, 1] * 30)
+    with refuses(InputError, "encoder='auto'", "'tabular'", "image"):
+        DWACClassifier(cross_fit=True).fit(np.zeros((30, 8, 8)), [0, 1] * 15)
     with refuses(InputError, "cross_fit", "auto", "yes"):
         DWACClassifier(cross_fit="yes").fit(X, y)
 

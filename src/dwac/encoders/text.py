@@ -40,6 +40,7 @@ _FARTHEST = 2**15 - 1  # the largest position of a word that fits into an int16
 _CHARACTERS = 600_000  # characters compared of all texts together: some 0.1 s
 _BEGINNING = 300  # characters compared of each text, however many texts there are
 _HIGH = 0.999  # texts are cut at this quantile of training lengths
+_RUN = 2  # the kind of n-grams that are runs of characters
 _NETWORKS = ("default", "linear", "paper")
 _MOST_NGRAMS, _CELLS = 4096, 2**25  # read per text by default for linear scores: at most, and of all texts together
 
@@ -259,7 +260,8 @@ class TextEncoder(Texts):
     def transform(self, X: Any) -> Inputs:
         """words (n, length) int64; for the default network ngrams (n, m) int32 and their owners (n, m) int16.
 
-        For linear scores: ngrams (n, m) int32, their shares (n, m) and a shift (n, K) of 0; see `LinearNetwork`.
+        For linear scores: ngrams (n, m) int32, their shares (n, m), how strange texts are (n, 1), and a shift (n, K) of
+        0; see `LinearNetwork`.
         Padded with 0. A word outside the vocabulary has index 1; an n-gram outside the table is left out. The owner of
         an n-gram is the position of its word in the text; for a pair, that of the first word.
         """
@@ -275,25 +277,44 @@ class TextEncoder(Texts):
             return (torch.from_numpy(words),)
         ngrams = np.zeros((corpus.n, self._sizes["ngrams"]), dtype=np.int32)
         owners = np.zeros(ngrams.shape, dtype=np.int16)
-        for grams, column, index in self._known_ngrams(corpus):
+        for grams in corpus.ngrams(self._characters):
+            grams, column, index = self._keep_known(grams, self._lookup(grams.hash))
             ngrams[grams.text, column], owners[grams.text, column] = index, grams.owner
         return torch.from_numpy(words), torch.from_numpy(ngrams), torch.from_numpy(owners)
 
-    def _transform_linear(self, corpus: _Corpus) -> Inputs:
-        ngrams = np.zeros((corpus.n, self._sizes["ngrams"]), dtype=np.int32)
-        shares = np.zeros(ngrams.shape, dtype=np.float32)
-        for grams, column, index in self._known_ngrams(corpus):
-            ngrams[grams.text, column], shares[grams.text, column] = index, self._shares(grams, index)
-        return torch.from_numpy(ngrams), torch.from_numpy(shares), torch.zeros(corpus.n, self._sizes["classes"])
+    def transform_left_out(self, X: Any, groups: Ints | None = None) -> Inputs:
+        """`transform` of the training texts for linear scores, each as strange as if it had been left out."""
+        del groups
+        return self._transform_linear(_Corpus.read(texts_of(X), self._sizes["length"]), left_out=True)
 
-    def _known_ngrams(self, corpus: _Corpus) -> Iterator[tuple[_Grams, Ints, Ints]]:
-        """The n-grams that are read, in chunks of texts: with numbers in the text, and places in the table."""
+    def _transform_linear(self, corpus: _Corpus, *, left_out: bool = False) -> Inputs:
+        ngrams = np.zeros((corpus.n, self._sizes["ngrams"]), dtype=np.int32)
+        shares, strange = np.zeros(ngrams.shape, dtype=np.float32), np.zeros((corpus.n, 1), dtype=np.float32)
         for grams in corpus.ngrams(self._characters):
             index = self._lookup(grams.hash)
-            grams, index = grams.at(index > 0), index[index > 0]
-            column = np.arange(len(index)) - np.searchsorted(grams.text, grams.text)
-            fits = column < self._sizes["ngrams"]
-            yield grams.at(fits), column[fits], index[fits]
+            first, last = grams.text[[0, -1]]
+            strange[first : last + 1, 0] = self._strangeness(grams, index, left_out)
+            grams, column, index = self._keep_known(grams, index)
+            ngrams[grams.text, column], shares[grams.text, column] = index, self._shares(grams, index)
+        shift = torch.zeros(corpus.n, self._sizes["classes"])
+        return torch.from_numpy(ngrams), torch.from_numpy(shares), torch.from_numpy(strange), shift
+
+    def _keep_known(self, grams: _Grams, index: Ints) -> tuple[_Grams, Ints, Ints]:
+        """The n-grams that are read, with their numbers in the text and their places in the table."""
+        grams, index = grams.at(index > 0), index[index > 0]
+        column = np.arange(len(index)) - np.searchsorted(grams.text, grams.text)
+        fits = column < self._sizes["ngrams"]
+        return grams.at(fits), column[fits], index[fits]
+
+    def _strangeness(self, grams: _Grams, index: Ints, left_out: bool) -> NDArray[np.float64]:
+        """(n,): the root mean square of the unknown shares of words, of pairs, and of runs of characters.
+
+        left_out: the texts are training texts, and do not make their n-grams known themselves.
+        """
+        known = (index > 0) & (self._texts[index - 1] >= self.settings["min_count"] + left_out)
+        part, n = 3 * (grams.text - grams.text[0]) + grams.kind, grams.text[-1] - grams.text[0] + 1
+        totals, unknown = np.bincount(part, minlength=3 * n), np.bincount(part, ~known, minlength=3 * n)
+        return np.asarray(np.sqrt(np.square(unknown / totals.clip(1)).reshape(-1, 3).mean(axis=1)))
 
     def _shares(self, grams: _Grams, index: Ints) -> NDArray[np.float64]:
         """How much n-grams count in a text: rare and repeated ones more, words and pairs as much as runs of characters.
@@ -301,7 +322,7 @@ class TextEncoder(Texts):
         tf-idf, divided by the norm of the n-grams of either kind.
         """
         idf = 1 + np.log((1 + self._sizes["rows"]) / (1 + self._texts[index - 1]))
-        values, part = (1 + np.log(grams.times)) * idf, 2 * (grams.text - grams.text[:1]) + grams.is_run
+        values, part = (1 + np.log(grams.times)) * idf, 2 * (grams.text - grams.text[:1]) + (grams.kind == _RUN)
         return np.asarray(values / np.sqrt(np.bincount(part, values**2))[part])
 
     def _lookup(self, hashes: Hashes) -> Ints:
@@ -331,7 +352,8 @@ class TextEncoder(Texts):
         corpus, tokens = _Corpus.read(texts_of(X), self._sizes["length"]), self.tokens(X)
         apart = (network.weight - network.weight.mean(dim=1, keepdim=True)).abs().amax(dim=1).cpu().double().numpy()
         sums = np.zeros((corpus.n, self._sizes["length"]))
-        for grams, _, index in self._known_ngrams(corpus):
+        for grams in corpus.ngrams(self._characters):
+            grams, _, index = self._keep_known(grams, self._lookup(grams.hash))
             np.add.at(sums, (grams.text, grams.owner), self._shares(grams, index) * apart[index])
         totals = [float(row[: len(words)].sum()) for row, words in zip(sums, tokens, strict=True)]
         return [
@@ -437,7 +459,7 @@ class _Grams(NamedTuple):
     hash: Hashes
     owner: Ints  # the position of the word at its first occurrence; for a pair, of the first word
     times: Ints  # how often the text has it
-    is_run: NDArray[np.bool_]
+    kind: Ints  # 0: a word, 1: a pair, 2: a run of characters
 
     def at(self, places: NDArray[Any]) -> _Grams:
         """Some of them."""
@@ -488,15 +510,15 @@ class _Corpus(NamedTuple):
             hashes = np.concatenate(
                 [word[ids], pair_hashes(word[ids[pair]], word[ids[pair + 1]]), flat[starts[ids[token]] + within]]
             )
-            is_run = np.arange(len(owner)) >= len(ids) + len(pair)
+            kind = np.repeat([0, 1, 2], [len(ids), len(pair), len(token)])
             order = np.argsort(text[owner], kind="stable")
-            owner, hashes, is_run = owner[order], hashes[order], is_run[order]
+            owner, hashes, kind = owner[order], hashes[order], kind[order]
             key = (text[owner].astype(np.uint64) << np.uint64(32)) | hashes
             _, first_place, times = np.unique(key, return_index=True, return_counts=True)
             order = np.argsort(first_place)
             distinct = first_place[order]
             owner = owner[distinct]
-            yield _Grams(text[owner], hashes[distinct], place[owner], times[order], is_run[distinct])
+            yield _Grams(text[owner], hashes[distinct], place[owner], times[order], kind[distinct])
 
 
 def word_distances(one: str, many: Sequence[str]) -> NDArray[np.float64]:

@@ -77,13 +77,16 @@ class AttentionCNN(nn.Module):
 
 
 class LinearNetwork(nn.Module):
-    """ngrams (n, m), shares (n, m), shift (n, K) → (n, K): a score of every class, linear in the n-grams of a text.
+    """ngrams (n, m), shares (n, m), strange (n, 1), shift (n, K) → (n, K): scores of the classes, linear in n-grams.
 
         f = Σ_g share_g W_g + b + shift
 
     W and b are the mean of linear classifiers, each fitted without one fold of the texts (`cross_fit_lines`). The shift
-    turns the score of a training text into that of the classifier that left it out; of a new text it is 0.
+    turns the score of a training text into that of the classifier that left it out; of a new text it is 0. The score
+    of a text whose words are unknown is that of none, so novelty looks at how strange its n-grams are.
     """
+
+    n_compared_features = 1
 
     def __init__(self, n_ngrams: int, n_classes: int) -> None:
         super().__init__()
@@ -91,17 +94,23 @@ class LinearNetwork(nn.Module):
         self.weight = nn.Parameter(torch.zeros(n_ngrams, n_classes), requires_grad=False)
         self.bias = nn.Parameter(torch.zeros(n_classes), requires_grad=False)
 
-    def forward(self, ngrams: Tensor, shares: Tensor, shift: Tensor) -> Tensor:
+    def forward(self, ngrams: Tensor, shares: Tensor, strange: Tensor, shift: Tensor) -> Tensor:
         """(n, K)."""
+        del strange
         ngrams, shares = trim_padding(ngrams, shares)
         return F.embedding_bag(ngrams, self.weight, per_sample_weights=shares, mode="sum") + self.bias + shift
+
+    def compared_features(self, ngrams: Tensor, shares: Tensor, strange: Tensor, shift: Tensor) -> Tensor:
+        """(n, 1): how strange texts are; 0 for those that vote."""
+        del ngrams, shares, shift
+        return strange
 
     def freeze(self, weight: Tensor, bias: Tensor) -> Frozen:
         """h of texts: the sums of a text do not depend on the others, only the product is made in tiles."""
         last, start = weight.t().contiguous(), bias.clone()
 
-        def embed(ngrams: Tensor, shares: Tensor, shift: Tensor) -> Tensor:
-            return join_tiles(multiply_tiles(split_tiles(self(ngrams, shares, shift)), last, start), len(ngrams))
+        def embed(*inputs: Tensor) -> Tensor:
+            return join_tiles(multiply_tiles(split_tiles(self(*inputs)), last, start), len(inputs[0]))
 
         return Frozen(embed, _ROWS)
 

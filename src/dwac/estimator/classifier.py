@@ -36,8 +36,9 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
     """A deep classifier whose every prediction is a weighted vote of training examples.
 
     Rows are divided into three parts: training rows vote, validation rows decide when training stops, and calibration
-    rows give prediction sets their guarantee. A table of fewer than 4,000 rows is cross-fitted instead: every row
-    trains, votes and calibrates (see `cross_fit`). Settings left at None follow the encoder's recipe.
+    rows give prediction sets their guarantee. A table of fewer than 4,000 rows, or fewer than 10,000 texts, are
+    cross-fitted instead: every row trains, votes and calibrates (see `cross_fit`). Settings left at None follow the
+    encoder's recipe.
 
     Args:
         encoder: "auto" infers it from X: a DataFrame or 2-D array is a table, 3-D or 4-D arrays and image files images,
@@ -57,9 +58,11 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
             paper; the guarantee of prediction sets is then slightly too optimistic.
         cross_fit: for tables of few rows. Ten small networks train together, each without one of five folds of the
             rows; the networks that left a row out choose scales, calibrate and judge its label. Every row trains and
-            votes. In measurements, prediction sets then miss about a share ε; `expected_sets(epsilon).guarantee` is the
-            bound of cross-conformal theory, for models that know nothing of the rows that they left out.
-            "auto": with fewer than 4,000 rows, unless a setting says how to train, such as `epochs`.
+            votes. For texts with one label each, five linear classifiers of n-grams take the place of the networks, and
+            a text votes from where the one that left it out places it. In measurements, prediction sets then miss about
+            a share ε; `expected_sets(epsilon).guarantee` is the bound of cross-conformal theory, for models that know
+            nothing of the rows that they left out.
+            "auto": with fewer than 4,000 rows or 10,000 texts, unless a setting says how to train, such as `epochs`.
         nonconformity: what makes a label fit badly: a low "probability", which gives the smallest prediction sets, or
             low "weights", as in the paper, where credibility is also low for unusual rows. "auto": probability.
             `typicality` measures how unusual a row is, whatever the nonconformity.

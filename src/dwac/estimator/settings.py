@@ -252,7 +252,9 @@ def uses_cross_fit(settings: FitSettings, encoder: Encoder, n: int, columns: int
     given = [name for name in _OTHER_WAYS if getattr(settings, name) is not None]
     wrong = ""
     if encoder.kind not in ("tabular", "text") or not usual:
-        wrong = f"a table or texts with encoder='auto'; got {settings.encoder!r:.80} for {encoder.kind} data"
+        wrong = (
+            f"encoder='auto', 'tabular' or 'text', and not images; got {settings.encoder!r:.80} for {encoder.kind} data"
+        )
     elif encoder.kind == "text" and not classes:
         wrong = "one label per text; got numbers or several labels"
     elif given:

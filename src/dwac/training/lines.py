@@ -48,7 +48,8 @@ def cross_fit_lines(
 
     The loss is the squared hinge loss of each class against the others; that of the history is of the texts left out.
     The network gets the mean of the classifiers, and all texts become references, each at the score of the classifier
-    that left it out: the last of the inputs, the shift, is filled for that. Arguments as for `cross_fit`.
+    that left it out: the last of the inputs, the shift, is filled for that, and none of them is strange. Arguments as
+    for `cross_fit`.
     """
     network: Any = model.first_network
     texts, labels, fold_of = _sparse(inputs, len(network.weight)), y.cpu().numpy(), folds.cpu().numpy()
@@ -72,6 +73,7 @@ def cross_fit_lines(
             on_epoch(rows[-1])
     network.weight.copy_(torch.as_tensor(lines))
     network.bias.copy_(torch.as_tensor(starts))
+    inputs[-2].zero_()
     inputs[-1].copy_(torch.as_tensor(left_out - (texts @ lines + starts)))
     placed = move_to(inputs, model.device)
     model.eval()

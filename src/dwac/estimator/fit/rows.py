@@ -121,9 +121,9 @@ def fit_rows(settings: FitSettings, rows: FitInput) -> Fitted:
         folds = Folds(names, fold_of.numpy(), size) if crossed else None
         held = parts.calibration if len(parts.calibration) else parts.validation
         if crossed:
-            held = parts.training
-            if isinstance(encoder, TabularEncoder):
-                encoded = encoded._replace(inputs=encoder.transform_left_out(X, kept_together))
+            assert isinstance(encoder, TabularEncoder | TextEncoder)
+            left_out, held = encoder.transform_left_out(X, kept_together), parts.training
+            encoded = encoded._replace(inputs=left_out if table else (*left_out[:-1], inputs[-1]))
         calibration = novelty.hold_out(model, *encoded.at(held))
         fitted = Fitted(
             settings=settings,

@@ -1,0 +1,109 @@
+"""Few texts: linear classifiers of n-grams, and votes from where those place a text that left it out."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from sklearn.svm import LinearSVC
+
+import dwac
+from dwac import DWACClassifier
+from dwac.encoders.text_networks import LinearNetwork
+from dwac.errors import InputError
+from dwac.training.lines import _C, _sparse
+from tests.named import refuses
+
+NOUNS = {
+    "fruit": ["apple", "pear", "plum", "cherry"],
+    "tool": ["hammer", "saw", "drill", "wrench"],
+    "sea": ["wave", "tide", "shell", "gull"],
+}
+OTHERS = ["the", "old", "one", "fell", "here", "again", "today", "we", "saw", "it", "was", "near"]
+
+
+def texts(n: int, seed: int = 0, kinds: tuple[str, ...] = ("fruit", "sea", "tool")) -> tuple[list[str], list[str]]:
+    """Short texts of which most have a word of their class."""
+    rng = np.random.default_rng(seed)
+    y = rng.choice(kinds, n).tolist()
+    words = [[*rng.choice(OTHERS, 4), rng.choice(NOUNS[kind]) if rng.random() < 0.9 else "thing"] for kind in y]
+    return [" ".join(rng.permutation(some)) for some in words], y
+
+
+@pytest.fixture(scope="module")
+def clf() -> DWACClassifier:
+    X, y = texts(150)
+    return DWACClassifier(random_state=0, device="cpu").fit(X, y, ids=[f"text{i}" for i in range(150)])
+
+
+def test_every_text_votes_and_calibrates(clf: DWACClassifier) -> None:
+    assert clf.cross_fitted_
+    assert {*clf.references_.ids} == {*clf.calibration_ids_} == {f"text{i}" for i in range(150)}
+    X, y = texts(200, seed=1)
+    assert clf.score(X, y) > 0.85
+    np.testing.assert_allclose(clf.predict_proba(X).sum(axis=1), 1)
+
+
+def test_a_text_votes_from_where_the_classifier_places_it_that_left_it_out(clf: DWACClassifier) -> None:
+    X, y = texts(150)
+    network = cast(LinearNetwork, clf.model_.backbone)
+    rows = _sparse(clf.encoder_.transform(X), len(network.weight))
+    folds = clf.fitted_.folds
+    assert folds is not None
+    fold, scale = folds.numbers(clf.references_.voters.ids), clf.model_.embedding.weight[0, 0].item()
+    others = LinearSVC(C=_C, random_state=0).fit(rows[fold != 2], np.array(y)[fold != 2])
+    h = clf.references_.embeddings.numpy()
+    np.testing.assert_allclose(h[fold == 2] / scale, others.decision_function(rows[fold == 2]), atol=2e-2)
+    of_all = clf.embed(X)  # as new texts, whose score is the mean of all five classifiers
+    assert np.abs(h - of_all).max() > 0.1 * scale
+
+
+def test_a_text_has_the_same_numbers_alone_in_a_batch_and_after_loading(clf: DWACClassifier, tmp_path: Path) -> None:
+    X = [*texts(20, seed=2)[0], "unknown", "?"]
+    p, c = clf.predict_proba(X), clf.conformal(X)
+    np.testing.assert_array_equal(np.concatenate([clf.predict_proba([x]) for x in X]), p)
+    loaded = dwac.load(clf.save(tmp_path / "model"), device="cpu")
+    np.testing.assert_array_equal(loaded.predict_proba(X), p)
+    np.testing.assert_array_equal(loaded.conformal(X).p_values, c.p_values)
+    np.testing.assert_array_equal(loaded.out_of_fold_, clf.out_of_fold_)
+
+
+def test_the_word_that_decides_has_the_most_attention(clf: DWACClassifier) -> None:
+    (words,) = clf.encoder_.attention(clf.model_.backbone, ["we fell near the hammer"]) or [()]
+    assert max(words, key=lambda word: word[1])[0] == "hammer"
+    assert sum(share for _, share in words) == pytest.approx(1)
+    assert clf.explain(["we fell near the hammer"])[0].label == "tool"
+
+
+def test_two_labels_weights_and_a_label_that_only_one_text_has() -> None:
+    X, y = texts(60, kinds=("fruit", "tool"))
+    clf = DWACClassifier(random_state=0, device="cpu").fit(X, y, sample_weight=np.linspace(1, 2, 60))
+    assert clf.score(*texts(60, seed=1, kinds=("fruit", "tool"))) > 0.85
+    rare = DWACClassifier(random_state=0, device="cpu").fit([*X, "a rare one"], [*y, "rare"])
+    assert rare.predict_proba(X).shape == (60, 3)
+    few = DWACClassifier(random_state=0, device="cpu").fit(X, ["usual"] * 59 + ["rare"])
+    assert few.predict(X[:2]).tolist() == ["usual"] * 2  # classifiers without the rare one know one label
+
+
+@pytest.mark.parametrize("settings", [{"encoder": "text:default", "epochs": 1}, {"epochs": 1}], ids=str)
+def test_other_ways_of_training_are_left_alone(settings: dict[str, Any]) -> None:
+    assert not DWACClassifier(random_state=0, device="cpu", **settings).fit(*texts(40)).cross_fitted_
+
+
+def test_several_labels_per_text_are_not_cross_fitted() -> None:
+    X, y = texts(40)
+    with refuses(InputError, "one label", "cross_fit"):
+        DWACClassifier(cross_fit=True).fit(X, [[label] for label in y])
+
+
+@pytest.mark.slow
+def test_sets_of_texts_with_random_labels_cover_as_promised() -> None:
+    """Nothing can be learned: a classifier that had seen the text would place it with its label."""
+    covered = []
+    for seed in range(30):
+        X, _ = texts(160, seed=seed)
+        y = np.random.default_rng(seed).choice(["a", "b", "c"], 160)
+        clf = DWACClassifier(random_state=seed, device="cpu").fit(X[:60], y[:60])
+        p = clf.conformal(X[60:]).p_values
+        covered.append((p[np.arange(100), np.searchsorted(clf.classes_, y[60:])] > 0.2).mean())
+    assert np.mean(covered) >= 0.8 - 2 * np.std(covered) / np.sqrt(30)
