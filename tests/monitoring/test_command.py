@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from dwac import DWACClassifier
 from dwac.cli.app import app
-from tests.monitoring.helpers import people
+from tests.monitoring.helpers import old, people
 from tests.named import named
 
 
@@ -96,3 +96,25 @@ def test_columns_may_come_in_any_order_beside_others_and_in_another_notation(
         for day, more in ((days[0], ()), (days[2], ("--separator", ";", "--decimal", ",")))
     )
     assert first == second
+
+
+def test_outcomes_of_earlier_days_are_watched_by_group(folder: Path, tmp_path: Path) -> None:
+    state, X = tmp_path / "state.json", people(200, 1).assign(id=[f"p{i}" for i in range(200)])
+    X.to_csv(tmp_path / "day.csv", index=False)
+    assert ran(folder, tmp_path / "day.csv", "-o", state, "--id", "id").exit_code == 0
+    known = pd.DataFrame({"id": X["id"], "result": old(X), "job": X["job"]})
+    known[:80].to_csv(tmp_path / "known.csv", index=False)
+    words = ("-o", state, "--outcomes", tmp_path / "known.csv", "--target", "result", "--by", "job")
+    first = ran(folder, *words, "--id", "id")
+    assert first.exit_code == 0, first.output
+    assert named(first.output, "200 rows", "80 outcomes", "120 awaited", "no alarm", "error")
+    assert named(ran(folder, *words).output, "--id")
+    assert named(ran(folder, *words, "--id", "id").output, "p0", "one outcome")
+    known[80:].assign(result="young").to_csv(tmp_path / "known.csv", index=False)
+    later = ran(folder, *words, "--id", "id", "--json")
+    assert later.exit_code == 4
+    found = json.loads(later.stdout)
+    assert found["alarm"] is None
+    assert found["outcomes"]["alarm"]["risk"]["measure"]
+    assert {each["group"] for each in found["outcomes"]["risks"]} == {None, "nurse", "clerk", "smith"}
+    assert ran(folder).exit_code == 1

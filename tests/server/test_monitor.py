@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from dwac import DWACClassifier
+from dwac import DWACClassifier, load
 from dwac.errors import InputError
 from dwac.monitoring import Monitor
 from dwac.server import create_app
-from dwac.server.watch import Metrics, Watch, prepare_folder
+from dwac.server.limits import RefusalError
+from dwac.server.watch import AskOutcomes, Metrics, Watch, prepare_folder
 from tests.named import named, refuses
 from tests.server.client import TOKEN, Client, served
 from tests.server.data import fitted, pixels, watched, watched_rows
@@ -107,7 +108,7 @@ def test_a_model_with_nothing_to_compare_with_is_served_without_a_monitor() -> N
 def test_a_monitor_that_fails_does_not_stop_predictions(
     client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("broken")
 
     monkeypatch.setattr(Monitor, "observe_all", fail)
@@ -152,3 +153,39 @@ def test_workers_add_up_what_they_see(watched_model: DWACClassifier, tmp_path: P
         prepare_folder(tmp_path, 3)
     prepare_folder(tmp_path / "new" / "one", 3)
     assert (tmp_path / "new" / "one").is_dir()
+
+
+def test_outcomes_of_recorded_decisions_are_watched(watched_model: DWACClassifier, tmp_path: Path) -> None:
+    model = load(watched_model.save(tmp_path / "model"))
+    record, folder = str(tmp_path / "record"), tmp_path / "monitor"
+    folder.mkdir()
+    X = watched(150, 1)
+    with served(create_app(model, record=record, watch=Watch(model, private=False, folder=folder))) as client:
+        answer = client.post("/v1/predict", {"rows": [*watched_rows(150, 1), {"age": "?"}]}).json
+        names, labels = answer["decisions"], [each["label"] for each in answer["predictions"]]
+        assert names[150] is None
+        known = [
+            {"decision": name, "outcome": label, "groups": {"job": job}}
+            for name, label, job in zip(names[:100], labels[:100], X["job"][:100], strict=True)
+        ]
+        answer = client.post("/v1/outcomes", {"outcomes": [*known, {"decision": "nobody", "outcome": "old"}]}).json
+        assert answer == {"taken": 100, "unmatched": 1, "alarm": None}
+        state = client.get("/v1/monitor").json["outcomes"]
+        assert (state["n"], state["waiting"], state["unmatched"]) == (100, 50, 1)
+        assert {each["mean"] for each in state["risks"] if each["measure"] == "error"} == {0.0}
+        assert {each["group"] for each in state["risks"]} == {None, *X["job"]}
+        again = client.post("/v1/outcomes", {"outcomes": known[:1]})
+        assert (again.status, "one outcome" in again.json["error"]["message"]) == (422, True)
+        wrongs = [{"decision": name, "outcome": "nobody"} for name in names[100:150]]
+        assert client.post("/v1/outcomes", {"outcomes": wrongs}).json["alarm"] is not None
+        assert "\ndwac_monitor_outcome_alarm 1\n" in client.get("/v1/metrics").body.decode()
+        assert client.post("/v1/outcomes", {"outcomes": []}).status == 422
+    with refuses(RefusalError, "--workers 1"):
+        Watch(model, private=False, workers=2).outcomes(AskOutcomes.model_validate({"outcomes": known[:1]}))
+    restarted = Watch(model, private=False, folder=folder).begin()
+    assert restarted.state.outcomes is not None
+    assert restarted.state.outcomes.n == 150
+
+
+def test_a_service_without_a_record_takes_no_outcomes(client: Client) -> None:
+    assert client.post("/v1/outcomes", {"outcomes": [{"decision": "a", "outcome": "old"}]}).status == 404

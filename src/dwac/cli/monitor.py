@@ -14,6 +14,7 @@ from dwac.errors import InputError, StorageError
 
 if TYPE_CHECKING:
     from dwac.monitoring import Change, Monitor, State
+    from dwac.reading import Model
 
 ALARM = 4  # the exit code
 
@@ -21,7 +22,9 @@ ALARM = 4  # the exit code
 @options.with_bundles
 def monitor(
     model: options.Model,
-    data: options.Data,
+    data: Annotated[
+        str | None, typer.Argument(metavar="DATA", help="The new rows; may be left out if there are --outcomes.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Keep the state in this .json file, and continue from it."),
@@ -35,6 +38,15 @@ def monitor(
     ] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Discard the state in FILE and start again.")] = False,
     ids: options.Id = None,
+    outcomes: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A table of outcomes of earlier rows: their ids, and the target column."),
+    ] = None,
+    target: options.Target = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option("--by", metavar="COLUMN", help="A column of --outcomes with groups to watch; may be repeated."),
+    ] = None,
     json: options.Json = False,
     *,
     reading: options.ReadingOptions,
@@ -46,6 +58,9 @@ def monitor(
     ended: give each day's rows once. The alarm is valid at any time: if nothing changes, the probability that it is
     ever raised is at most 1 %, however many days pass and however often you check.
 
+    --outcomes watches errors, misses of prediction sets and calibration, over all rows and --by group, once outcomes
+    are known: for any part of the rows, in any order. Rows need ids: name their column with --id.
+
     Exit codes: 0 no alarm, 4 alarm (also an earlier one that FILE remembers), 3 no alarm but rows that cannot be read,
     1 errors.
 
@@ -54,22 +69,21 @@ def monitor(
     dwac monitor model/ monday.csv -o monitor.json
 
     dwac monitor model/ tuesday.csv -o monitor.json --json
+
+    dwac monitor model/ -o monitor.json --outcomes known.csv --id patient --by clinic
     """
-    options.check_rows(model, tables.form, data)
-    from dwac.reading import load, read
+    if data is None and outcomes is None:
+        raise InputError("a monitor needs rows or outcomes; got neither; give DATA, --outcomes FILE, or both")
+    options.check_rows(model, tables.form, data, outcomes)
+    from dwac.reading import load
 
     loaded = load(model, device=reading.device, expect=reading.expect)
     watch = _monitor(loaded.clf, output, list(ignore or ()), false_alarms, restart=restart)
-    rows = read(data, like=loaded, text=reading.text, ids=ids, **tables.arguments())
-    print_notes(rows.notes)
-    earlier = watch.state.unreadable
-    with rows_located(rows):
-        if reading.strict:
-            report_unreadable(loaded.clf.unreadable(rows.X), rows, strict=True, fate="")
-        state = watch.update(rows.X, rows.ids)
-        if state.unreadable > earlier:
-            report_unreadable(loaded.clf.unreadable(rows.X), rows, strict=False, fate="count as strange")
-    moved = watch.moved()
+    if data is not None:
+        _take_rows(watch, loaded, data, ids, reading, tables)
+    if outcomes is not None:
+        _take_outcomes(watch, loaded, outcomes, ids, target, by or [], tables)
+    state, moved = watch.state, watch.moved()
     if output is not None:
         try:
             watch.save(output)
@@ -80,10 +94,40 @@ def monitor(
         print_json({**state.to_dict(), "moved": [change.to_dict() for change in moved]})
     else:
         _show(state, moved)
-    if state.alarm is not None:
+    if state.alarm is not None or (state.outcomes is not None and state.outcomes.alarm is not None):
         raise typer.Exit(ALARM)
     if state.unreadable:
         raise typer.Exit(SOME_UNREADABLE)
+
+
+def _take_rows(
+    watch: Monitor, loaded: Model, data: str, ids: str | None, reading: options.ReadingOptions, tables: Any
+) -> None:
+    from dwac.reading import read
+
+    rows = read(data, like=loaded, text=reading.text, ids=ids, **tables.arguments())
+    print_notes(rows.notes)
+    earlier = watch.state.unreadable
+    with rows_located(rows):
+        if reading.strict:
+            report_unreadable(loaded.clf.unreadable(rows.X), rows, strict=True, fate="")
+        # Without ids, rows have the same numbers every day: no outcome could be told from another.
+        state = watch.update(rows.X, rows.ids, awaited=rows.columns.id is not None)
+        if state.unreadable > earlier:
+            report_unreadable(loaded.clf.unreadable(rows.X), rows, strict=False, fate="count as strange")
+
+
+def _take_outcomes(
+    watch: Monitor, loaded: Model, path: str, ids: str | None, target: Any, by: list[str], tables: Any
+) -> None:
+    from dwac.reading import read
+
+    roles: dict[str, Any] = {"ids": ids, "target": target, "keep": by, "labelled": True, "features": False}
+    rows = read(path, like=loaded, unlabelled="drop", **roles, **tables.arguments())
+    print_notes(rows.notes)
+    if rows.columns.id is None:
+        raise InputError(f"outcomes belong to rows by their ids; {path} has no column of ids; name it with --id COLUMN")
+    watch.outcomes(rows.ids, rows.y, rows.kept)
 
 
 def _monitor(clf: Any, path: Path | None, ignore: list[str], false_alarms: float | None, *, restart: bool) -> Monitor:
@@ -119,5 +163,9 @@ def _show(state: State, moved: list[Change]) -> None:
         console.print("the latest rows differ, judged by this check alone, in:")
         for change in moved:
             console.print(f"  {change}", markup=False)
+    if state.outcomes is not None:
+        for risk in state.outcomes.risks:
+            if risk.exceeded or risk.by is None:
+                console.print(f"  {'NOT AS EXPECTED: ' * risk.exceeded}{risk}", markup=False)
     for note in state.notes:
         console.print(f"note: {note}", markup=False)

@@ -3,6 +3,7 @@
 monitor = Monitor(clf)
 state = monitor.update(X)                 # whenever rows come, in order
 state.alarm                               # None, or when, by what, and which columns and groups moved
+monitor.outcomes(ids, y, by=region)       # whenever outcomes come: risk and calibration, over all rows and by group
 monitor.save("monitor.json")              # Monitor.load("monitor.json", clf) continues after a restart
 
 The alarm is a conformal test martingale: false with probability at most 1 %, not per look but for ever.
@@ -11,6 +12,7 @@ The alarm is a conformal test martingale: false with probability at most 1 %, no
 
 from dwac.monitoring.gauges import Change
 from dwac.monitoring.monitor import Monitor
+from dwac.monitoring.outcomes import OutcomeState, Risk, RiskAlarm
 from dwac.monitoring.state import Alarm, Detector, State, merge_states
 
-__all__ = ["Alarm", "Change", "Detector", "Monitor", "State", "merge_states"]
+__all__ = ["Alarm", "Change", "Detector", "Monitor", "OutcomeState", "Risk", "RiskAlarm", "State", "merge_states"]

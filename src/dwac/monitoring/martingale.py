@@ -32,11 +32,12 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaln
 
 from dwac.errors import ShapeError
 
@@ -50,6 +51,9 @@ PRIVATE_SHARES = (0.9, 0.05, 0.04, 0.01)
 WINDOWS = (40.0, 200.0, 1000.0)  # rows: how far back each bet looks
 _SHRINKAGE = 20.0  # weight, in rows, of the belief that nothing has changed
 _ENTRY = 100.0  # τ: rows until half of the wealth has entered
+_KEPT = 1000  # rows whose bins are kept, to date a change
+BEFORE = 10  # rows that must come before a change
+_SURE, _AFTER = 0.998, 5.0  # probability that a change is in its range; weight, in rows, of what is expected after it
 MODEL, COLUMN = "model", "column"
 # Scores are compared on a grid, fine for small numbers and relative for large ones: rounding, which differs between
 # machines and between float32 and float64, must not order equal scores.
@@ -65,6 +69,14 @@ def gap_counts(n: int, shares: Sequence[float] = SHARES) -> Ints:
     ends = np.unique(np.round(np.cumsum(shares) * (n + 1)).astype(np.int64))
     ends = ends[ends > 0]
     return np.diff(ends, prepend=0)
+
+
+class Beginning(NamedTuple):
+    """The rows between which a change began, and the likeliest of them."""
+
+    first: int
+    likeliest: int
+    last: int
 
 
 class Bets:
@@ -87,8 +99,7 @@ class Bets:
         self.recent = np.zeros((players, len(WINDOWS), bins))  # c_b, older rows counting less
         self.log_wealth = np.full((players, len(WINDOWS)), -np.inf)  # of the wealth that has entered
         self.log_cash = 0.0
-        self.drift = np.zeros(players)  # of the bets on the shortest window, since it was last 0 (Page's sum)
-        self.since = np.zeros(players, dtype=np.int64)  # the row after that: where a change probably began
+        self.kept = np.zeros((0, players), dtype=np.int8)  # the bins of the latest rows
 
     @property
     def log_martingale(self) -> Floats:
@@ -97,11 +108,11 @@ class Bets:
 
     def step(self, bins: Ints) -> Floats:
         """Take the bin (D,) of one more row of each stream; returns the new log M (D,)."""
-        wealth: Floats = self.take(np.asarray(bins)[None])[0][0]
+        wealth: Floats = self.take(np.asarray(bins)[None])[0]
         return wealth
 
-    def take(self, bins: Ints) -> tuple[Floats, Ints]:
-        """Take the bins (n, D) of more rows; returns log M and `since` after each, (n, D), the same as row by row."""
+    def take(self, bins: Ints) -> Floats:
+        """Take the bins (n, D) of more rows; returns log M after each, (n, D), the same as row by row."""
         rows = self.rows + np.arange(len(bins))
         left = 1 / (1 + np.log2(1 + (rows + 1) / _ENTRY))
         log_cash = np.log(left)
@@ -115,16 +126,40 @@ class Bets:
         q = (_SHRINKAGE * p[..., None] + self._count_recent(bins)) / (_SHRINKAGE + total[:, None])
         gain = np.log(q / p[..., None])
 
-        wealth, drift = np.empty_like(gain), np.empty_like(p)
+        wealth = np.empty_like(gain)
         for row, each in enumerate(gain):
             wealth[row] = self.log_wealth = np.logaddexp(self.log_wealth, log_entry[row]) + each
-            drift[row] = self.drift = np.maximum(self.drift + each[:, 0], 0.0)
-        since = np.maximum.accumulate(np.where(drift > 0, self.since, rows[:, None] + 1))
         if len(rows):
-            self.since, self.log_cash = since[-1], float(log_cash[-1])
+            self.log_cash = float(log_cash[-1])
         self.counts += one.sum(axis=0)
         self.rows += len(rows)
-        return np.logaddexp(np.logaddexp.reduce(wealth, axis=2), log_cash[:, None]), since
+        self.kept = np.concatenate([self.kept, bins.astype(np.int8)])[-_KEPT:]
+        return np.logaddexp(np.logaddexp.reduce(wealth, axis=2), log_cash[:, None])
+
+    def began(self, player: int, row: int) -> Beginning | None:
+        """Where the change began that a player saw by this row.
+
+        None if that is unknown: rows that are not kept any more, or the first rows, may have changed already. Bins
+        before the change follow the urn, those after it an unknown distribution with a Dirichlet prior, so the
+        probability of each beginning, all equally likely at first, is known exactly.
+        """
+        start = self.rows - len(self.kept)
+        bins = self.kept[: row + 1 - start, player]
+        later = self.kept[row + 1 - start :, player]
+        real = np.flatnonzero(self._gaps[player])
+        one = bins[:, None] == real
+        after = np.cumsum(one[::-1], axis=0)[::-1]
+        before = (self.counts[player, real] - (later[:, None] == real).sum(axis=0)) - after
+        gaps = self._gaps[player, real]
+        log_p = _log_urn(gaps, before) + _log_urn(_AFTER * gaps / gaps.sum(), after)
+        p = np.exp(log_p - np.logaddexp.reduce(log_p))
+        order = np.argsort(-p, kind="stable")
+        chosen = order[: int(np.searchsorted(np.cumsum(p[order]), _SURE)) + 1]
+        first, last = start + int(chosen.min()), start + int(chosen.max())
+        # A range that is wide is given, too: those that happen to be narrow would be wrong more often.
+        if first < BEFORE or (start > 0 and first == start):
+            return None
+        return Beginning(first, start + int(order[0]), last)
 
     def _count_recent(self, bins: Ints) -> Floats:
         """(n, D, W): `recent` in the bin of each row before that row; the rows are then added to it."""
@@ -141,10 +176,10 @@ class Bets:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        arrays = {"counts": self.counts, "recent": self.recent, "drift": self.drift, "since": self.since}
         wealth = [[each if np.isfinite(each) else None for each in row] for row in self.log_wealth.tolist()]
         state = {"rows": self.rows, "log_cash": self.log_cash, "log_wealth": wealth}
-        return {**state, **{name: each.tolist() for name, each in arrays.items()}}
+        kept = ["".join(map(str, bins)) for bins in self.kept.T.tolist()]
+        return {**state, "counts": self.counts.tolist(), "recent": self.recent.tolist(), "kept": kept}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from the result of `to_dict`; an error for a state of other streams."""
@@ -160,9 +195,18 @@ class Bets:
         ):
             raise ShapeError(f"the state must be of {self.counts.shape} bins; got {counts.shape}")
         self.counts, self.recent, self.log_wealth = counts, recent, wealth
-        self.drift = np.asarray(state["drift"], dtype=np.float64)
-        self.since = np.asarray(state["since"], dtype=np.int64)
+        kept = [list(map(int, bins)) for bins in state.get("kept", [""] * len(counts))]  # older states have none
+        self.kept = np.array(kept, dtype=np.int8).T
+        if self.kept.shape[1] != len(counts):
+            raise ShapeError(f"the state must have kept rows of {len(counts)} streams; got {self.kept.shape[1]}")
         self.rows, self.log_cash = int(state["rows"]), float(state["log_cash"])
+
+
+def _log_urn(gaps: Floats, counts: Ints) -> Floats:
+    """(n,): log probability that rows fall into bins this often, (n, B), in one order, drawn from an urn with (B,)."""
+    total = gaps.sum()
+    each = gammaln(gaps + counts) - gammaln(gaps)
+    return np.asarray(each.sum(axis=1) + gammaln(total) - gammaln(total + counts.sum(axis=1)))
 
 
 @dataclass(frozen=True)

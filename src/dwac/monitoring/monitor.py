@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dwac import _checks as checks
-from dwac.errors import InputError, StorageError
+from dwac.errors import EPSILON, InputError, StorageError
 from dwac.estimator.evaluation import predict
 from dwac.estimator.observed import Observed
 from dwac.estimator.preparation import count
 from dwac.estimator.readable import Partial
 from dwac.monitoring import watching
 from dwac.monitoring.gauges import Change, changes
-from dwac.monitoring.martingale import Bets, Players, Watched
+from dwac.monitoring.martingale import BEFORE, Bets, Players, Watched
+from dwac.monitoring.outcomes import OutcomeState, OutcomeWatch
 from dwac.monitoring.sources import Sources, WatchedValues, columns_of
 from dwac.monitoring.state import FORMAT, LATEST, Alarm, Detector, Latest, State, StreamBlock, StreamHistory
 from dwac.monitoring.watching import ObservedRows
@@ -32,7 +34,6 @@ Floats = NDArray[np.float64]
 READABILITY = "readability"  # raised the alarm: rows could not be read
 
 PART = 50  # rows that are counted together
-_BEFORE = 10  # readable rows that must come before a change
 _NAMING = 200  # rows after an alarm that still help to name what moved
 _LARGEST = 2**26  # bytes of a file with a monitor's state
 
@@ -46,7 +47,8 @@ class Monitor:
     such as a date: name those in `ignore`.
 
     It watches the typicality of rows, the certainty of predictions, the predictions and, if the model keeps its
-    training rows, every column of a table. Rows that cannot be read count as the least typical.
+    training rows, every column of a table. Rows that cannot be read count as the least typical. If outcomes arrive
+    later, `outcomes` watches risk and calibration, too, with an alarm of its own.
 
     >>> from sklearn.datasets import load_iris
     >>> from dwac import DWACClassifier
@@ -66,6 +68,10 @@ class Monitor:
         random_state: seed of the numbers that order rows with equal scores.
         private: round what is shown, as a private model does; by default for a model without its training examples.
         share: the part of `false_alarms` that this monitor may spend, if there are several for one stream.
+        remember: how many predictions may wait for their outcome; beyond that the oldest are forgotten.
+        epsilon: the error rate of the prediction sets or intervals whose misses are watched.
+        levels: the highest mean of a measure of outcomes that raises no alarm, by its name, such as {"error": 0.1};
+            by default what the calibration rows leave possible.
     """
 
     def __init__(
@@ -77,6 +83,9 @@ class Monitor:
         random_state: int = 0,
         private: bool | None = None,
         share: float = 1.0,
+        remember: int = 10_000,
+        epsilon: float = EPSILON,
+        levels: Mapping[str, float] | None = None,
     ) -> None:
         if not isinstance(clf, watching.Model) or not hasattr(clf, "model_"):
             raise InputError(f"clf must be a fitted DWACClassifier or DWACRegressor; got {type(clf).__name__}")
@@ -85,6 +94,8 @@ class Monitor:
         self.clf, self.false_alarms, self.share = clf, float(false_alarms), float(share)
         self.private = clf.private_ if private is None else private
         self.random_state = checks.positive_int(random_state, "random_state", minimum=0)
+        self.remember = checks.positive_int(remember, "remember", minimum=0)
+        self.epsilon, self.levels = checks.epsilon(epsilon), dict(levels or {})
         self._lock = threading.RLock()
         self._alarm: Alarm | None = None
         self._peaks: Floats = np.zeros(0)
@@ -96,16 +107,17 @@ class Monitor:
 
     # Rows
 
-    def update(self, X: Any, ids: Sequence[Hashable] | None = None) -> State:
+    def update(self, X: Any, ids: Sequence[Hashable] | None = None, *, awaited: bool = True) -> State:
         """Take more rows, in order of arrival; returns the new state.
 
-        ids: their names, one of which the alarm shows; by default rows are numbered from 0. An empty X changes nothing.
+        ids: their names, for the alarm and for `outcomes`; by default rows are numbered from 0. awaited: whether their
+        outcomes may arrive later. An empty X changes nothing.
         """
         if not isinstance(X, Partial) and _is_empty(X) and (ids is None or len(ids) == 0):
             return self.state
         # Each row is judged alone, so that the size of the batch makes no difference.
         observed = self.clf.observe(X if isinstance(X, Partial) else Partial(X, {}))
-        return self.observe(observed, predict(self.clf, observed, private=False), ids)
+        return self.observe(observed, predict(self.clf, observed, private=False), ids, awaited=awaited)
 
     def observe(
         self,
@@ -113,16 +125,23 @@ class Monitor:
         predicted: Any,
         ids: Sequence[Hashable] | None = None,
         now: float | None = None,
+        *,
+        awaited: bool = True,
     ) -> State:
         """The same for rows that have passed through the model already (`dwac.monitoring.watching`)."""
         with self._lock:
-            self.observe_all([(observed, predicted)], ids, now)
+            self.observe_all([(observed, predicted)], ids, now, awaited=awaited)
             if sum(each.rows for each in self._waiting) >= PART:
                 self._count()
             return self.state
 
     def observe_all(
-        self, calls: Sequence[tuple[Observed, Any]], ids: Sequence[Hashable] | None = None, now: float | None = None
+        self,
+        calls: Sequence[tuple[Observed, Any]],
+        ids: Sequence[Hashable] | None = None,
+        now: float | None = None,
+        *,
+        awaited: bool = True,
     ) -> None:
         """The same for several calls of the model, with what each observed and predicted: faster than one by one.
 
@@ -132,11 +151,12 @@ class Monitor:
         if ids is not None and len(ids) != n:
             raise InputError(f"ids must have one entry per row: {n} required, got {len(ids)}")
         with self._lock:
-            if self._edited():
-                raise InputError(
-                    "the model was edited or recalibrated since the monitor began, so its scores have changed; begin "
-                    "a new Monitor(clf)"
-                )
+            self._require_unedited()
+            if awaited:
+                names = range(self._bets.rows, self._bets.rows + n) if ids is None else list(ids)
+                ends = np.cumsum([0, *(len(observed) for observed, _ in calls)]).tolist()
+                for (start, end), (_, predicted) in zip(pairwise(ends), calls, strict=True):
+                    self._outcomes.remember(names[start:end], predicted)
             rows = ObservedRows.of(calls)
             columns = self._sources.columns(rows)
             bins = self._players.bins(self._sources.scores(rows, columns), self._players.draws(self._bets.rows, n))
@@ -169,13 +189,41 @@ class Monitor:
                 self._latest.add(self._sources.tallies(values, slice(begin, end)), first, rows)
                 first, rows, begin = first + rows, 0, end
 
+    def outcomes(self, ids: Sequence[Hashable], y: Any, by: Any = None) -> OutcomeState:
+        """Take outcomes of earlier rows, in any order and for any part of them; returns what outcomes say so far.
+
+        That is the risk (errors, misses of prediction sets or intervals) and the calibration (how far stated
+        probabilities, or predicted numbers, are off on average), over all rows and by group, with bounds that hold at
+        all times together with probability 1 - `false_alarms`. An alarm is raised if a mean is surely outside the range
+        that the calibration rows leave possible, or above its level; it is false with probability at most
+        `false_alarms`, ever. Both hold if rows with an outcome are a fair sample: whether, and when, an outcome arrives
+        must not depend on it. `state.outcomes` is the same, None before the first outcome.
+
+        Args:
+            ids: the names of the rows, as given to `update`, or their numbers. Each id may have one outcome per
+                prediction; a second one is an error. Ids that no prediction waits under are counted and left out.
+            y: the outcomes, in the form that `fit` takes.
+            by: the group of each row: one value each, or several columns of them, as a frame or by name.
+        """
+        with self._lock:
+            self._require_unedited()
+            self._outcomes.take(list(ids), y, by, time.time())
+            return self._outcomes.state()
+
+    def _require_unedited(self) -> None:
+        if self._edited():
+            raise InputError(
+                "the model was edited or recalibrated since the monitor began, so its scores have changed; begin a new "
+                "Monitor(clf)"
+            )
+
     def _edited(self) -> bool:
         return any(a is not b for a, b in zip(self._version, watching.version_of(self.clf), strict=True))
 
     def _bet(
         self, bins: NDArray[np.int64], unreadable: NDArray[np.bool_], ids: Sequence[Hashable] | None, now: float
     ) -> None:
-        wealth, since = self._bets.take(bins)
+        wealth = self._bets.take(bins)
         wealth += np.log(self.share * self._players.weights)
         self._peaks = np.maximum(self._peaks, wealth.max(axis=0))
         raised = np.flatnonzero(wealth.max(axis=1) >= -np.log(self.false_alarms))
@@ -184,11 +232,13 @@ class Monitor:
             best, number = int(wealth[row].argmax()), self._bets.rows - len(bins) + row
             # A row that cannot be read is atypical to every player: no column is to blame.
             name = READABILITY if unreadable[row] else self._players.watched[best].name
-            start = int(since[row, best])
-            before = start - self._unreadable - int(unreadable[:row].sum())  # a lower bound of the readable rows
-            # Unreadable rows have no scores that date a change; and a change from the start may be older.
-            began = None if unreadable[row] or before < _BEFORE else start
-            self._alarm = Alarm(number, None if ids is None else ids[row], now, name, began)
+            began = self._bets.began(best, number)
+            bad = self._unreadable + int(unreadable[:row].sum())
+            # Unreadable rows have no scores that date a change; they may all have come before it.
+            if began is not None and (unreadable[row] or began.first - bad < BEFORE):
+                began = None
+            since, between = (None, None) if began is None else (began.likeliest, (began.first, began.last))
+            self._alarm = Alarm(number, None if ids is None else ids[row], now, name, since, between=between)
         if self._alarm is not None and self._bets.rows <= self._alarm.row + _NAMING:
             self._alarm = self._alarm.with_changes(self.moved())
 
@@ -238,6 +288,7 @@ class Monitor:
                 tuple(self._history.blocks),
                 tuple(self._sources.notes),
                 self.private,
+                self._outcomes.state() if self._outcomes.begun else None,
             )
 
     def _by_name(self) -> list[tuple[Watched, list[int]]]:
@@ -268,11 +319,22 @@ class Monitor:
             self._unreadable = 0
             self._history, self._latest = StreamHistory(), Latest(self._sources.gauges)
             self._waiting, self._waits_from = [], 0
+            self._outcomes = OutcomeWatch(
+                self.clf,
+                self.false_alarms * self.share,
+                self.remember,
+                self.epsilon,
+                self.levels,
+                private=self.private,
+            )
 
     # Files
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the state as JSON: counts, no rows. `load` continues from it."""
+        """Write the state as JSON: counts, and predictions that wait for outcomes, but no rows.
+
+        `load` continues from it. Ids are kept as digests, except that of an alarm.
+        """
         with self._lock:
             self._count()
             state = {
@@ -288,6 +350,10 @@ class Monitor:
                 "bets": self._bets.to_dict(),
                 "history": self._history.to_dict(),
                 "latest": self._latest.to_dict(),
+                "remember": self.remember,
+                "epsilon": self.epsilon,
+                "levels": self.levels,
+                "outcomes": self._outcomes.to_dict(),
                 "state": self.state.to_dict(),
             }
         replace_file(Path(path), json.dumps(state, allow_nan=False).encode())
@@ -303,6 +369,7 @@ class Monitor:
             ignore=[column.name for column in columns_of(clf) if str(column.name) in state["ignore"]],
             private=private,
             share=state["share"],
+            **{name: state[name] for name in ("remember", "epsilon", "levels") if name in state},
         )
         if state["model"] != monitor._fingerprint:
             raise InputError(
@@ -321,6 +388,8 @@ class Monitor:
         self._peaks = np.array([-np.inf if peak is None else peak for peak in state["peaks"]], dtype=np.float64)
         self._unreadable = int(state["unreadable"])
         self._alarm = None if state["alarm"] is None else Alarm.from_dict(state["alarm"])
+        if "outcomes" in state:  # format 1 has none
+            self._outcomes.restore(state["outcomes"])
 
 
 def _is_empty(X: Any) -> bool:
@@ -331,8 +400,8 @@ def read_state(path: Path) -> dict[str, Any]:
     """The state in a file; an error if the file holds none."""
     try:
         state = json.loads(read_file(path, largest=_LARGEST))
-        if not isinstance(state, dict) or state.get("format") != FORMAT:
-            raise ValueError(f"format {FORMAT} is required")
+        if not isinstance(state, dict) or state.get("format") not in range(1, FORMAT + 1):
+            raise ValueError(f"format {FORMAT} or an earlier one is required")
     except (ValueError, RecursionError, OSError) as error:
         raise StorageError(f"{path} is not the state of a monitor ({error!s:.100}); give another file") from None
     return state

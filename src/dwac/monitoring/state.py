@@ -16,8 +16,9 @@ import numpy as np
 from dwac.drawing.records import plain
 from dwac.explain import privacy
 from dwac.monitoring.gauges import CellCounts, Change, Gauge
+from dwac.monitoring.outcomes import OutcomeState
 
-FORMAT = 1  # of saved states
+FORMAT = 2  # of saved states; format 1 knows no outcomes, and does not keep the bins of the latest rows
 _NAMED = 5  # changes that are named in a text
 LATEST, _PART = 1000, 50  # the latest rows; rows per part
 _BLOCK, _BLOCKS = 50, 200  # rows of the first blocks; the most blocks
@@ -118,8 +119,9 @@ class Alarm:
     id: Hashable | None
     time: float  # seconds since 1970
     by: str  # what raised it: "typicality", "certainty", "prediction", "readability" or the name of a column
-    since: int | None  # where the change probably began, by the score that raised it; None: unknown
+    since: int | None  # the likeliest row for the beginning of the change, by the score that raised it; None: unknown
     moved: tuple[Change, ...] | None = None  # what had moved by then, largest change first
+    between: tuple[int, int] | None = None  # the rows between which the change began; None: unknown
 
     def with_changes(self, moved: Sequence[Change]) -> Alarm:
         """The same alarm, with what moved."""
@@ -129,14 +131,16 @@ class Alarm:
         """For JSON."""
         moved = [change.to_dict() for change in self.moved or ()]
         known = {"row": self.row, "id": plain(self.id), "time": self.time, "by": self.by, "since": self.since}
-        return {**known, "moved": moved}
+        return {**known, "between": None if self.between is None else list(self.between), "moved": moved}
 
     @classmethod
     def from_dict(cls, facts: dict[str, Any]) -> Alarm:
         """From `to_dict`."""
         moved = tuple(Change(**change) for change in facts["moved"])
-        since = None if facts["since"] is None else int(facts["since"])
-        return cls(int(facts["row"]), facts["id"], float(facts["time"]), str(facts["by"]), since, moved)
+        between = facts.get("between")  # older files have a single row, which was often wrong
+        since = None if between is None else int(facts["since"])
+        between = None if between is None else (int(between[0]), int(between[1]))
+        return cls(int(facts["row"]), facts["id"], float(facts["time"]), str(facts["by"]), since, moved, between)
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,7 @@ class State:
     history: tuple[StreamBlock, ...]
     notes: tuple[str, ...] = ()
     private: bool = False
+    outcomes: OutcomeState | None = None  # None before the first one
 
     @property
     def evidence(self) -> float:
@@ -192,16 +197,20 @@ class State:
         limit = f"{1 / self.false_alarms:,.0f}"
         text = f"{self.rows:,} row{'s' * (self.rows != 1)}"
         text += f", {self.unreadable:,} of them unreadable" if self.unreadable else ""
+        known = [] if self.outcomes is None else [str(self.outcomes)]
         if self.alarm is None:
-            return f"{text}; no alarm: evidence of a change {_short(self.log_peak)} at most, {limit} is enough"
+            text += f"; no alarm: evidence of a change {_short(self.log_peak)} at most, {limit} is enough"
+            return "\n".join([text, *known])
         where = f"row {self.alarm.row:,}" + ("" if self.alarm.id is None else f" (id {self.alarm.id})")
-        since = "at an unknown row" if self.alarm.since is None else f"probably at row {self.alarm.since:,}"
+        since = "from an unknown row on"
+        if self.alarm.between is not None:
+            since = "probably between rows {:,} and {:,}".format(*self.alarm.between)
         lines = [
             f"{text}; ALARM at {where}: {self.alarm.by} changed, {since} (evidence of a change "
             f"{_short(self.log_peak)}, {limit} is enough)"
         ]
         lines += [f"  {change}" for change in (self.alarm.moved or ())[:_NAMED]]
-        return "\n".join(lines)
+        return "\n".join([*lines, *known])
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; in whole per cent if private."""
@@ -228,6 +237,7 @@ class State:
             ],
             "history": blocks,
             "notes": list(self.notes),
+            "outcomes": None if self.outcomes is None else self.outcomes.to_dict(),
         }
         if self.private:
             for each in (state, *blocks):

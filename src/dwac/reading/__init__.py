@@ -83,6 +83,7 @@ def read(
     kinds: Mapping[str, str] | None = None,
     unlabelled: str = "refuse",
     keep: Sequence[str] = (),
+    features: bool = True,
 ) -> Rows:
     """Read a table, a folder with one folder of images per class, or a file of texts.
 
@@ -107,6 +108,7 @@ def read(
         kinds: without `like`, the types of columns that dwac would infer wrongly: one of KINDS for each.
         unlabelled: how to treat rows without a target if one is required: "refuse" or "drop".
         keep: with `like`, columns of a table that the rows keep (`Rows.kept`), whether or not the model uses them.
+        features: with `like`, whether the table must have the columns to predict from; without them X is None.
     """
     if form is not None and form not in FORMATS:
         raise InputError(f"unknown format {form!r}; choose {', '.join(FORMATS)}")
@@ -169,10 +171,10 @@ def read(
             rows = arrange(Table(frame, table.where), name, columns, labelled=labelled, notation=notation, **options)
             rows = replace(rows, notation=notation, notes=(*notes, *doubts, *rows.notes))
             return _without_empty_texts(rows, name)
-        if like.kind != "text":
+        if like.kind != "text" and features:
             _refuse_other("tabular", like, name)
         cells = CellReader(notation, judge=form != "parquet", marks=marks, sure=sure)
-        options = {"labelled": labelled, "cells": cells, "drop": drop, "keep": keep}
+        options = {"labelled": labelled, "cells": cells, "drop": drop, "keep": keep, "features": features}
         rows = arrange_like(like.clf, table, name, columns, like.columns, **options)
         return replace(rows, notation=notation, notes=(*notes, *rows.notes))
 

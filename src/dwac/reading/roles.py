@@ -130,11 +130,13 @@ def arrange_like(
     cells: CellReader,
     drop: bool = False,
     keep: Sequence[str] = (),
+    features: bool = True,
 ) -> Rows:
     """Rows for a model from a table: its columns, by name and in any order; other columns are ignored.
 
     `learned`: the columns of its training data; `columns`: those named now, which must exist. cells: how to read cells.
-    drop: leave out rows without a target. keep: columns that the rows keep beside X, which must exist.
+    drop: leave out rows without a target. keep: columns that the rows keep beside X, which must exist. features:
+    whether to read X.
     """
     frame, where = table
     for column in (*columns.named, *keep):
@@ -153,6 +155,9 @@ def arrange_like(
         notes += doubts
         y = read_known_target(plain, roles.targets, where, clf.target_)
     ids = numbers.tolist() if id_column is None else _complete(frame, id_column, where, "id")
+    if not features:
+        kept = _kept_columns(frame, None, keep)
+        return Rows(None, y, ids, "tabular", roles, where, clf.target_.kind, notes=notes, kept=kept)
     rest = frame.drop(columns=[c for c in (*roles.targets, id_column) if c is not None])
     if isinstance(clf.encoder_, TabularEncoder):
         X = read_features(rest, clf.encoder_, name, cells)

@@ -168,33 +168,43 @@ class Responder:
                 with speaking(jobs[0].language):
                     explained = ask(X, jobs[0])
                 return [explained[rows] for rows in parts]
-            observed, predictions = self._predict(X, watched=jobs[0].watched)
+            recorded = self.record is not None and jobs[0].watched
+            names = [secrets.token_hex(8) if recorded else None for _ in range(ends[-1])]
+            observed, predictions = self._predict(X, names if recorded else (), watched=jobs[0].watched)
             answers: list[Any] = [None] * len(jobs)
             for job in dict.fromkeys(jobs):  # votes and p-values are computed once, what depends on ε for each job
                 own = [place for place, each in enumerate(jobs) if each == job]
                 every = None if len(own) == len(jobs) else np.concatenate([np.r_[parts[i]] for i in own])
                 some = predictions if every is None else predictions.part(every)
                 answered = self._rows(some, job)
-                if self.record is not None and job.watched:
-                    self._record(observed if every is None else observed.take(every), some, job, answered)
+                if recorded:
+                    named = names if every is None else [names[row] for row in every.tolist()]
+                    self._record(observed if every is None else observed.take(every), some, job, answered, named)
                 rows = iter(answered)
                 for place in own:
                     answers[place] = list(islice(rows, len(requests[place].rows)))
             return answers
 
-    def _predict(self, X: Any, *, watched: bool) -> tuple[Observed, Any]:
+    def _predict(self, X: Any, decisions: Sequence[str | None], *, watched: bool) -> tuple[Observed, Any]:
         """Predictions for X, the same as `dwac.estimator.evaluation.predict`; the monitor also observes the rows."""
         observed = self.model.observe(X, private=self.private)
         predictions = predict(self.model, observed, private=self.private)
         if watched and self.watch is not None:
-            self.watch.observe(observed, predictions)
+            self.watch.observe(observed, predictions, decisions)
         return observed, predictions
 
-    def _record(self, observed: Observed, predictions: Any, job: PredictJob, rows: list[dict[str, Any]]) -> None:
+    def _record(
+        self,
+        observed: Observed,
+        predictions: Any,
+        job: PredictJob,
+        rows: list[dict[str, Any]],
+        names: Sequence[str | None],
+    ) -> None:
         """Record the decisions, and give each row the id of its own; no answer is given that is not recorded."""
         assert self.record is not None
-        for row in rows:
-            row["decision"] = secrets.token_hex(8) if row["unreadable"] is None else None
+        for row, name in zip(rows, names, strict=True):
+            row["decision"] = name if row["unreadable"] is None else None
         options: Any = {"epsilon": job.epsilon, "quantiles": job.quantiles, "private": self.private}
         frame, ids = predictions.frame(job.epsilon, job.quantiles), [row["decision"] for row in rows]
         try:

@@ -33,7 +33,7 @@ from dwac.server.answers import Model
 from dwac.server.gate import LOOPBACK, Gate
 from dwac.server.limits import Limits, RefusalError, refusal_of
 from dwac.server.service import Service, json_response
-from dwac.server.watch import Metrics, Monitored, Watch
+from dwac.server.watch import AskOutcomes, Metrics, Monitored, OutcomesTaken, Watch
 
 STATIC = Path(__file__).parent / "static"
 _ABOUT = "Every prediction is a weighted vote of training examples, with a measure of how far to trust it."
@@ -280,6 +280,20 @@ def routes_of(service: Service) -> APIRouter:
         The alarm is false with probability at most `false_alarms`, ever, however often one looks.
         """
         return json_response(await asyncio.to_thread(service.watch.answer))
+
+    if service.record is not None:
+
+        @api.post(
+            "/outcomes",
+            response_model=OutcomesTaken,
+            summary="Outcomes",
+            openapi_extra=AskOutcomes.body(),
+            responses=_refusals(_ASKED),
+        )
+        async def outcomes(request: Request) -> Response:
+            """Tell what became of earlier decisions, so that risk and calibration are watched: see `monitor`."""
+            ask = schemas.check_request(AskOutcomes, await service.read(request))
+            return json_response(await asyncio.to_thread(service.watch.outcomes, ask))
 
     @api.get("/metrics", response_class=Response, summary="Metrics",
              responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})  # fmt: skip

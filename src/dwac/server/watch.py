@@ -13,12 +13,13 @@ import re
 import threading
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
+from dwac.drawing.records import plain
 from dwac.errors import CalibrationError, DwacError, InputError, StorageError
 from dwac.monitoring import Monitor, merge_states
 from dwac.monitoring.monitor import read_state
@@ -137,9 +138,10 @@ class Watch:
     ) -> None:
         self._model, self._private, self._ignore = model, private, list(ignore)
         self._folder, self._counters, self._worker, self._workers = folder, counters, worker, workers
-        self._lock, self._written = threading.RLock(), -1
+        self._lock, self._written = threading.RLock(), (-1, 0)
         self._queue = threading.Lock()
         self._waiting: list[tuple[Any, Any]] = []  # what calls of the model observed and predicted
+        self._names: list[str | None] = []  # the ids of the decisions on these rows, if they are recorded
         self.monitored, self.failed = monitored, False
         self.monitor: Monitor | None = None
 
@@ -162,7 +164,7 @@ class Watch:
                     self.monitor = Monitor(
                         self._model, private=self._private, ignore=self._ignore, share=1 / self._workers
                     )
-                self._written = self.monitor.state.rows
+                self._written = _version(self.monitor)
             return self.monitor
 
     def begin_if_possible(self) -> None:
@@ -172,12 +174,16 @@ class Watch:
         except CalibrationError as error:
             log.info("rows are not monitored: %s", error)
 
-    def observe(self, observed: Any, predicted: Any) -> None:
-        """Observe predicted rows, many together: those of the latest requests wait until `catch_up`."""
+    def observe(self, observed: Any, predicted: Any, decisions: Sequence[str | None] = ()) -> None:
+        """Observe predicted rows, many together: those of the latest requests wait until `catch_up`.
+
+        decisions: their ids, under which outcomes may arrive; none if decisions are not recorded.
+        """
         if not self.monitored or self.failed:
             return
         with self._queue:
             self._waiting.append((observed, predicted))
+            self._names += decisions
             enough = sum(len(rows) for rows, _ in self._waiting) >= _TOGETHER
         if enough:
             self.catch_up()
@@ -187,12 +193,13 @@ class Watch:
         with self._lock:
             with self._queue:
                 waiting, self._waiting = self._waiting, []
+                names, self._names = self._names, []
             if not waiting or self.failed:
                 return
             try:
                 monitor = self.begin()
                 before = monitor.alarm
-                monitor.observe_all(waiting)
+                monitor.observe_all(waiting, names or None, awaited=bool(names))
                 if before is None and monitor.alarm is not None:
                     log.warning("%s", monitor.state)
             except Exception as error:
@@ -202,8 +209,27 @@ class Watch:
                 else:
                     log.info("rows are not monitored: %s", error)
 
-    def answer(self) -> dict[str, Any]:
-        """The merged state of all workers: the answer to GET /v1/monitor."""
+    def outcomes(self, ask: AskOutcomes) -> dict[str, Any]:
+        """Take the outcomes of earlier decisions: the answer to POST /v1/outcomes."""
+        if self._workers > 1:
+            message = "each worker knows its own decisions alone; start the service with --workers 1 to send outcomes"
+            raise RefusalError(409, "not_available", message)
+        own = self._running()
+        groups = list(dict.fromkeys(name for each in ask.outcomes for name in each.groups))
+        by = {name: [each.groups.get(name) for each in ask.outcomes] for name in groups}
+        before = own.state.outcomes
+        target = self._model.target_
+        known = {plain(name): name for name in target.plain_names} if target.has_codes else {}  # such as dates
+        given = [each.outcome for each in ask.outcomes]
+        y = [each if isinstance(each, list) else known.get(each, each) for each in given]
+        state = own.outcomes([each.decision for each in ask.outcomes], y, by)
+        if state.alarm is not None and (before is None or before.alarm is None):
+            log.warning("%s", state)
+        unmatched = state.unmatched - (0 if before is None else before.unmatched)
+        return {"taken": len(ask.outcomes) - unmatched, "unmatched": unmatched, "alarm": state.to_dict()["alarm"]}
+
+    def _running(self) -> Monitor:
+        """The monitor, with all rows so far; refused if there is none."""
         if not self.monitored:
             message = "this service does not monitor its rows; start it without --no-monitor"
             raise RefusalError(409, "not_available", message)
@@ -211,6 +237,11 @@ class Watch:
         self.catch_up()
         if self.failed:
             raise RefusalError(409, "not_available", "the monitor has ended; see the log of the service")
+        return own
+
+    def answer(self) -> dict[str, Any]:
+        """The merged state of all workers: the answer to GET /v1/monitor."""
+        own = self._running()
         others = self._others(self._folder, f"monitor-{{}}-of-{self._workers}.json")
         return {
             **merge_states([own.state.to_dict(), *(read_state(path)["state"] for path in others)]),
@@ -235,6 +266,8 @@ class Watch:
             "monitor_unreadable_rows": state["unreadable"],
             "monitor_evidence": state["evidence"],
             "monitor_alarm": float(state["alarm"] is not None),
+            "monitor_outcomes": 0 if state["outcomes"] is None else state["outcomes"]["n"],
+            "monitor_outcome_alarm": float(state["outcomes"] is not None and state["outcomes"]["alarm"] is not None),
         }
 
     # Files
@@ -244,10 +277,10 @@ class Watch:
         self.catch_up()
         path = self._state
         if path is not None and self.monitor is not None:
-            rows = self.monitor.state.rows
-            if rows != self._written:
+            version = _version(self.monitor)
+            if version != self._written:
                 self.monitor.save(path)
-                self._written = rows
+                self._written = version
         if self._counters is not None:
             text = json.dumps(metrics.to_dict())
             replace_file(self._counters / f"metrics-{self._worker}.json", text.encode())
@@ -256,6 +289,12 @@ class Watch:
         """The counters of the other workers."""
         paths = self._others(self._counters, "metrics-{}.json")
         return [json.loads(read_file(path, largest=_LARGEST)) for path in paths]
+
+
+def _version(monitor: Monitor) -> tuple[int, int]:
+    """How many rows and how many outcomes a monitor has taken."""
+    state = monitor.state
+    return state.rows, 0 if state.outcomes is None else state.outcomes.n + state.outcomes.unmatched
 
 
 def prepare_folder(folder: Path, workers: int) -> None:
@@ -294,7 +333,8 @@ class Alarmed(BaseModel):
     id: Any = None
     time: float = Field(description="Seconds since 1970.")
     by: str = Field(description="typicality, certainty, prediction, or the name of a column")
-    since: int | None = Field(description="The row with which the change probably began; null if that is unknown.")
+    since: int | None = Field(description="The likeliest row for the beginning of the change; null if that is unknown.")
+    between: tuple[int, int] | None = Field(description="The rows between which it probably began; null if unknown.")
     moved: list[Changed] = Field(description="Most first.")
 
 
@@ -320,6 +360,69 @@ class Period(BaseModel):
     evidence: float = Field(description="log10, at its end.")
 
 
+class RiskShown(BaseModel):
+    """The mean of a measure over rows with outcomes."""
+
+    measure: str
+    by: str | None = Field(description="The column of the group; null for all rows.")
+    group: str | None
+    n: int
+    mean: float | None
+    low: float = Field(description="Bounds that hold at all times together, with probability 1 - false_alarms.")
+    high: float
+    allowed: tuple[float | None, float | None] = Field(description="Beyond these there is an alarm; null: any.")
+    latest: bool = Field(description="Whether these are the latest outcomes, not all.")
+
+
+class RiskAlarmed(BaseModel):
+    """The first mean that was surely outside its allowed range."""
+
+    outcomes: int
+    time: float = Field(description="Seconds since 1970.")
+    risk: RiskShown
+
+
+class OutcomesKnown(BaseModel):
+    """What the outcomes of earlier decisions say."""
+
+    n: int
+    waiting: int = Field(description="Decisions whose outcome is awaited.")
+    unmatched: int = Field(description="Outcomes of unknown or forgotten decisions.")
+    alarm: RiskAlarmed | None
+    risks: list[RiskShown]
+
+
+class Outcome(BaseModel):
+    """What became of a row."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    decision: str = Field(max_length=200, description="The id of the decision, from the answer to predict or sets.")
+    outcome: str | int | float | bool | list[Any] = Field(description="The true label, labels or number.")
+    groups: dict[str, str | int | float | bool | None] = Field({}, description="Groups to watch, such as the region.")
+
+
+class AskOutcomes(BaseModel):
+    """Outcomes of earlier decisions: each once, in any order, for any part of them that is a fair sample."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    outcomes: list[Outcome] = Field(min_length=1, max_length=10_000)
+
+    @classmethod
+    def body(cls) -> dict[str, Any]:
+        """The body of a request in OpenAPI."""
+        schema = cls.model_json_schema()
+        schema["properties"]["outcomes"]["items"] = schema.pop("$defs")["Outcome"]
+        return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+class OutcomesTaken(BaseModel):
+    """How many outcomes were counted, and whether they raise an alarm."""
+
+    taken: int
+    unmatched: int
+    alarm: RiskAlarmed | None
+
+
 class Monitored(BaseModel):
     """The rows that were predicted so far: how many, how typical, and whether they are still like calibration rows."""
 
@@ -336,4 +439,5 @@ class Monitored(BaseModel):
     detectors: list[Detected]
     history: list[Period] = Field(description="Oldest first, at most some 200 per worker.")
     notes: list[str] = Field(description="What cannot be watched, and why.")
+    outcomes: OutcomesKnown | None = Field(description="Null before the first outcome.")
     workers: int

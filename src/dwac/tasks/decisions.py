@@ -130,7 +130,7 @@ def control_of(fitted: Fitted, stake: Stake) -> RiskControl:
         rows = fitted.calibration
         rows.require()
         expected, lost = np.empty(len(rows.y)), np.empty(len(rows.y), dtype=bool)
-        for here, votes in _judged(fitted):
+        for here, votes in judged_votes(fitted):
             forecast = stake.forecast(votes)
             expected[here] = forecast.expected
             lost[here] = stake.lost(forecast.answers, rows.y[here], rows.exact[here])
@@ -140,7 +140,7 @@ def control_of(fitted: Fitted, stake: Stake) -> RiskControl:
     return control
 
 
-def _judged(fitted: Any) -> Any:
+def judged_votes(fitted: Any) -> Any:
     """Positions of calibration rows, and the votes on them by models that left them out."""
     rows, folds = fitted.calibration, fitted.folds
     if fitted.target.kind != NUMBERS:
