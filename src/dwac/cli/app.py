@@ -32,6 +32,7 @@ COMMANDS = {
     "worth": "Measure what each training example is worth: which examples help predictions, and which harm them.",
     "forget": "Forget training rows: remove their votes and records, or with --exact every trace of them.",
     "silence": "Remove the votes of training rows, such as those with wrong labels, and leave calibration unchanged.",
+    "reweigh": "Change the weights of voters as little as possible, so that rates of groups differ by little.",
     "condense": "Make a model small and fast: a few of its training examples vote for all.",
     "score": "Predict any number of rows, and write the predictions to a folder of Parquet shards.",
     "monitor": "Check whether new rows still resemble the calibration rows, and if not, show what changed.",

@@ -107,7 +107,7 @@ def condense(
 
 def _check(clf: Estimator, folder: Path, size: int | None) -> None:
     """Refuse a model that cannot be condensed, with an error that names the command's options."""
-    if clf.references_.voters.weighted and clf.references_.members is None:
+    if clf.references_.voters.represents and clf.references_.members is None:
         raise InputError(
             f"{folder} is already condensed and does not hold the examples that are represented; condense the model "
             "that it was made from"

@@ -122,7 +122,7 @@ def _remains(clf: Estimator, names: list[Any]) -> str:
     shards = clf.fitted_.shards
     if shards is None:
         return f"{_SEEN}; a model trained with --shards can forget them with --exact"
-    if shards.rows is None or clf.references_.voters.weighted:
+    if shards.rows is None or clf.references_.voters.represents:
         return f"{_SEEN}; only a model with all its rows and voters, as dwac train wrote it, can forget with --exact"
     import pandas as pd
 

@@ -173,7 +173,7 @@ def show_training(
 ) -> None:
     """Print how training went and how good the model is."""
     console.print(f"trained {_describe_training(clf, seconds)}", highlight=False, soft_wrap=True)
-    if clf.references_.voters.weighted:
+    if clf.references_.voters.represents:
         console.print(agreement_line(clf), highlight=False, soft_wrap=True)
     if (expected := tasks.expected_sets(clf, 0.05)) is not None:
         console.print(f"{tasks.name_of_sets(clf)} from {expected}", highlight=False, soft_wrap=True)
@@ -218,7 +218,7 @@ def _describe_training(clf: Estimator, seconds: float) -> str:
 
 def _describe_voters(clf: Estimator) -> str:
     n = len(clf.references_)
-    if not clf.references_.voters.weighted:
+    if not clf.references_.voters.represents:
         return f"{n:,} rows vote"
     return f"{n:,} representatives vote for {clf.references_.sizes.sum():,.0f} rows"
 

@@ -228,7 +228,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         In the order of `references_`. Only a cross-fitted model has them; they help to find wrong training labels.
         """
         folds, references = self._fitted.folds, self.references_
-        return None if folds is None or references.voters.weighted else folds.out_of_fold(references)
+        return None if folds is None or references.voters.represents else folds.out_of_fold(references)
 
     @property
     def agreement_(self) -> Agreement | None:
@@ -740,7 +740,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The settings; for a condensed model also how many vote for how many, and how often they agree with all."""
         settings: str = super().__repr__(N_CHAR_MAX)
-        if not hasattr(self, "fitted_") or not self.references_.voters.weighted:
+        if not hasattr(self, "fitted_") or not self.references_.voters.represents:
             return settings
         few, known = self.references_, self.agreement_
         voters = f"{len(few):,} representatives vote for {round(float(few.sizes.sum())):,} training examples"

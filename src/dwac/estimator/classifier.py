@@ -23,6 +23,7 @@ from dwac.estimator.base import DWACEstimator
 from dwac.estimator.containers import native
 from dwac.estimator.preparation import row_weights
 from dwac.estimator.readable import require_some, warn_of
+from dwac.estimator.reweighing import Reweighing, reweigh
 from dwac.estimator.settings import Training, takes_training
 from dwac.estimator.worth import Options, next_labels, worth_of
 from dwac.explain import Explanations
@@ -190,6 +191,27 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
+
+    def reweigh(
+        self, X: Any, y: Any, *, by: Any, measure: str = "demographic parity", at_most: float = 0.02, label: Any = None
+    ) -> Reweighing:
+        """Change the weights of voters as little as possible, so that the rates of groups differ by at most a bound.
+
+        The new model is `.model` of the result, and needs no group to predict; this one stays as it is. The result also
+        has the difference and the price, on rows that did not choose the weights, and whose weight changed by how much.
+        Prediction sets and intervals are calibrated again: with rows of `fit` that took no part in the choice, so they
+        keep their guarantee (in a cross-fitted model it is measured, not proved, once its own rows choose).
+
+        Args:
+            X, y: rows that the model was not trained on. The rows of a cross-fitted model may be given, too, with their
+                ids (the index of a frame): networks and voters that left them out judge them.
+            by: the groups, as for `evaluate`; several columns give their intersections.
+            measure: "demographic parity" compares how often the label is predicted; "equal opportunity" among rows that
+                have it; "false positives" among those that do not; "equalized odds" both of these.
+            at_most: the largest difference between two groups, on the rows of X.
+            label: the label; by default the second of two classes.
+        """
+        return reweigh(self, X, y, by, measure, at_most, label)
 
     # Predicting
 

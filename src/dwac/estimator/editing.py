@@ -140,7 +140,7 @@ def forget(fitted: Fitted, ids: Iterable[Hashable]) -> Fitted:
     within, held, shards = other.within, other.validation_ids, other.shards
     saw = set() if shards is None or shards.rows is None else shards.rows.seen_by(names)
     if shards is not None and saw:
-        how = "in the model that was condensed, forget" if fitted.references.voters.weighted else "forget"
+        how = "in the model that was condensed, forget" if fitted.references.voters.represents else "forget"
         checks.warn(
             f"the votes are gone, but {len(saw)} of {shards.n} networks saw these rows and are as they were; "
             f"{how}(…, exact=True) trains them again",

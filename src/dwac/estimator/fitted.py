@@ -140,7 +140,7 @@ class Fitted:
     @property
     def alone(self) -> bool:
         """Whether representatives vote for examples that the model does not hold."""
-        return self.references.voters.weighted and self.references.members is None
+        return self.references.voters.represents and self.references.members is None
 
     @property
     def voter_ids(self) -> pd.Index[Any]:
@@ -309,7 +309,7 @@ class Fitted:
     def agreement(self) -> Agreement | None:
         """How often the representatives predict what all voters would, on the calibration rows; None if all vote."""
         references = self.references
-        if not references.voters.weighted:
+        if not references.voters.represents:
             return None
         if references.members is None:
             return self.stored_agreement

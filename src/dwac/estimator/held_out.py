@@ -60,8 +60,8 @@ class Representatives(NamedTuple):
     def edited(self, now: ReferenceSet) -> tuple[ReferenceSet, Floats]:
         """The voters and their votes after edits that made `of` what it is now.
 
-        Each voter follows its representative: it is removed with it, or votes for its new label. Added voters vote in
-        the model of every fold.
+        Each voter follows its representative: it is removed or reweighed with it, or votes for its new label. Added
+        voters vote in the model of every fold.
         """
         new = np.flatnonzero(~now.voters.ids.isin(self.of.voters.ids))
         if self.voters.voters.ids.isin(now.voters.ids[new]).any():
@@ -78,7 +78,7 @@ class Representatives(NamedTuple):
             other, numbers = (now.targets[owners] != self.of.targets[first]).any(dim=1).cpu().numpy(), now.targets[new]
             voters.relabel(names[here[other]].tolist(), targets=now.targets[owners[other]])
         votes = np.zeros_like(self.votes)
-        votes[here] = self.votes[here]
+        votes[here] = self.votes[here] * (now.weights[owners] / self.of.weights[first])[:, None]
         if len(new):
             voters.add(now.embeddings[new], now.labels[new], now.ids[new].tolist(), targets=numbers)
         return voters, np.concatenate([votes, np.repeat(now.weights[new, None], FOLDS, axis=1)])
@@ -92,6 +92,7 @@ class _Voters:
     voters: ReferenceSet
     votes: Floats  # (m, F): how many votes each has
     weighted: bool
+    few: bool  # whether they stand for others
     sets: list[ReferenceSet] | None = None  # by fold, once they were requested
     together: VoterSets | None = None  # the same, as one object
 
@@ -126,7 +127,8 @@ class Folds:
 
     def knowing(self, references: ReferenceSet, votes: Floats) -> Folds:
         """The same, with known votes (m, F) of the represented examples."""
-        known = _Voters(references.voters, references.members or references, votes, references.voters.weighted)
+        now = references.voters
+        known = _Voters(now, references.members or references, votes, now.weighted, now.represents)
         return Folds(self.ids, self.of, self.members, self.few, (known,))
 
     def voters(self, references: ReferenceSet) -> tuple[ReferenceSet, Floats]:
@@ -143,8 +145,8 @@ class Folds:
                     "p-values of a cross-fitted model need voters in at least two folds; all that are left are in one; "
                     "call recalibrate(X, y) with rows that it was not trained on"
                 )
-            votes, weighted = known.votes.T, known.weighted
-            known.sets = [self._set(known.voters, fold, votes[fold], weighted=weighted) for fold in range(FOLDS)]
+            votes, how = known.votes.T, {"weighted": known.weighted, "few": known.few}
+            known.sets = [self._set(known.voters, fold, votes[fold], **how) for fold in range(FOLDS)]
         return known.sets
 
     def together(self, references: ReferenceSet) -> VoterSets:
@@ -159,13 +161,13 @@ class Folds:
         for voting in known:
             if voting.version is references.voters:
                 return voting
-        voters, votes = references, self._outside(references).astype(np.float64)
+        now, voters, votes = references.voters, references, self._outside(references) * references.weights[:, None]
         if references.members is not None:
             voters, votes = references.members, self.condensed(references, references.members)
-        elif self.few is not None and references.voters.weighted:
+        elif self.few is not None and now.weighted:
             voters, votes = self.few.edited(references)
             votes *= self._outside(voters)  # for rows that were added with the id of a calibration row
-        voting = _Voters(references.voters, voters, votes, references.voters.weighted)
+        voting = _Voters(now, voters, votes, now.weighted, now.represents)
         self._known = (voting, *known[:1])  # two: a condensed model is compared with the one of all voters
         return voting
 
@@ -181,12 +183,13 @@ class Folds:
         """
         outside, votes = self._outside(every_row), np.zeros((len(every_row), FOLDS))
         for fold in np.flatnonzero(outside.any(axis=0)).tolist():
-            whole = self._set(every_row, fold, outside[:, fold], weighted=False)
+            own = outside[:, fold] * every_row.weights
+            whole = self._set(every_row, fold, own, weighted=every_row.voters.weighted, few=False)
             few = represent(whole, max(1, round(len(references) * len(whole) / len(every_row))))
             votes[every_row.voters.positions(few.ids), fold] = few.weights
         return votes
 
-    def _set(self, voters: ReferenceSet, fold: int, votes: NDArray[Any], *, weighted: bool) -> ReferenceSet:
+    def _set(self, voters: ReferenceSet, fold: int, votes: Floats, *, weighted: bool, few: bool) -> ReferenceSet:
         here = np.flatnonzero(votes > 0)
         rows = torch.as_tensor(here, device=voters.embeddings.device)
         return ReferenceSet(
@@ -197,7 +200,8 @@ class Folds:
             voters.kernel,
             voters.class_weights,
             votes[here] if weighted else None,
-            look_alikes=voters.voters.base_vote if weighted else voters.voters.look_alikes,
+            np.ones(len(here)) if weighted and not few else None,
+            voters.voters.base_vote if few else voters.voters.look_alikes,
             targets=None if voters.targets is None else voters.targets[rows],
         )
 

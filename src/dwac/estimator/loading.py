@@ -257,11 +257,11 @@ def _unpack_references(
     ids = _merge_ids(stored.examples.index.tolist(), stored.config["without_record"])
     ref_h, ref_y, by_class = tensors["ref_h"].to(device), tensors["ref_y"].to(device), tensors.get("class_weights")
     weights, condensed = tensors.get("ref_weight"), stored.config["condensed"]
-    require(
-        type(condensed) is bool and not (condensed and weights is not None),
-        f"condensed must be true or false, and false where voters have weights; got {condensed!r:.100}",
-    )
     sizes = None if weights is None else tensors["ref_size"]
+    require(
+        type(condensed) is bool and not (condensed and sizes is not None and bool((sizes != 1).any())),
+        f"condensed must be true or false, and false where voters stand for others; got {condensed!r:.100}",
+    )
     n_codes, exact = target.n_codes, tensors["ref_target"] if isinstance(target, Numbers) else None
     if exact is not None:
         fits = exact.shape == (len(ref_h), target.table.shape[1])

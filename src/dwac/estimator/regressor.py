@@ -155,7 +155,7 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         In the order of `references_`. Voters added after `fit` have NaN: every network may have seen them.
         """
         folds, references = self._fitted.folds, self.references_
-        if folds is None or references.voters.weighted:
+        if folds is None or references.voters.represents:
             return None
         predictions = np.full((len(references), self.target_.table.shape[1]), np.nan)
         for rows, votes in folds.out_of_fold_votes(references):

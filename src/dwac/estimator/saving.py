@@ -37,7 +37,7 @@ def pack(
     target, model, known = fitted.target, fitted.model, fitted.novelty.known
     members, agreement = fitted.references.members, fitted.agreement
     references = fitted.references if members is None or not include_members else members
-    weighted = references.voters.weighted
+    few = references.voters.represents
     settings, encoder = _pack_settings(estimator), fitted.encoder
     names = [encode_value(label) for label in target.names]
     labels_of(names, target.names.dtype.str)  # refuses labels that could not be loaded again
@@ -54,7 +54,7 @@ def pack(
         "n_features": fitted.features.n,
         # Validation rows choose representatives. Without the represented rows there is nothing to choose from, so
         # these rows are of no use, and a small folder should name no row that it does not need.
-        "validation_ids": [] if weighted else _encode(fitted.validation_ids),
+        "validation_ids": [] if few else _encode(fitted.validation_ids),
         "calibration_ids": _encode(fitted.calibration.ids),
         "history": _pack_history(fitted.history),
         "ended": fitted.history.attrs.get("ended"),
@@ -80,10 +80,10 @@ def pack(
     if not target.has_codes:
         tensors |= {"target_table": torch.as_tensor(target.table), "target_scale": torch.as_tensor(target.scale)}
     tensors |= _pack_rows("calibration", fitted.calibration, include_examples)
-    tensors |= {} if weighted else _pack_rows("validation", fitted.validation, include_examples)
+    tensors |= {} if few else _pack_rows("validation", fitted.validation, include_examples)
     tensors |= _pack_shard_rows(fitted.shards) if _keeps_rows(fitted, include_examples) else {}
     tensors |= _pack_references(references)
-    if weighted and include_examples and fitted.descriptions is not None and fitted.descriptions.profile is not None:
+    if few and include_examples and fitted.descriptions is not None and fitted.descriptions.profile is not None:
         # The members of groups are not kept: what they have in common is.
         values, shares = pack_profile(fitted.descriptions.profile)
         named = [{**each, "name": encode_value(each["name"])} for each in values.get("columns", [])]
@@ -91,8 +91,8 @@ def pack(
         tensors["profile"] = _narrow(torch.as_tensor(shares))
     if fitted.folds is not None:
         tensors["folds"] = torch.as_tensor(fitted.folds.numbers(fitted.calibration.ids))
-        if fitted.references.voters.weighted:
-            config["fold_ids"], own = _pack_fold_voters(fitted, include_examples, alone=weighted)
+        if fitted.references.voters.represents:
+            config["fold_ids"], own = _pack_fold_voters(fitted, include_examples, alone=few)
             tensors |= own
     if known is not None and include_examples:  # raw features are training data
         usual = fitted.novelty.usual
@@ -230,7 +230,7 @@ def _pack_fold_voters(fitted: Fitted, include_examples: bool, *, alone: bool) ->
 
 def _keeps_rows(fitted: Fitted, include_examples: bool) -> bool:
     """Whether all rows are stored. A condensed model should name no row that it does not need."""
-    return include_examples and fitted.shards is not None and not fitted.references.voters.weighted
+    return include_examples and fitted.shards is not None and not fitted.references.voters.represents
 
 
 def _pack_shards(shards: Shards | None, *, include_rows: bool) -> dict[str, Any] | None:

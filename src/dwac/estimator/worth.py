@@ -79,7 +79,7 @@ def worth_by(
     )
     if members is None:
         table["relative"] = _relative(tally.mean, game.peers())
-        sizes = {"size": references.sizes} if references.voters.weighted else {}  # of representatives
+        sizes = {"size": references.sizes} if references.voters.represents else {}  # of representatives
         table = table.assign(**game.outcomes(), **sizes)
     else:
         table["examples"] = members.value_counts().reindex(table.index).to_numpy()

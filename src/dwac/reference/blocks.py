@@ -204,6 +204,10 @@ class BlockVoters(Voters):
         """See `Voters.removed`: refused."""
         raise _refusal("removed from")
 
+    def reweighed(self, *_: Any) -> Voters:
+        """See `Voters.reweighed`: refused."""
+        raise _refusal("reweighed in")
+
 
 def _refusal(what: str) -> InputError:
     return InputError(

@@ -67,7 +67,7 @@ class ReferenceWriter:
     ) -> None:
         self.path, self.n_classes = Path(path), checks.positive_int(n_classes, "n_classes")
         factors = inputs.as_class_weights(class_weights, self.n_classes)
-        self._near = inputs.as_look_alikes(look_alikes, weighted=False)
+        self._near = inputs.as_look_alikes(look_alikes, represents=False)
         self._facts = {"kernel": get_kernel(kernel).name, "n_classes": self.n_classes}
         self._facts |= {"class_weights": factors, "look_alikes": self._near}
         self._files: dict[str, RowsWriter] | None = None
@@ -87,7 +87,7 @@ class ReferenceWriter:
         if targets is not None:
             columns["targets"] = inputs.as_targets(targets, len(h))
         if weights is not None:
-            inputs.as_look_alikes(self._near, weighted=True)
+            inputs.as_look_alikes(self._near, represents=True)
             columns["weights"] = torch.tensor(inputs.as_weights(weights, len(h), "weights"))
         self._write(columns)
 
@@ -214,7 +214,7 @@ def mapped_set(
         inputs.as_class_weights(class_weights, n_classes),
         columns.get("weights"),
         columns.get("sizes"),
-        inputs.as_look_alikes(look_alikes, weighted="weights" in columns),
+        inputs.as_look_alikes(look_alikes, represents="weights" in columns),
         targets=columns.get("targets"),
         cuts=(*range(0, m, step), m),
         ask=ask,

@@ -80,7 +80,7 @@ def as_leaves(leaves: Any, labels: Tensor) -> NDArray[np.int64]:
     return codes
 
 
-def as_look_alikes(values: tuple[float, float] | None, *, weighted: bool) -> LookAlikes | None:
+def as_look_alikes(values: tuple[float, float] | None, *, represents: bool) -> LookAlikes | None:
     """The factor and the weight of a second kernel, if there is one."""
     if values is None:
         return None
@@ -90,8 +90,8 @@ def as_look_alikes(values: tuple[float, float] | None, *, weighted: bool) -> Loo
             "look_alikes must be a factor above 1, or 0 for a base vote, and a weight above 0, such as (4.0, 100.0); "
             f"got {pair.tolist()}"
         )
-    if weighted and pair[0] > 1:
-        raise InputError("look_alikes need examples without weights, each with one vote; got both; leave one out")
+    if represents and pair[0] > 1:
+        raise InputError("look_alikes need examples that stand for themselves alone; got both; leave one out")
     return LookAlikes(float(pair[0]), float(pair[1]))
 
 

@@ -99,7 +99,8 @@ class ReferenceSet:
             None if values is None else torch.tensor(inputs.as_weights(values, len(h), name), device=h.device)
             for values, name in ((weights, "weights"), (sizes, "sizes"))
         )
-        near = inputs.as_look_alikes(look_alikes, weighted=votes is not None)
+        represents = votes is not None and (stands_for is None or bool((stands_for != 1).any()))
+        near = inputs.as_look_alikes(look_alikes, represents=represents)
         numbers = None if targets is None else inputs.as_targets(targets, len(h)).to(h.device)
         self._voters = Voters(
             h.clone(), labels, names, next_id, n_classes, function, factors, votes, stands_for, near, targets=numbers
@@ -237,7 +238,7 @@ class ReferenceSet:
         if class_weights is not None:
             changes["class_weights"] = inputs.as_class_weights(class_weights, voters.n_classes)
         if look_alikes is not None:
-            changes["look_alikes"] = inputs.as_look_alikes(look_alikes, weighted=voters.weights is not None)
+            changes["look_alikes"] = inputs.as_look_alikes(look_alikes, represents=voters.represents)
         if labels is not None:
             y = checks.class_labels(labels, "labels", n=len(voters.labels), n_classes=voters.n_classes)
             changes["labels"] = torch.as_tensor(y, device=voters.labels.device)
@@ -382,6 +383,17 @@ class ReferenceSet:
             return full if numbers is None else full.retargeted(places, numbers)
 
         self._edit(change)
+
+    def reweigh(self, ids: Iterable[Hashable], factors: Any) -> None:
+        """Multiply the votes of examples by positive factors, one per id.
+
+        >>> refs = ReferenceSet([[0.0], [0.0]], [0, 1])
+        >>> refs.reweigh([1], [3.0]); refs.probabilities([[0.0]])
+        array([[0.25, 0.75]])
+        """
+        places = self._all.positions(ids)
+        values = torch.as_tensor(inputs.as_weights(factors, len(places), "factors"), device=self._voters.labels.device)
+        self._edit(lambda full: full.reweighed(places, values))
 
 
 # Variants of a set.

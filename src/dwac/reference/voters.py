@@ -54,6 +54,11 @@ class Voters:
         """Whether examples have individual weights."""
         return self.weights is not None
 
+    @cached_property
+    def represents(self) -> bool:
+        """Whether examples stand for others: their weights are then votes of these."""
+        return self.members is not None or (self.counted is not None and bool((self.counted != 1).any()))
+
     @property
     def n_targets(self) -> int:
         """T, how many numbers each example votes for; 0 if it only has a label."""
@@ -347,7 +352,8 @@ class Voters:
         assert division is not None
         rows = torch.as_tensor(groups.leaf_representatives, device=self.labels.device)
         columns = self.columns(lambda column: column[rows])  # a representative's own embedding, label and targets
-        columns["weights"] = torch.as_tensor(groups.leaf_sizes * division.factors, device=rows.device)
+        votes = None if self.weights is None else self.weights.cpu().numpy()
+        columns["weights"] = torch.as_tensor(np.bincount(groups.leaves, votes) * division.factors, device=rows.device)
         columns["sizes"] = torch.as_tensor(groups.leaf_sizes, device=rows.device)
         return replace(
             full,
@@ -423,6 +429,14 @@ class Voters:
         changed = self.targets.clone()
         changed[torch.as_tensor(places, device=changed.device)] = targets
         return replace(self, targets=changed, division=self.divided)
+
+    def reweighed(self, places: Ints, factors: Tensor) -> Voters:
+        """Voters with factors (n,) on the votes of the references at these positions; whom they stand for stays."""
+        one = torch.ones_like(self.labels, dtype=torch.float64)
+        weights = one.clone() if self.weights is None else self.weights.clone()
+        weights[torch.as_tensor(places, device=weights.device)] *= factors
+        sizes = one if self.counted is None else self.counted
+        return replace(self, weights=weights, sizes=sizes, division=self.divided)
 
     def _join_leaves(self, h: Tensor, labels: Tensor, places: Ints) -> Division | None:
         """The division after references (n, d) join at these positions; None if there is none yet."""

@@ -292,7 +292,7 @@ def _agreement_meaning(known: Agreement) -> str:
 def who_votes(clf: Estimator, *, private: bool) -> str:
     """Says that representatives vote for all, and how often they agree with all; empty if all vote."""
     references, known = clf.references_, clf.agreement_
-    if not references.voters.weighted:
+    if not references.voters.represents:
         return ""
     few, every = len(references), round(float(references.sizes.sum()))
     if private:

@@ -249,7 +249,7 @@ def issues(findings: ClassFindings) -> str:
     )
     who = (
         "representative"
-        if findings.clf.references_.voters.weighted and "folds" not in how_judged
+        if findings.clf.references_.voters.represents and "folds" not in how_judged
         else "training example"
     )
     how = HOW_JUDGED[how_judged.get("judged", IN_SAMPLE)]

@@ -144,7 +144,7 @@ class Findings:
     @property
     def represented(self) -> bool:
         """Whether representatives vote for all training examples."""
-        return self.clf.references_.voters.weighted
+        return self.clf.references_.voters.represents
 
     @property
     def n_examples(self) -> int:

@@ -143,7 +143,7 @@ class _Map:
 
 
 def _title(voters: ReferenceSet) -> str:
-    if not voters.voters.weighted:
+    if not voters.voters.represents:
         return f"{len(voters):,} training examples, which vote"
     if voters.members is None:
         return f"{len(voters):,} who vote for {voters.sizes.sum():,.0f} training examples"

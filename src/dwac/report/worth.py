@@ -175,7 +175,7 @@ def _measure(findings: Findings) -> Worth:
 
 
 def _voter_word(worth: Worth) -> str:
-    return "representative" if worth.clf.references_.voters.weighted else "training example"
+    return "representative" if worth.clf.references_.voters.represents else "training example"
 
 
 def _examples(worth: Worth, part: pd.DataFrame, caption: str) -> ReportTable:

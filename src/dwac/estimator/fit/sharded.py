@@ -298,7 +298,8 @@ def _exact_shards(fitted: Fitted, names: pd.Index[Any], device: str) -> Shards:
         )
     if fitted.references.voters.weighted:
         raise InputError(
-            f"exact deletion needs all voters; delete in the model that was condensed, then condense; {nothing}"
+            "exact deletion needs all voters, with one vote each; delete in the model that was condensed or reweighed, "
+            f"then condense or reweigh; {nothing}"
         )
     if device_of(device).type != shards.device:
         raise InputError(

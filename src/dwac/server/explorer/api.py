@@ -275,6 +275,7 @@ def _whole(request: Request, name: str, usual: int, least: int, most: int) -> in
 def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
     """What the page shows before anything is clicked."""
     points, rival, card, sentences = explorer.points, explorer.rival, service.card(), guide(explorer)
+    voters = points.references
     return {
         "title": explorer.title,
         "note": explorer.note,
@@ -291,7 +292,7 @@ def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
         "importance": len(points) > 0 and explorer.clf.encoder_.kind not in whatif.TEXTS,
         "target": explorer.task.start(explorer),
         "represented": who_votes(explorer.clf, private=explorer.private),
-        "sizes": points.references.sizes.tolist() if points.n_training and points.references.voters.weighted else None,
+        "sizes": voters.sizes.tolist() if points.n_training and voters.voters.represents else None,
         **groups.discs(explorer),
         "private": explorer.private,
         "n_training": points.n_training,

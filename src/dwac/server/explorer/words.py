@@ -196,7 +196,7 @@ _ON_MAP = {
 
 def guide(explorer: Explorer) -> dict[str, str]:
     """The sentences of a page, by the model's task and whether it is condensed."""
-    represented = REPRESENTED if explorer.clf.references_.voters.weighted else {}
+    represented = REPRESENTED if explorer.clf.references_.voters.represents else {}
     kind, points = explorer.clf.target_.kind, explorer.points
     own = _OF_TASK.get(kind, {})
     discs = len(points.layout.centres) if points.has_discs else 0

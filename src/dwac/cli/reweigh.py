@@ -1,0 +1,96 @@
+"""`dwac reweigh`: a model whose voters have other weights, so that the rates of groups differ by little."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dwac.cli import options
+from dwac.cli.output import (
+    at_work,
+    packed,
+    print_json,
+    print_lines,
+    print_notes,
+    print_written,
+    rows_located,
+    write,
+    written_line,
+)
+from dwac.errors import InputError
+
+_MEASURES = ("demographic parity", "equal opportunity", "false positives", "equalized odds")
+
+
+@options.with_bundles
+def reweigh(
+    model: options.Model,
+    data: options.Data,
+    output: options.EditedFolder = None,
+    by: options.By = None,
+    measure: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(_MEASURES),
+            callback=options.one_of(_MEASURES),
+            help="The rate that is compared: of the predicted label among all rows, among those that have it, among "
+            "those that do not, or the last two.",
+        ),
+    ] = "demographic parity",
+    at_most: Annotated[float, typer.Option(help="The largest difference between two groups, on these rows.")] = 0.02,
+    label: Annotated[str | None, typer.Option(help="The label. Default: the second of two classes.")] = None,
+    changed: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write whose weight changed, and by how much, to this .csv.")
+    ] = None,
+    target: options.Target = None,
+    overwrite: options.Overwrite = False,
+    json: options.Json = False,
+    *,
+    reading: options.ReadingOptions,
+    tables: options.TableOptions,
+) -> None:
+    """Change the weights of voters as little as possible, so that rates of groups differ by little.
+
+    Nothing is trained. DATA are labelled rows that the model was not trained on, with the column of --by; the new model
+    does not need that column to predict. The difference and the price in accuracy and log loss are measured on rows
+    that did not choose the weights: each fifth is judged with weights that the other four chose. The calibration rows
+    of training take no part, so prediction sets keep their guarantee. MODEL does not change.
+
+    Examples:
+
+    dwac reweigh model/ held-out.csv --by sex -o model-2/
+
+    dwac reweigh model/ held-out.csv --by sex --measure "equal opportunity" --at-most 0.05 -o model-2/ --changed who.csv
+    """
+    options.check_rows(model, tables.form, data)
+    if output is None:
+        raise InputError("reweigh writes a new model folder; name it with -o FOLDER")
+    if not by:
+        raise InputError("reweigh compares groups; name the column that has them with --by COLUMN")
+    options.refuse_occupied(output, overwrite=overwrite)
+    form = options.check_table(changed)
+    from dwac.reading import Model, load, read
+    from dwac.storage import fingerprint
+
+    loaded = load(model, device=reading.device, expect=reading.expect)
+    clf = loaded.clf
+    if not hasattr(clf, "reweigh"):
+        raise InputError(f"reweigh compares rates of a label; {model} predicts numbers; use dwac evaluate --by COLUMN")
+    roles: dict[str, Any] = {"target": target, "text": reading.text, "keep": by}
+    rows = read(data, like=loaded, labelled=True, **roles, **tables.arguments())
+    print_notes(rows.notes)
+    name = next((name for name in clf.target_.plain_names if str(name) == label), label)
+    with at_work(f"reweighing {len(clf.references_):,} voters"), rows_located(rows):
+        result = clf.reweigh(rows.X, rows.y, by=rows.kept, measure=measure, at_most=at_most, label=name)
+    folder = Model(result.model, loaded.columns, loaded.notation).save(
+        output, include_examples=not clf.private_, overwrite=overwrite
+    )
+    if changed is not None and form is not None:
+        write(changed, packed(result.changed.reset_index(), form))
+        print_written(f"{changed}, {len(result.changed):,} rows")
+    if json:
+        print_json({"model": str(folder), "fingerprint": fingerprint(folder), **result.to_dict()})
+    else:
+        print_lines([*str(result).splitlines(), written_line(folder)])
