@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -20,37 +19,34 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dwac import _checks as checks
 from dwac import storage
-from dwac.conformal.decisions import CONFIDENCE, strange
+from dwac.conformal.decisions import CONFIDENCE
 from dwac.drawing.legend import NO_LEGEND, Legend
 from dwac.encoders import Encoder
 from dwac.encoders.tabular import TabularEncoder
-from dwac.errors import EPSILON, CalibrationWarning, InputError, LabelError, PrivacyError
+from dwac.errors import EPSILON, InputError, PrivacyError
 from dwac.estimator import editing, saving
 from dwac.estimator.certificate import Certificate
 from dwac.estimator.containers import native
 from dwac.estimator.fit import fit
 from dwac.estimator.fit.sharded import forget_exactly
 from dwac.estimator.fitted import Fitted, StreamReport
-from dwac.estimator.inquiry import RowInquiry
+from dwac.estimator.inquiry import RowInquiry, find_recourse, measure_importance
 from dwac.estimator.observed import Observed, has_columns, input_distances, observe, read
 from dwac.estimator.preparation import Examples, FitInput
 from dwac.estimator.settings import FitSettings, Training, flat, refuse_moved
-from dwac.explain import Explanations, Importance, Letter, Recourse, privacy
+from dwac.explain import Explanations, Importance, Letter, Recourse
 from dwac.explain.descriptions import GroupTexts
-from dwac.explain.importance import importance_of
 from dwac.explain.letters import make_letter
 from dwac.explain.many import ids_of
-from dwac.explain.numbers import numerals_of
-from dwac.explain.recourse import Constraints, make_private
-from dwac.explain.votes import Votes
-from dwac.explain.ways import Ways, find_ways
+from dwac.explain.recourse import Constraints
+from dwac.explain.ways import find_ways
 from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
 from dwac.reference import ReferenceSet
-from dwac.tasks.base import LABELS, NUMBERS, Evidence, Reasons
+from dwac.tasks.base import Evidence, Reasons
 from dwac.tasks.by_group import read_groups
-from dwac.tasks.decisions import Decisions, control_of, decide_rows, stake_of
+from dwac.tasks.decisions import Decisions, control_of, decide_rows, list_strangers, stake_of
 from dwac.tasks.goals import goal_of
 from dwac.tasks.sets import sets_of
 
@@ -433,35 +429,10 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         observed, sets = self.observe(X, private=private), self.sets_
         goal = goal_of(sets, label, probability, epsilon if alone else None)
         limits = Constraints(frozen, only, bounds, tied)
-        alike = input_distances(fitted, observed.rows.X) if len(observed.h) else None
-        inquire = partial(RowInquiry, fitted, sets, self.unknown, observed.rows.X, alike, private)
-        is_number = fitted.target.kind == NUMBERS
-        step = numerals_of(fitted.references)[goal.which].step if is_number and private else 0.0
-        some = np.flatnonzero(observed.readable)
-        reached = goal.reached(observed.take(some)) if len(some) else observed.readable
-        found: list[Recourse] = []
-        for row, why in enumerate(observed.reasons):
-            if why is not None:
-                found.append(Recourse(None, goal.name, (), unreadable=why))
-                continue
-            place = int(observed.readable[:row].sum())
-            now, answer = sets.given(observed.h[place : place + 1], goal.which), Ways()
-            if not reached[place]:
-                votes = Votes(fitted.references, observed.h[place])
-                answer = find_ways(inquire(place, goal.which), goal, votes, limits, k, least=least)
-            ways, obstacle, closest = answer
-            exact = Recourse(
-                now,
-                goal.name,
-                ways,
-                bool(reached[place]),
-                obstacle,
-                closest,
-                is_number=is_number,
-                legend=fitted.legend,
-            )
-            found.append(make_private(exact, step) if private else exact)
-        return Explanations(found, ids_of(X, len(found)))
+        ways = partial(find_ways, goal=goal, limits=limits, k=k, least=least)
+        return Explanations(
+            find_recourse(sets, self.unknown, observed, goal, ways, private=private), ids_of(X, len(observed))
+        )
 
     def letter(self, X: Any, wanted: Any = None, **options: Any) -> Letter:
         """One page of plain words for the person whom the only row of X is about; print it, or `write` it to a file.
@@ -500,30 +471,10 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             name: which of several numbers. tied: columns that move together. private: round contributions, as in
                 `explain`. seconds: after this time no further row is compared. random_state: of the draws.
         """
-        fitted = self._fitted
-        target, references = fitted.target, fitted.references
-        private = fitted.private if private is None else private
-        limits: dict[str, Any] = {"tied": tied, "seconds": seconds, "random_state": random_state}
-        limits["step"] = privacy.FIT if private else 0.0
-        ids, codes = pd.Index(references.ids, tupleize_cols=False), references.labels.cpu().numpy()
-        if target.kind == NUMBERS:
-            place = list(target.plain_names).index(name) if name in target.plain_names else 0
-            limits["step"] = numerals_of(references)[place].step if private else 0.0
-            numbers = pd.Series(0.0, index=ids)
-            which = {} if name is None else {"name": name}
-            return importance_of(self._explain(X, 1, EPSILON, False), numbers, which, **limits)
-        names = target.plain_names
-        if target.kind == LABELS:
-            target.require_label(label)
-            has = target.table[codes, names.index(label)] > 0
-            own, several = np.where(has, label, f"not {label}").astype(object), {"label": label}
-        else:
-            if label is not None and label not in names:
-                raise LabelError(f"label must be one of {checks.listed(names)}; got {label!r}")
-            label = names[1] if label is None and len(names) == 2 else label
-            own, several = pd.Series(names, dtype=object).to_numpy()[codes], {}
-        voters = pd.Series(own, index=ids, dtype=object)
-        return importance_of(self._explain(X, 1, EPSILON, False, **several), voters, {}, label=label, **limits)
+        private = self._fitted.private if private is None else private
+        limits = {"tied": tied, "seconds": seconds, "random_state": random_state}
+        explain_rows = partial(self._explain, X, 1, EPSILON, False)
+        return measure_importance(self._fitted, explain_rows, label, name, private=private, **limits)
 
     # Decisions
 
@@ -566,21 +517,8 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         Which rows are listed depends on all of X (Benjamini and Hochberg, on typicality); many rows need many
         calibration rows. Returns id, position and typicality, the strangest first.
         """
-        self._fitted.calibration.require()
         observed = X if isinstance(X, Observed) else self.observe(X)
-        typicality = observed.typicality(private=self.private_)
-        rows = np.flatnonzero(strange(typicality, rate))
-        n, n_rows = len(self._fitted.calibration.y), len(observed)
-        fewest = math.ceil(n_rows / (rate * (n + 1)))
-        if len(rows) == 0 and fewest > 1:
-            checks.warn(
-                f"{n:,} calibration rows cannot find fewer than {fewest:,} strangers among {n_rows:,} rows at a rate "
-                f"of {rate:g}; ask about fewer rows at once, or allow a higher rate",
-                CalibrationWarning,
-            )
-        rows = rows[np.argsort(typicality[rows], kind="stable")]
-        index = pd.Index(ids_of(X, n_rows), name="id", tupleize_cols=False)[rows]
-        return pd.DataFrame({"position": rows, "typicality": typicality[rows]}, index=index)
+        return list_strangers(self._fitted, observed, rate, ids_of(X, len(observed)), private=self.private_)
 
     def evaluate(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dwac._checks import listed
 from dwac.drawing.legend import Legend
 from dwac.encoders import ImageEncoder, TabularEncoder
-from dwac.errors import InputError
+from dwac.errors import InputError, LabelError
 from dwac.estimator.fitted import Fitted
-from dwac.estimator.observed import Observed, judged_inputs, observe
+from dwac.estimator.observed import Observed, input_distances, judged_inputs, observe
 from dwac.estimator.preparation import take
+from dwac.explain import Importance, Recourse, privacy
 from dwac.explain.hybrids import Hybrids, Pool, leave_out, mix_images, mix_tables, mix_texts
+from dwac.explain.importance import importance_of
+from dwac.explain.numbers import numerals_of
+from dwac.explain.recourse import make_private
 from dwac.explain.voters import plain_ids
+from dwac.explain.votes import Votes
+from dwac.explain.ways import Ways
 from dwac.nn import batches
+from dwac.tasks.base import LABELS, NUMBERS
 
 _SMALL = ("default", "paper")  # networks of images
 _PIXELS = 32 * 32  # of an image, up to which a dozen questions take about 50 ms
@@ -196,3 +204,53 @@ class RowInquiry:
     def apart(self, rows: Any) -> Floats:
         """(n,): how different hybrids are from the row as inputs."""
         return self.fitted.encoder.input_distances(self._as_given(self._own), self._as_given(rows))
+
+
+def find_recourse(
+    sets: Any, unknown: str, observed: Observed, goal: Any, find: Callable[..., Ways], *, private: bool
+) -> list[Recourse]:
+    """The recourse of each observed row; find: the ways of a row that has not reached the goal."""
+    fitted = sets.fitted
+    alike = input_distances(fitted, observed.rows.X) if len(observed.h) else None
+    inquire = partial(RowInquiry, fitted, sets, unknown, observed.rows.X, alike, private)
+    is_number = fitted.target.kind == NUMBERS
+    step = numerals_of(fitted.references)[goal.which].step if is_number and private else 0.0
+    some = np.flatnonzero(observed.readable)
+    reached = goal.reached(observed.take(some)) if len(some) else observed.readable
+    found: list[Recourse] = []
+    for row, why in enumerate(observed.reasons):
+        if why is not None:
+            found.append(Recourse(None, goal.name, (), unreadable=why))
+            continue
+        place = int(observed.readable[:row].sum())
+        now, answer = sets.given(observed.h[place : place + 1], goal.which), Ways()
+        if not reached[place]:
+            answer = find(inquire(place, goal.which), votes=Votes(fitted.references, observed.h[place]))
+        reaches, facts = bool(reached[place]), {"is_number": is_number, "legend": fitted.legend}
+        exact = Recourse(now, goal.name, answer.ways, reaches, answer.obstacle, answer.closest, **facts)
+        found.append(make_private(exact, step) if private else exact)
+    return found
+
+
+def measure_importance(
+    fitted: Fitted, explain: Callable[..., Any], label: Any, name: Any, *, private: bool, **limits: Any
+) -> Importance:
+    """The importance of columns in the rows that `explain` explains; label, name: as for `importance`."""
+    target, references = fitted.target, fitted.references
+    ids, codes = pd.Index(references.ids, tupleize_cols=False), references.labels.cpu().numpy()
+    names, several = target.plain_names, {}
+    if target.kind == NUMBERS:
+        step = numerals_of(references)[names.index(name) if name in names else 0].step if private else 0.0
+        which = {} if name is None else {"name": name}
+        return importance_of(explain(), pd.Series(0.0, index=ids), which, step=step, **limits)
+    if target.kind == LABELS:
+        target.require_label(label)
+        has = target.table[codes, names.index(label)] > 0
+        own, several = np.where(has, label, f"not {label}").astype(object), {"label": label}
+    else:
+        if label is not None and label not in names:
+            raise LabelError(f"label must be one of {listed(names)}; got {label!r}")
+        label = names[1] if label is None and len(names) == 2 else label
+        own = pd.Series(names, dtype=object).to_numpy()[codes]
+    voters, step = pd.Series(own, index=ids, dtype=object), privacy.FIT if private else 0.0
+    return importance_of(explain(**several), voters, {}, label=label, step=step, **limits)

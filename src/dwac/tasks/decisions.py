@@ -6,6 +6,7 @@ Every kind of target says what loss it expects of a row, by its own votes, and w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -15,9 +16,9 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from dwac._checks import listed, percent
-from dwac.conformal.decisions import DecisionRule, RiskControl
-from dwac.errors import InputError
+from dwac._checks import listed, percent, warn
+from dwac.conformal.decisions import DecisionRule, RiskControl, strange
+from dwac.errors import CalibrationWarning, InputError
 from dwac.tasks.base import LABELS, NUMBERS, Bools, Fitted, Floats, zero_nan
 from dwac.tasks.predicted_numbers import as_numpy
 from dwac.training.cross_fit import part_of
@@ -226,3 +227,20 @@ def _too_uncertain(expected: float, rule: DecisionRule) -> str:
         return str(rule)
     loss, most = percent(expected, most=1), percent(rule.threshold, most=1)
     return f"its votes expect a loss of {loss}; rows are decided up to {most}"
+
+
+def list_strangers(fitted: Fitted, observed: Any, rate: float, ids: Any, *, private: bool) -> pd.DataFrame:
+    """The observed rows that are unlike the training data, the strangest first: id, position and typicality."""
+    fitted.calibration.require()
+    typicality = observed.typicality(private=private)
+    rows, n, n_rows = np.flatnonzero(strange(typicality, rate)), len(fitted.calibration.y), len(observed)
+    fewest = math.ceil(n_rows / (rate * (n + 1)))
+    if len(rows) == 0 and fewest > 1:
+        warn(
+            f"{n:,} calibration rows cannot find fewer than {fewest:,} strangers among {n_rows:,} rows at a rate of "
+            f"{rate:g}; ask about fewer rows at once, or allow a higher rate",
+            CalibrationWarning,
+        )
+    rows = rows[np.argsort(typicality[rows], kind="stable")]
+    index = pd.Index(ids, name="id", tupleize_cols=False)[rows]
+    return pd.DataFrame({"position": rows, "typicality": typicality[rows]}, index=index)
