@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dwac.drawing.records import plain
 from dwac.errors import CalibrationError, DwacError, InputError, StorageError
-from dwac.monitoring import Monitor, merge_states
+from dwac.monitoring import Monitor, OutcomeState, RiskAlarm, merge_states
 from dwac.monitoring.monitor import read_state
 from dwac.server.limits import RefusalError
 from dwac.server.schemas import Share
@@ -360,38 +360,6 @@ class Period(BaseModel):
     evidence: float = Field(description="log10, at its end.")
 
 
-class RiskShown(BaseModel):
-    """The mean of a measure over rows with outcomes."""
-
-    measure: str
-    by: str | None = Field(description="The column of the group; null for all rows.")
-    group: str | None
-    n: int
-    mean: float | None
-    low: float = Field(description="Bounds that hold at all times together, with probability 1 - false_alarms.")
-    high: float
-    allowed: tuple[float | None, float | None] = Field(description="Beyond these there is an alarm; null: any.")
-    latest: bool = Field(description="Whether these are the latest outcomes, not all.")
-
-
-class RiskAlarmed(BaseModel):
-    """The first mean that was surely outside its allowed range."""
-
-    outcomes: int
-    time: float = Field(description="Seconds since 1970.")
-    risk: RiskShown
-
-
-class OutcomesKnown(BaseModel):
-    """What the outcomes of earlier decisions say."""
-
-    n: int
-    waiting: int = Field(description="Decisions whose outcome is awaited.")
-    unmatched: int = Field(description="Outcomes of unknown or forgotten decisions.")
-    alarm: RiskAlarmed | None
-    risks: list[RiskShown]
-
-
 class Outcome(BaseModel):
     """What became of a row."""
 
@@ -420,7 +388,7 @@ class OutcomesTaken(BaseModel):
 
     taken: int
     unmatched: int
-    alarm: RiskAlarmed | None
+    alarm: RiskAlarm | None
 
 
 class Monitored(BaseModel):
@@ -439,5 +407,5 @@ class Monitored(BaseModel):
     detectors: list[Detected]
     history: list[Period] = Field(description="Oldest first, at most some 200 per worker.")
     notes: list[str] = Field(description="What cannot be watched, and why.")
-    outcomes: OutcomesKnown | None = Field(description="Null before the first outcome.")
+    outcomes: OutcomeState | None = Field(description="Null before the first outcome.")
     workers: int
