@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
+from itertools import accumulate
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ from dwac.storage.files import replace_file
 _TEMPLATES = Path(__file__).parent / "templates"
 _FORMS = {".html": HTML, ".htm": HTML, ".md": MARKDOWN, ".txt": TEXT}  # of files, by their suffix
 _WIDTH = 80  # characters of a line in a file
+_ROOM = 600  # characters of all changes: a letter is one page
 _NOT_KNOWN = message("The program cannot name single points that made the difference.")
 
 
@@ -156,17 +158,23 @@ class Letter(Page):
         if self.recourse is None or self.recourse.reached:
             return None
         title, known = say("What would change it"), {"wanted": self._outcome(self.recourse.wanted)}
-        ways = {way.columns: way for way in reversed(self.recourse.ways) if not way.atypical}  # the first of each kind
+        ways: dict[tuple[Any, ...], Way] = {}  # the first with these columns
+        for way in self.recourse.ways:
+            if not way.atypical:
+                ways.setdefault(way.columns, way)
         if not ways:
             return LetterPart(title, say("No change of what can be changed would make the answer “{wanted}”.", **known))
+        every = [self._change(way) for way in ways.values()]
+        ends = accumulate(map(len, every))
+        shown = [change for change, end in zip(every, ends, strict=True) if end <= _ROOM] or every[:1]
         text = count(
             "If everything else stays the same, the answer would be “{wanted}” with this change:",
             "If everything else stays the same, the answer would be “{wanted}” with one of these changes:",
-            len(ways),
+            len(shown),
             **known,
         )
         note = say("This is how the program would answer today. It is not a promise.")
-        return LetterPart(title, text, tuple(map(self._change, reversed(ways.values()))), note)
+        return LetterPart(title, text, tuple(shown), note)
 
     def _change(self, way: Way) -> str:
         legend = self.explanation.legend
