@@ -5,12 +5,14 @@ import gc
 import random
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from dwac.report import importance
 from dwac.training import progress
@@ -43,8 +45,36 @@ progress.EVERY = 3600.0
 importance.ROWS = 4
 
 
+# They use PyTorch's own optimizers, which import its compiler, or transformers: seconds for the first in a process.
+TOGETHER = {
+    "tests/test_readme.py",
+    "tests/encoders/test_encoders.py",
+    "tests/encoders/test_hf_tokenizer.py",
+    "tests/encoders/test_image.py",
+    "tests/encoders/test_image_pretrained.py",
+    "tests/encoders/test_likeness.py",
+    "tests/encoders/test_text.py",
+    "tests/estimator/test_persistence.py",
+    "tests/nn/test_ensemble.py",
+    "tests/nn/test_heads.py",
+    "tests/nn/test_tiles.py",
+    "tests/training/test_optimizer.py",
+}
 # What takes longest comes first, so that no worker is left alone with it at the end; of the rest the largest files.
 LONG = ("test_readme.py", "test_browser.py", "test_server.py", "test_commands.py", "test_pages.py")
+
+
+class Files(LoadFileScheduling):  # type: ignore[misc]
+    """Workers take whole files, so each fits its models once, and one worker those that are kept together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        return "together" if file in TOGETHER else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Files | None:
+    """Divide the tests among the workers."""
+    return Files(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -53,7 +83,7 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort files by how long they take. Workers take whole files (`--dist loadfile`), so each fits its models once."""
+    """Sort files by how long they take."""
     place = {name: number for number, name in enumerate(LONG)}
     sizes = {path: path.stat().st_size for path in {item.path for item in items}}
     items.sort(key=lambda item: (place.get(item.path.name, len(LONG)), -sizes[item.path]))

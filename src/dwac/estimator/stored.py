@@ -219,7 +219,7 @@ class _Rehearsal(TorchFunctionMode):
         if function in (torch.randn, torch.rand):
             function = torch.empty
         elif getattr(function, "__name__", "") in _SAME_SHAPE:
-            tensors = [value for value in args if isinstance(value, Tensor)]
+            tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
             if len(tensors) == 1 and tensors[0].is_meta:
                 return tensors[0]
         return function(*args, **kwargs)

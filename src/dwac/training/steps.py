@@ -176,4 +176,5 @@ def repeatable(device: torch.device, threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        if device.type == "cuda":  # calling it imports PyTorch's compiler, which takes seconds
+            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)

@@ -115,9 +115,11 @@ def test_a_run_in_an_object_store_goes_on_where_it_was_stopped(
     assert named(other.output, "another run", "--epsilon", 0.05, 0.2)
 
 
-def test_dask_workers_keep_their_memory_between_pieces(dask_cluster: Any) -> None:
-    distributed = pytest.importorskip("distributed")
-    with distributed.Client(dask_cluster, set_as_default=False) as client:
+def test_dask_workers_keep_their_memory_between_pieces() -> None:
+    distributed = needed("distributed", "dask")
+    from dwac.scoring.engines.dask import local_cluster
+
+    with local_cluster(1) as cluster, distributed.Client(cluster, set_as_default=False) as client:
         found = client.run(
             lambda: {name: os.environ.get(name) for name in ("MALLOC_TRIM_THRESHOLD_", "OMP_NUM_THREADS")}
         )
