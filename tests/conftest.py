@@ -21,6 +21,9 @@ from tests.steps import ALL, FEW, steps
 # What imports and collection make stays until the end: looking for garbage in it takes a tenth of their time.
 gc.disable()
 
+# Before it compares tensors, PyTorch looks for those that are spread over machines: that would import 500 modules.
+torch.testing._comparison._HAS_DTENSOR = False
+
 # Small tensors gain nothing from more threads, and two processes share two cores.
 torch.set_num_threads(1)
 # A process started in the background ignores Ctrl-C; tests press it.
@@ -58,6 +61,7 @@ TOGETHER = {
     "tests/nn/test_ensemble.py",
     "tests/nn/test_heads.py",
     "tests/nn/test_tiles.py",
+    "tests/training/test_checkpoint.py",
     "tests/training/test_optimizer.py",
 }
 # What takes longest comes first, so that no worker is left alone with it at the end; of the rest the largest files.

@@ -6,6 +6,7 @@ Needs Chromium (`apt-get install chromium`) and playwright's Python package; wit
 import csv
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -456,22 +457,31 @@ def test_everything_has_contrast_and_a_name(
         _compare(seen, kind)
         seen.wait("!document.getElementById('issues').textContent.includes('Asking')")
         assert seen.page.evaluate(_CONTRAST) == []
+        ground = seen.page.evaluate("window.explorer.map.background")
         seen.page.click("#theme")  # and in the other theme
-        assert seen.page.evaluate("document.documentElement.dataset.theme") != scheme
+        assert {seen.page.evaluate("document.documentElement.dataset.theme"), scheme} == {"light", "dark"}
+        assert seen.page.evaluate("window.explorer.map.background") != ground
         assert seen.page.evaluate(_CONTRAST) == []
         assert seen.page.evaluate(_NAMELESS) == []
         found = seen.page.evaluate(_STRUCTURE)
         assert found == {"headings": 1, "language": "en", "pictures": 0, "repeated": [], "cells": 0}
 
 
-def test_the_checks_of_contrast_and_names_can_fail(browser: Any) -> None:
-    page = browser.new_page()
+@pytest.fixture(scope="module")
+def blank(browser: Any) -> Iterator[Any]:
+    """A page for content of its own."""
+    page = browser.new_page(viewport=WIDE)
     page.set_default_timeout(1000 * HANG)
+    yield page
+    page.close()
+
+
+def test_the_checks_of_contrast_and_names_can_fail(blank: Any) -> None:
+    page = blank
     named = '<label>x <input></label><input aria-label="y"><label>z<select><option>a</option></select></label>'
     page.set_content(f'<p style="color:#999">pale</p><button></button><select><option>a</option></select>{named}')
     assert len(page.evaluate(_CONTRAST)) == 1
     assert page.evaluate(_NAMELESS) == ["<button></button>", "<select><option>a</option></select>"]
-    page.close()
 
 
 @pytest.mark.parametrize("kind", ["table", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("image", "text"))])
@@ -504,10 +514,10 @@ def _compare(seen: Visit, kind: str) -> None:
 
 
 @pytest.mark.parametrize("groups", [False, True])
-def test_an_explanation_with_many_columns_fits_the_screen_and_paper(browser: Any, groups: bool) -> None:
+def test_an_explanation_with_many_columns_fits_the_screen_and_paper(blank: Any, groups: bool) -> None:
     words = ["column 7 of the table at least 12, column 3 of the table at most 4"]
     e = explained_by_groups(words) if groups else explained_by_voters()
-    page = browser.new_page(viewport=WIDE)
+    page = blank
     page.set_content(e.to_html())
     beyond = "[...document.querySelectorAll('.dwac-wide')].filter((n) => n.scrollWidth > n.clientWidth).length"
     assert page.locator("th[scope=row]").count() >= 30
@@ -516,7 +526,8 @@ def test_an_explanation_with_many_columns_fits_the_screen_and_paper(browser: Any
     page.emulate_media(media="print")
     assert page.evaluate("document.documentElement.scrollWidth") <= 688
     assert page.evaluate(beyond) == 0
-    page.close()
+    page.emulate_media(media="screen")
+    page.set_viewport_size(WIDE)
 
 
 @pytest.mark.parametrize("viewport", [PHONE, pytest.param(WIDE, marks=pytest.mark.slow)])
@@ -526,14 +537,6 @@ def test_long_ids_of_images_stay_below_their_images(browser: Any, named_images: 
         seen.page.wait_for_selector(".strip figure, #groups img")
         beyond = ".filter((n) => n.scrollWidth > n.clientWidth + 1).map((n) => n.textContent)"
         assert seen.page.evaluate(f"[...document.querySelectorAll('.strip figure, #groups li')]{beyond}") == []
-
-
-def test_the_theme_can_be_turned(browser: Any, explorers: dict[str, Explorer]) -> None:
-    with visit(browser, explorers["image"]) as seen:
-        light = seen.page.evaluate("window.explorer.map.background")
-        seen.page.click("#theme")
-        assert seen.page.evaluate("document.documentElement.dataset.theme") == "dark"
-        assert seen.page.evaluate("window.explorer.map.background") != light
 
 
 @pytest.mark.slow
