@@ -9,7 +9,6 @@ import typer
 from dwac.cli import options
 from dwac.cli.forget import names_of
 from dwac.cli.output import packed, print_json, print_lines, print_written, write
-from dwac.cli.predict import recorded_ids
 from dwac.cli.replay import RecordFolder, read_decided
 from dwac.errors import InputError
 
@@ -65,7 +64,7 @@ def impact(
         record,
         clf,
         rows.X,
-        recorded_ids(rows, data),
+        rows.ids,
         forget=names_of(clf, forget or [], "compared"),
         relabel={name: _label(clf, label) for name, label in zip(names, pairs.values(), strict=True)},
         tolerance=tolerance,

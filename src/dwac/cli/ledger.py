@@ -11,7 +11,6 @@ from rich.table import Table
 
 from dwac.cli import options
 from dwac.cli.output import packed, print_written, write
-from dwac.cli.predict import recorded_ids
 from dwac.cli.replay import RecordFolder, read_decided
 
 
@@ -59,7 +58,7 @@ def ledger(
         known = read(training, like=loaded, text=reading.text, ids=loaded.columns.id, keep=[by], **tables.arguments())
         assert known.kept is not None
         sources = dict(zip(known.ids, known.kept[by].tolist(), strict=True))
-    frame = ledger_of(record, loaded.clf, rows.X, recorded_ids(rows, data), by=sources)
+    frame = ledger_of(record, loaded.clf, rows.X, rows.ids, by=sources)
     console = Console()
     if output is not None and file_form is not None:
         write(Path(output), packed(frame, "jsonl" if json else file_form))

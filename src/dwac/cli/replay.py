@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -53,7 +54,7 @@ def replay(
     loaded, rows = read_decided(model, data, ids, reading, tables)
     from dwac.records import replay as replay_record
 
-    result = replay_record(record, loaded.clf, rows.X, recorded_ids(rows, data), other_model=other_model)
+    result = replay_record(record, loaded.clf, rows.X, rows.ids, other_model=other_model)
     if json:
         differences = result.differences.assign(time=result.differences["time"].map(str)).to_dict("records")
         print_json({**vars(result), "differences": differences, "same": result.same})
@@ -69,7 +70,7 @@ def replay(
 def read_decided(
     model: Path, data: str, ids: str | None, reading: options.ReadingOptions, tables: options.TableOptions
 ) -> tuple[Model, Rows]:
-    """The model, and the rows that it decided on."""
+    """The model, and the rows that it decided on, with their ids in the record."""
     options.check_rows(model, tables.form, data)
     from dwac.reading import load, read
 
@@ -77,4 +78,4 @@ def read_decided(
     arguments: dict[str, Any] = tables.arguments()
     rows = read(data, like=loaded, text=reading.text, ids=ids, **arguments)
     print_notes(rows.notes)
-    return loaded, rows
+    return loaded, replace(rows, ids=recorded_ids(rows, data))
