@@ -283,3 +283,45 @@ def test_bad_input_is_rejected_with_what_was_required_and_what_was_given(
     with refuses(error, *facts) as caught:
         call()
     assert type(caught.value) is error
+
+
+def test_groups_have_the_calibration_of_their_own_rows_and_rows_of_several_the_most_careful() -> None:
+    rng = np.random.default_rng(5)
+    (p, Y), (new, _) = draw_rows(rng, 90, 1), draw_rows(rng, 6, 1)
+    within = np.repeat(["a", "b", "c"], 30)
+    labels, misses = LabelCalibration(p, Y, within=within), MissControl(p, Y, within=within)
+    alone = {name: (p[within == name], Y[within == name]) for name in "abc"}
+    p_values = {name: LabelCalibration(*rows).predict(new) for name, rows in alone.items()}
+    both = labels.predict(new, within=[frozenset("ab")] * 6)
+    np.testing.assert_array_equal(both.p_no, np.maximum(p_values["a"].p_no, p_values["b"].p_no))
+    np.testing.assert_array_equal(labels.predict(new, within=["c"] * 6).p_yes, p_values["c"].p_yes)
+    thresholds = [MissControl(*alone[name]).threshold(0.2) for name in "ab"]
+    np.testing.assert_array_equal(misses.sets(new, 0.2, [frozenset("ab")] * 6), new >= min(thresholds))
+    with warns(CalibrationWarning, "'d' has none"):
+        assert misses.sets(new, 0.2, ["d"] * 6).all()
+    with refuses(InputError, "groups"):
+        labels.predict(new)
+
+
+@pytest.mark.parametrize("draws", [150, pytest.param(3_000, marks=pytest.mark.slow)])
+def test_sets_and_decisions_hold_within_each_of_overlapping_groups(draws: int) -> None:
+    rng = np.random.default_rng(6)
+    missed, wrong = np.empty((draws, 2)), np.full((draws, 2), np.nan)
+    for draw in range(draws):
+        p = rng.random((160, 3))
+        a, b = rng.random(160) < 0.7, rng.random(160) < 0.6
+        a |= ~b  # every row has a group
+        Y = rng.random((160, 3)) < np.where(b[:, None], p, 0.5)  # probabilities mislead outside b
+        within = [frozenset([*"a" * bool(one), *"b" * bool(other)]) for one, other in zip(a, b, strict=True)]
+        known, asked = slice(0, 60), slice(60, None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)
+            sets = MissControl(p[known], Y[known], within=within[known]).sets(p[asked], 0.2, within[asked])
+            labels = LabelCalibration(p[known], Y[known], within=within[known])
+            decisions = labels.predict(p[asked], within=within[asked]).decisions(0.2)
+        loss = (Y[asked] & ~sets).sum(axis=1) / np.maximum(Y[asked].sum(axis=1), 1)
+        for place, group in enumerate((a[asked], b[asked])):
+            missed[draw, place] = loss[group].mean()
+            wrong[draw, place] = (decisions[group] == 0)[Y[asked][group]].mean()
+    for values in (missed, wrong):
+        assert (values.mean(axis=0) < 0.2 + 4 * values.std(axis=0) / np.sqrt(draws)).all()

@@ -120,6 +120,32 @@ def test_groups_beside_rows_reach_explanations_and_evaluation_and_teach_nothing(
         kind(training=dwac.Training(ignored=[*X]), **QUICK).fit(X, y)
 
 
+def test_several_labels_are_decided_within_groups(tmp_path: Any) -> None:
+    X, y, numbers = TRAIN
+    Y = np.stack([y == "yes", (y == "no") | (numbers > 1)], axis=1).astype(int)
+    clf: Any = DWACClassifier(within="region", **QUICK).fit(X, Y)
+    again: Any = dwac.load(clf.save(tmp_path / "model"), device="cpu")
+    c, sets, names = (
+        again.conformal(NEW[0]),
+        again.predict_set(NEW[0], 0.2),
+        again.predict_set(NEW[0], 0.2, as_labels=True),
+    )
+    assert [list(e.label_set) for e in again.explain(NEW[0].iloc[:9], epsilon=0.2)] == names[:9]
+    expected, fitted = clf.expected_sets(0.2).by_group, clf.fitted_
+    p = fitted.target.probabilities(fitted.judge(fitted.references, fitted.calibration.h))
+    folds = fitted.folds.numbers(fitted.calibration.ids)
+    for name in ("north", "south", None):
+        here, known = (
+            (each["region"].isna() if name is None else each["region"] == name).to_numpy() for each in (NEW[0], X)
+        )
+        alone = dwac.conformal.LabelCalibration(p[known], Y[known], folds=folds[known])
+        by_fold = fitted.target.probabilities(clf.evidence(NEW[0][here]).fold_votes)
+        np.testing.assert_array_equal(alone.predict(by_fold[:, 0], by_fold).p_yes, c.part(here).p_yes)
+        t = dwac.conformal.MissControl(p[known], Y[known]).threshold(0.2)
+        np.testing.assert_array_equal(sets[here], clf.predict_proba(NEW[0][here]) >= t)
+        assert expected[name].threshold == t
+
+
 def test_other_calibration_rows_bring_their_own_groups() -> None:
     X, y, _ = TRAIN
     clf = DWACClassifier(within="region", **QUICK, epochs=2).fit(X, y)
@@ -138,8 +164,6 @@ def test_groups_that_cannot_be_read_are_refused() -> None:
     X, y, _ = TRAIN
     with refuses(InputError, "within", "'regoin'", "'region'"):
         DWACClassifier(within="regoin", **QUICK).fit(X, y)
-    with refuses(InputError, "within", "several labels"):
-        DWACClassifier(within="region", **QUICK).fit(X, np.stack([y == "yes", y == "no"], axis=1).astype(int))
     with refuses(InputError, "within", "a name"):
         DWACClassifier(within="region", **QUICK).fit(["good", "bad"] * 20, ["a", "b"] * 20)
     with refuses(InputError, "within", "2.5"):

@@ -75,6 +75,8 @@ class GroupCalibration:
     Args:
         within: (n_cal,) the group of each calibration example, or a frozenset of its groups.
         calibrate: makes the `Calibration` with some of these examples, by number; None if these are of no use.
+        union: the p-value of an example of several groups is the largest of their p-values: also valid within each, and
+            larger than by thresholds, but at once.
 
     >>> scores, within = np.array([0.1, 0.2, 0.7, 0.9]), ["a", "a", "b", "b"]
     >>> calibration = GroupCalibration(within, lambda rows: Calibration(scores[rows]))
@@ -82,12 +84,14 @@ class GroupCalibration:
     array([0.33, 1.  ])
     """
 
-    def __init__(self, within: Iterable[Hashable], calibrate: Callable[[Rows], Calibration | None]) -> None:
+    def __init__(
+        self, within: Iterable[Hashable], calibrate: Callable[[Rows], Calibration | None], *, union: bool = False
+    ) -> None:
         names = list(within)
         made = {name: calibrate(rows) for name, rows in rows_by_group(names, len(names)).items()}
         self.by_name = {name: calibration for name, calibration in made.items() if calibration is not None}
         self.by_combination: dict[Groups, Calibration] = {}  # the same with the examples of each combination of groups
-        if overlap(names):
+        if overlap(names) and not union:
             parts = {groups: calibrate(rows) for groups, rows in rows_by_combination(names, len(names)).items()}
             self.by_combination = {groups: part for groups, part in parts.items() if part is not None}
         self._thresholds: dict[int, ConditionalThresholds] = {}

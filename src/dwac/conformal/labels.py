@@ -15,6 +15,7 @@ array([[0.67, 0.5 ]])
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +23,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dwac import _checks as checks
-from dwac.conformal.classes import Bools, Calibration, CrossCalibration, Floats
+from dwac.conformal.classes import Bools, Calibration, CrossCalibration, Floats, groups_of_sizes, list_groups
+from dwac.conformal.groups import GroupCalibration, rows_by_group
 from dwac.conformal.guarantees import allowed_misses, cross_guarantee, smallest_calibration
 from dwac.errors import CalibrationWarning, InputError, LabelError, ShapeError
 
@@ -41,30 +43,47 @@ class LabelCalibration:
         folds: (n_cal,) the fold of each row, if every training row calibrates, with probabilities from the model that
             left out its fold (`CrossCalibration`). New rows then have probabilities by fold, (n, F, L).
         tolerance: probabilities that differ by no more than this count as equal.
+        within: (n_cal,) the group of each row, or a frozenset of its groups. Rows are then compared with those of their
+            own groups, so that decisions have their guarantee within each; of several p-values, the largest counts.
     """
 
     def __init__(
-        self, probabilities: ArrayLike, Y: ArrayLike, *, folds: ArrayLike | None = None, tolerance: float = 1e-6
+        self,
+        probabilities: ArrayLike,
+        Y: ArrayLike,
+        *,
+        folds: ArrayLike | None = None,
+        tolerance: float = 1e-6,
+        within: Iterable[Hashable] | None = None,
     ) -> None:
         self._probabilities, self._has = _rows(probabilities, Y)
         n, n_labels = self._has.shape
         self.folds = None if folds is None else checks.class_labels(folds, "folds", n=n)
+        self._within = None if within is None else list(within)
+        self._rows = rows_by_group(self._within, n)
         self.n_yes: Ints = self._has.sum(axis=0)
         self.n_no: Ints = n - self.n_yes
         self._labels = [self._label(label, tolerance) for label in range(n_labels)]
 
-    def _label(self, label: int, tolerance: float) -> Calibration:
+    def _label(self, label: int, tolerance: float) -> Calibration | GroupCalibration:
         p, has = self._probabilities[:, label], self._has[:, label]
         scores, kinds = -np.where(has, p, 1 - p), has.astype(np.int64)
-        if self.folds is None:
-            return Calibration(scores, kinds, tolerance=tolerance)
-        return CrossCalibration(scores, self.folds, kinds, tolerance=tolerance)
+
+        def calibrate(rows: Ints) -> Calibration:
+            if self.folds is None:
+                return Calibration(scores[rows], kinds[rows], tolerance=tolerance)
+            return CrossCalibration(scores[rows], self.folds[rows], kinds[rows], tolerance=tolerance)
+
+        # A program for each label, kind and combination of groups would take minutes.
+        rows = np.arange(len(p))
+        return calibrate(rows) if self._within is None else GroupCalibration(self._within, calibrate, union=True)
 
     def predict(
         self,
         probabilities: ArrayLike,
         fold_probabilities: ArrayLike | None = None,
         labels: NDArray[Any] | None = None,
+        within: Iterable[Hashable] | None = None,
     ) -> LabelPrediction:
         """The p-values (n, L) of every label for rows with these probabilities.
 
@@ -72,6 +91,7 @@ class LabelCalibration:
             probabilities: (n, L).
             fold_probabilities: (n, F, L) the same from the model without each fold; required if there are folds.
             labels: (L,) their names; None: they are 0 … L-1.
+            within: (n,) the groups of the rows, if calibration is within groups.
         """
         p = _shares(probabilities, "probabilities", 2, len(self._labels))
         if (fold_probabilities is None) != (self.folds is None):
@@ -89,34 +109,51 @@ class LabelCalibration:
                 raise ShapeError(
                     f"fold_probabilities must have one entry per row: {len(p)} required, got {len(by_fold)}"
                 )
-        _warn_of_absent(self.n_yes, self.n_no, labels)
-        p_no, p_yes = self._p_values(by_fold)
-        return LabelPrediction(p_yes, p_no, p, self.n_yes, self.n_no, labels)
+        names = None if within is None else list(within)
+        n_yes, n_no = self._fewest(names)
+        _warn_of_absent(n_yes, n_no, labels)
+        p_no, p_yes = self._p_values(by_fold, names)
+        return LabelPrediction(p_yes, p_no, p, n_yes, n_no, labels)
+
+    def _fewest(self, within: list[Hashable] | None) -> tuple[Ints, Ints]:
+        """(L,), twice: how many rows have each label and how many do not; in the smallest of the groups of new rows."""
+        if within is None or self._within is None:
+            return self.n_yes, self.n_no
+        no_rows = np.zeros(0, dtype=np.int64)
+        rows = [self._rows.get(name, no_rows) for name in rows_by_group(within, len(within))]
+        has = [self._has[some] for some in rows]
+        yes, no = ([kind.sum(axis=0) for kind in kinds] for kinds in (has, [~each for each in has]))
+        return np.min(yes, axis=0), np.min(no, axis=0)
 
     def expected(self, epsilon: float, labels: NDArray[Any] | None = None) -> ExpectedDecisions:
         """The decisions to expect at error rate ε, estimated from the calibration rows, each out of fold."""
         epsilon, own = checks.epsilon(epsilon), self._probabilities
         if self.folds is not None:
             own = np.repeat(own[:, None], int(self.folds.max()) + 1, axis=1)
-        p_no, p_yes = self._p_values(own)
+        p_no, p_yes = self._p_values(own, self._within)
         decided = float((_decisions(p_yes, p_no, epsilon) >= 0).mean())
         needed = smallest_calibration(epsilon)
-        rare = np.flatnonzero((self.n_yes < needed) | (self.n_no < needed))
+        n_yes, n_no = self._fewest(self._within)
+        rare = np.flatnonzero((n_yes < needed) | (n_no < needed))
         names = tuple(_names(labels, len(self._labels))[label] for label in rare)
         n, n_labels = self._has.shape
         return ExpectedDecisions(epsilon, n, n_labels, decided, names, self._guarantee(epsilon))
 
     def _guarantee(self, epsilon: float) -> float | None:
-        """The worst case of `cross_guarantee` over labels with examples of both kinds; None without folds."""
+        """The worst case of `cross_guarantee` over groups and labels with examples of a kind; None without folds."""
         if self.folds is None:
             return None
-        kinds = [self.folds[rows] for label in self._has.T for rows in (label, ~label) if rows.any()]
+        pairs = [(self.folds[some], label) for some in self._rows.values() for label in self._has[some].T]
+        kinds = [folds[rows] for folds, label in pairs for rows in (label, ~label) if rows.any()]
         return min(cross_guarantee(epsilon, folds) for folds in kinds)
 
-    def _p_values(self, p: Floats) -> tuple[Floats, Floats]:
+    def _p_values(self, p: Floats, within: list[Hashable] | None) -> tuple[Floats, Floats]:
         """(p_no, p_yes), each (n, L), from probabilities (n, L) or (n, F, L)."""
+        if (within is None) != (self._within is None):
+            raise InputError("the groups of new rows are required if, and only if, calibration is within groups")
+        labels = [own.of(within or ()) if isinstance(own, GroupCalibration) else own for own in self._labels]
         both = np.stack([p - 1, -p], axis=-1)
-        table = np.stack([own.p_values(both[..., label, :]) for label, own in enumerate(self._labels)], axis=1)
+        table = np.stack([own.p_values(both[..., label, :]) for label, own in enumerate(labels)], axis=1)
         return table[..., 0], table[..., 1]
 
 
@@ -199,6 +236,8 @@ class MissControl:
         tolerance: subtracted from t, so that labels stay in the set if rounding makes their probability slightly
             smaller.
         certain: whether the probabilities come from one model that was not trained on these rows.
+        within: (n_cal,) the group of each row, or a frozenset of its groups. Each group then has its own t, and a row
+            of several groups the smallest: its set misses at most a share α on average within each.
 
     >>> control = MissControl([[0.9, 0.2], [0.6, 0.7], [0.1, 0.8]], [[1, 0], [1, 1], [0, 1]], tolerance=0.0)
     >>> control.threshold(0.25), control.threshold(0.5)
@@ -206,9 +245,20 @@ class MissControl:
     """
 
     def __init__(
-        self, probabilities: ArrayLike, Y: ArrayLike, *, tolerance: float = 1e-6, certain: bool = True
+        self,
+        probabilities: ArrayLike,
+        Y: ArrayLike,
+        *,
+        tolerance: float = 1e-6,
+        certain: bool = True,
+        within: Iterable[Hashable] | None = None,
     ) -> None:
         self._probabilities, has = _rows(probabilities, Y)
+        options: dict[str, Any] = {"tolerance": tolerance, "certain": certain}
+        rows = {} if within is None else rows_by_group(within, len(has))
+        self.by_group = {
+            name: MissControl(self._probabilities[some], has[some], **options) for name, some in rows.items()
+        }
         self.tolerance, self.certain = float(tolerance), certain
         loss = has / np.maximum(has.sum(axis=1, keepdims=True), 1)  # the cost of missing each label
         order = np.argsort(self._probabilities[has], kind="stable")
@@ -226,15 +276,37 @@ class MissControl:
         _warn_if_too_few(self.n_calibration, alpha)
         return self._threshold(alpha)
 
-    def sets(self, probabilities: ArrayLike, alpha: float) -> Bools:
-        """(n, L): which labels have a probability of at least `threshold`(α), from probabilities (n, L)."""
+    def sets(self, probabilities: ArrayLike, alpha: float, within: Iterable[Hashable] | None = None) -> Bools:
+        """(n, L): which labels have a probability of at least `threshold`(α), from probabilities (n, L).
+
+        within: (n,) the groups of the rows, if there are groups.
+        """
         alpha = checks.epsilon(alpha, "alpha")
         p = _shares(probabilities, "probabilities", 2, self._probabilities.shape[1])
-        _warn_if_too_few(self.n_calibration, alpha)
-        return np.asarray(p >= self._threshold(alpha))
+        names = None if within is None else list(within)
+        if names is None:
+            _warn_if_too_few(self.n_calibration, alpha)
+        else:
+            asked = rows_by_group(names, len(p))
+            sizes = {name: self.by_group[name].n_calibration if name in self.by_group else 0 for name in asked}
+            _warn_if_too_few(min(sizes.values(), default=self.n_calibration), alpha, sizes)
+        return np.asarray(p >= self.thresholds(alpha, names, len(p)))
+
+    def thresholds(self, alpha: float, within: Iterable[Hashable] | None, n: int) -> Floats:
+        """(n, 1): t of each of n rows, by their groups; 0 (every label) in a group without calibration rows."""
+        if within is None:
+            return np.full((n, 1), self._threshold(alpha))
+        t = np.full((n, 1), np.inf)
+        for name, rows in rows_by_group(within, n).items():
+            group = self.by_group.get(name)
+            t[rows] = np.minimum(t[rows], 0.0 if group is None else group._threshold(alpha))
+        return t
 
     def expected(self, alpha: float) -> ExpectedMisses:
-        """The sets to expect at a share α of missed labels, estimated from the calibration rows."""
+        """The sets to expect at a share α of missed labels, estimated from the calibration rows, in each group."""
+        if self.by_group:
+            each = {name: group.expected(alpha) for name, group in self.by_group.items()}
+            return replace(min(each.values(), key=lambda one: one.n_calibration), by_group=each)
         t = self._threshold(checks.epsilon(alpha, "alpha"))
         size = float((self._probabilities >= t).sum(axis=1).mean())
         n, n_labels = self._probabilities.shape
@@ -263,9 +335,14 @@ class ExpectedMisses:
     threshold: float
     mean_size: float  # of the calibration rows' own sets
     certain: bool = True  # whether α is guaranteed on average over draws of the data, not just observed (cross-fitting)
+    by_group: Mapping[Hashable, ExpectedMisses] | None = None  # those of each group, if any; this is the smallest
 
     def __str__(self) -> str:
-        text = f"{self.n_calibration:,} calibration examples: at alpha={self.alpha:g} "
+        where = "" if self.by_group is None else " in the smallest group"
+        return self._describe(where) + list_groups(self.by_group)
+
+    def _describe(self, where: str) -> str:
+        text = f"{self.n_calibration:,} calibration examples{where}: at alpha={self.alpha:g} "
         if self.n_calibration < (needed := smallest_calibration(self.alpha)):
             return text + f"sets hold every label; at least {needed:,} examples are needed"
         text += f"expect sets of {self.mean_size:.2g} of {self.n_labels} labels on average, "
@@ -335,10 +412,14 @@ def _warn_if_rare(n_yes: Ints, n_no: Ints, epsilon: float, labels: NDArray[Any] 
         )
 
 
-def _warn_if_too_few(n: int, alpha: float) -> None:
+def _warn_if_too_few(n: int, alpha: float, sizes: Mapping[Hashable, int] | None = None) -> None:
     if n < (needed := smallest_calibration(alpha)):
+        there, where = f"there are {n}: every label is in every set", ""
+        if sizes is not None:
+            few, where = [name for name, size in sizes.items() if size < needed], " of its group"
+            there = f"{groups_of_sizes(few, sizes)}: every label is in its sets"
         checks.warn(
-            f"at alpha={alpha:g} a label can be left out only with at least {needed} calibration examples, and there "
-            f"are {n}: every label is in every set. Calibrate with more examples or use a larger alpha",
+            f"at alpha={alpha:g} a label can be left out only with at least {needed} calibration examples{where}, and "
+            f"{there}. Calibrate with more examples or use a larger alpha",
             CalibrationWarning,
         )

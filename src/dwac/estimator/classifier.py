@@ -75,8 +75,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
             share ε within each of its values; a missing value is a group of its own. With several columns this holds
             within each value of each of them (`dwac.conformal.ConditionalThresholds`). A group with fewer than 1/ε - 1
             calibration rows gets sets of all labels. A column that the model should not learn from is also named in
-            `training=dwac.Training(ignored=…)`, or its values are given to `fit` and `predict_set` instead. Not for
-            several labels per row.
+            `training=dwac.Training(ignored=…)`, or its values are given to `fit` and `predict_set` instead.
         class_weight: a dict of weights by label, or "balanced". An example of a class with weight 2 counts twice, in
             the loss and in the vote.
         unknown: how to read a category that was not in training: "atypical": as missing, and the row is less typical;

@@ -20,7 +20,7 @@ from dwac.encoders.columns import plain_values
 from dwac.encoders.text import is_empty
 from dwac.errors import IdError, InputError, LabelError, NonFiniteError, ShapeError
 from dwac.estimator.containers import native
-from dwac.estimator.settings import FitSettings, listed_columns
+from dwac.estimator.settings import listed_columns
 from dwac.tasks import Target
 
 Ints = NDArray[np.int64]
@@ -168,12 +168,6 @@ def read_within(given: Any, columns: Any, X: Any, names: pd.Index[Any]) -> pd.Se
         given = [frozenset(each) for each in zip(*texts, strict=True)]
     given = [frozenset(name) if isinstance(name, set) else name for name in given]
     return read_groups(given, names, "within")
-
-
-def refuse_within(within: Any, n_labels: int, settings: FitSettings) -> None:
-    """Refuse groups for several labels per row, whose sets have no guarantee within groups."""
-    if within is not None and n_labels and not settings.regression:
-        raise InputError("within is for one label per row, or for numbers; y has several labels per row; leave it out")
 
 
 def _columns_of(X: Any, columns: Any) -> pd.DataFrame:

@@ -174,6 +174,7 @@ def labels(
     probabilities: ArrayLike,
     fold_probabilities: ArrayLike | None = None,
     names: NDArray[Any] | None = None,
+    within: Any = None,
 ) -> LabelPrediction:
     """Rounded p-values of several labels, from probabilities (n, L), and by fold (n, F, L) for a cross-fitted model.
 
@@ -188,7 +189,7 @@ def labels(
 
     p = np.asarray(probabilities, dtype=np.float64)
     yes, no = (
-        calibration.predict(np.asarray(rounded(p, has)), rounded(fold_probabilities, has), names)
+        calibration.predict(np.asarray(rounded(p, has)), rounded(fold_probabilities, has), names, within)
         for has in (True, False)
     )
     shown = np.round(p * STEPS) / STEPS

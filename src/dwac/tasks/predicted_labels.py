@@ -36,7 +36,8 @@ class LabelPredictions(Predictions):
     listed: bool = True  # whether the model was given lists of labels, rather than a table
     unknown: Reasons | None = None  # (n,): the values of a row that were not in training, if it has any
     h: Tensor | None = None
-    _by_row = ("probabilities", "reasons", "unknown")
+    within: NDArray[Any] | None = None  # (n,): the groups of the rows, for a guarantee within each
+    _by_row = ("probabilities", "reasons", "unknown", "within")
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -61,7 +62,9 @@ class LabelPredictions(Predictions):
             return None
         p = zero_nan(self.probabilities)
         up = np.minimum(p + 0.5 / privacy.STEPS, 1) if self.private else p
-        return np.asarray(self.misses.sets(up, epsilon) & self.readable[:, None])  # up: rounding only adds labels
+        return np.asarray(
+            self.misses.sets(up, epsilon, self.within) & self.readable[:, None]
+        )  # up: rounding only adds labels
 
     def columns(self, quantiles: Sequence[float] = ()) -> tuple[AnswerColumn, ...]:
         """Labels, the set that misses few, typicality, and the probability of each label with a decision on it."""

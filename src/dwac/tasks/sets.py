@@ -262,16 +262,25 @@ class LabelSets(VotedSets):
     @property
     def calibration(self) -> LabelCalibrations:
         """The calibration with rows of known labels; folds of a cross-fitted model judge the rows they left out."""
-        calibrations: LabelCalibrations = self.fitted.derive(LABELS, self._calibrate)
+        return self._calibrated(by_group=False)
+
+    def calibration_of(self, within: NDArray[Any] | None) -> LabelCalibrations:
+        """The same for rows of these groups, each by rows of its own groups; by all rows if None."""
+        return self._calibrated(by_group=within is not None)
+
+    def _calibrated(self, *, by_group: bool) -> LabelCalibrations:
+        calibrations: LabelCalibrations = self.fitted.derive((LABELS, by_group), lambda: self._calibrate(by_group))
         return calibrations
 
-    def _calibrate(self) -> LabelCalibrations:
+    def _calibrate(self, by_group: bool) -> LabelCalibrations:
         rows, folds = self.fitted.calibration, self.fitted.folds
         rows.require()
         p = self.fitted.target.probabilities(self.fitted.judge(self.fitted.references, rows.h))
         numbers = None if folds is None else np.maximum(folds.numbers(rows.ids), 0)
+        within = self.fitted.groups() if by_group else None
         return LabelCalibrations(
-            LabelCalibration(p, rows.exact, folds=numbers), MissControl(p, rows.exact, certain=folds is None)
+            LabelCalibration(p, rows.exact, folds=numbers, within=within),
+            MissControl(p, rows.exact, certain=folds is None, within=within),
         )
 
     def conformal(self, evidence: Evidence, *, private: bool = False) -> LabelPrediction:
@@ -280,17 +289,19 @@ class LabelSets(VotedSets):
         p, by_fold = target.probabilities(zero_nan(evidence.votes)), evidence.fold_votes
         by_fold = None if by_fold is None else target.probabilities(zero_nan(by_fold))
         predict = privacy.labels if private else LabelCalibration.predict
-        prediction = predict(self.calibration.labels, p, by_fold, target.names)
+        within = evidence.within
+        prediction = predict(self.calibration_of(within).labels, p, by_fold, target.names, within)
         return self.complete(prediction, evidence, private=private)
 
     def label_sets(self, observed: Any, epsilon: float) -> Bools:
         """(n, L): prediction sets of observed rows; empty for a row that cannot be read."""
         p = self.fitted.target.probabilities(zero_nan(observed.votes))
-        return np.asarray(self.calibration.misses.sets(p, epsilon) & observed.readable[:, None])
+        within = observed.within
+        return np.asarray(self.calibration_of(within).misses.sets(p, epsilon, within) & observed.readable[:, None])
 
     def expected(self, epsilon: float) -> Any:
         """What to expect of the sets at ε."""
-        return self.calibration.misses.expected(epsilon)
+        return self._calibrated(by_group=self.fitted.within is not None).misses.expected(epsilon)
 
     def predictions(self, evidence: Evidence, *, private: bool) -> LabelPredictions:
         """The same for this kind of target."""
@@ -298,8 +309,10 @@ class LabelSets(VotedSets):
         p = target.predict_proba(evidence.votes)
         p = np.round(p * privacy.STEPS) / privacy.STEPS if private else p  # as explanations show them
         if self.fitted.calibrated:
-            conformal, misses = self.conformal(evidence, private=private), self.calibration.misses
-        return LabelPredictions(p, target.names, conformal, misses, evidence.reasons, private, target.listed)
+            conformal = self.conformal(evidence, private=private)
+            misses = self.calibration_of(evidence.within).misses
+        predictions = LabelPredictions(p, target.names, conformal, misses, evidence.reasons, private, target.listed)
+        return replace(predictions, within=evidence.within)
 
     def explain(
         self,
@@ -315,7 +328,7 @@ class LabelSets(VotedSets):
         **options: Any,
     ) -> list[Any]:
         """The explanations of rows with embeddings h (n, d), as in `ClassSets`; label: of this one alone."""
-        del descriptions, within  # descriptions of one label's groups are made here
+        del descriptions  # of one label's groups, they are made here
         fitted, voters = self.fitted, self.fitted.references if references is None else references
         fold_votes = self.fold_votes(h, references, fold_votes)
         h = torch.as_tensor(h, device=voters.embeddings.device)
@@ -324,8 +337,9 @@ class LabelSets(VotedSets):
         if fitted.calibrated:
             # Rounding may only add labels to a set.
             shown = np.minimum((np.round(p * privacy.STEPS) + 0.5) / privacy.STEPS, 1) if private else p
-            sets = np.asarray(shown >= self.expected(epsilon).threshold)
-            conformal = self.conformal(Evidence(votes, fold_votes=fold_votes), private=private)
+            misses = self.calibration_of(within).misses
+            sets = np.asarray(shown >= misses.thresholds(epsilon, within, len(p)))
+            conformal = self.conformal(Evidence(votes, fold_votes=fold_votes, within=within), private=private)
         explanations = explain_labels(
             voters,
             h,

@@ -42,7 +42,6 @@ from dwac.estimator.preparation import (
     count,
     number_groups,
     read_within,
-    refuse_within,
     row_ids,
     row_weights,
     split,
@@ -163,7 +162,6 @@ def prepare(settings: FitSettings, encoder: Encoder, rows: FitInput) -> Prepared
     values = read_target(rows.y, n, regression=settings.regression, ordered=settings.ordered)
     names = row_ids(X, rows.ids, n)
     within = read_within(rows.within, settings.within, X, names)
-    refuse_within(within, values.exact.shape[1], settings)
     return PreparedRows(X, features, values, names, within)
 
 

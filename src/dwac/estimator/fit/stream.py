@@ -49,7 +49,7 @@ from dwac.estimator.fit.streams import Chunk, Stream, join_chunks
 from dwac.estimator.fitted import Fitted, StreamReport
 from dwac.estimator.held_out import HeldOutRows
 from dwac.estimator.observed import features_of
-from dwac.estimator.preparation import Examples, balanced, finite_weights, read_known, read_within, refuse_within
+from dwac.estimator.preparation import Examples, balanced, finite_weights, read_known, read_within
 from dwac.estimator.settings import FitSettings, device_of
 from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
@@ -90,7 +90,6 @@ def fit_stream(settings: FitSettings, stream: Stream, folder: Path) -> Fitted:
         for chunk in (surveyed.sample if chosen is None else chosen, rows):
             _require_unique(chunk.ids)  # before hours of training, not after
         within = read_within(rows.within, settings.within, rows.X, rows.ids)
-        refuse_within(within, target.table.shape[1], settings)
         spool = _write_spool(stream, parts, surveyed, encoder, target, by_class, folder)
         held = [_encode(encoder, target, chunk) for chunk in (surveyed.validation, surveyed.calibration)]
         places = None if chosen is None else spool.places(parts.training_numbers(chosen.rows))
