@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dwac.conformal import Calibration, CrossCalibration
-from dwac.conformal.local import LocalCalibration, LocalScores
+from dwac.conformal.local import LocalScores
+from dwac.conformal.weights import ExampleCalibration
 
 rng = np.random.default_rng(0)
 POINTS, PROBES = rng.normal(size=(71, 2)), rng.normal(size=(2, 60, 2))
@@ -25,7 +26,11 @@ def ranks(scores: Any, points: Any, width_of: Any) -> Any:
 
 def p_value(calibration: Any, scores: Any, new: Any, points: Any, **options: Any) -> Any:
     local = LocalScores(scores, calibration[1], PROBES, **options)
-    return LocalCalibration(calibration[0], local, points, options.get("labels")).p_values(new)
+    return locally(calibration[0], local, points, options.get("labels")).p_values(new)
+
+
+def locally(whole: Any, local: LocalScores, points: Any, labels: Any = None) -> ExampleCalibration:
+    return ExampleCalibration(whole, lambda row: local.of(points[row]), local.folds, labels)
 
 
 def test_p_values_are_ranks_of_ranks_whichever_example_is_the_new_one() -> None:
@@ -82,7 +87,7 @@ def test_coverage_is_as_asked_for_where_scores_are_large_too(draws: int) -> None
         x, probes = random.random((900, 1)), random.random((1, 200, 1))
         scores = np.abs(random.normal(size=900)) * (0.2 + 3 * (x[:, 0] > 0.8))
         calibration, new = Calibration(scores[:500]), scores[500:, None]
-        local = LocalCalibration(calibration, LocalScores(scores[:500], x[:500], probes), x[500:, None])
+        local = locally(calibration, LocalScores(scores[:500], x[:500], probes), x[500:, None])
         hard = x[500:, 0] > 0.85
         covered, marginal = (each.p_values(new)[:, 0] > 0.1 for each in (local, calibration))
         found.append([covered[hard].mean(), covered[~hard].mean(), marginal[hard].mean()])

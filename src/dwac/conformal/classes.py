@@ -306,6 +306,7 @@ class ExpectedSets:
     guarantee: float | None = None  # cross-conformal: the theoretical minimum of mean coverage; otherwise it is 1 - ε
     n_groups: int | None = None  # groups of related examples: nothing is certain for new groups
     by_group: Mapping[Hashable, ExpectedSets] | None = None  # if calibration is within groups; this is the smallest
+    n_rows: int | None = None  # of weighted calibration examples, whose effective number is n_calibration
 
     def of_groups(self, n_groups: int) -> ExpectedSets:
         """The expected sets for new examples of other groups, given calibration examples of `n_groups` groups."""
@@ -317,7 +318,7 @@ class ExpectedSets:
         smallest = ["class"] * self.class_conditional + ["group"] * (self.by_group is not None)
         where = f" in the smallest {' of the smallest '.join(smallest)}" if smallest else ""
         where += "" if self.n_groups is None else f", of {self.n_groups:,} groups"
-        text = f"{self.n_calibration:,} calibration examples{where}: at epsilon={self.epsilon:g} "
+        text = f"{counted(self.n_calibration, self.n_rows)}{where}: at epsilon={self.epsilon:g} "
         if self.mean_size is not None and self.full_share is not None:
             text += f"expect sets of {self.mean_size:.2g} of {self.n_labels} labels on average"
             every = f" ({checks.percent(self.full_share, 0)} of the sets hold every label)"
@@ -523,6 +524,12 @@ def _warn_if_too_small(
         examples = "calibration examples of its class, and "
         examples += checks.listed(small, show=lambda k: f"class {k} has {sizes[k]}")
     _warn_of_labels(epsilon, needed, examples)
+
+
+def counted(n: int, n_rows: int | None) -> str:
+    """How many calibration examples there are; of weighted ones, their effective number."""
+    weighted = "" if n_rows is None else f" (the effective number of {n_rows:,} that are weighted)"
+    return f"{n:,} calibration examples{weighted}"
 
 
 def list_groups(expected: Mapping[Hashable, Any] | None) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dwac import _checks as checks
-from dwac.conformal.classes import Calibration, CrossCalibration, Floats, groups_of_sizes, list_groups
+from dwac.conformal.classes import Calibration, CrossCalibration, Floats, counted, groups_of_sizes, list_groups
 from dwac.conformal.conditional import ConditionalThresholds
 from dwac.conformal.groups import middle, overlap, rows_by_combination, rows_by_group
 from dwac.conformal.guarantees import (
@@ -32,6 +32,7 @@ from dwac.conformal.guarantees import (
     describe_bound,
     smallest_calibration,
 )
+from dwac.conformal.weights import Weights, weighted_score
 from dwac.errors import CalibrationWarning, InputError, ShapeError
 
 _AT_ONCE = 2_000_000  # ends sorted at a time, so that memory stays small
@@ -142,6 +143,7 @@ class ExpectedIntervals:
     n_groups: int | None = None  # groups of related examples: nothing is certain for new groups
     groups: Mapping[Hashable, ExpectedIntervals] | None = None  # those of each group, if by group; this is the smallest
     median_width: float | None = None  # of the calibration examples' own intervals, if by group and known
+    n_rows: int | None = None  # of weighted calibration examples, whose effective number is n_calibration
 
     def of_groups(self, n_groups: int) -> ExpectedIntervals:
         """The expected intervals for new examples of other groups, given calibration examples of `n_groups` groups."""
@@ -159,7 +161,7 @@ class ExpectedIntervals:
         low, high = self.coverage_range
         where = " in the smallest group" if self.by_group else ""
         where += "" if self.n_groups is None else f", of {self.n_groups:,} groups"
-        text = f"{self.n_calibration:,} calibration examples{where}: at epsilon={self.epsilon:g} "
+        text = f"{counted(self.n_calibration, self.n_rows)}{where}: at epsilon={self.epsilon:g} "
         if self.n_calibration < (needed := smallest_calibration(self.epsilon)):
             text += f"intervals are infinite; at least {needed:,} examples are needed"
         else:
@@ -260,19 +262,27 @@ class IntervalCalibration(_CalibrationScores):
     """
 
     def score_at(
-        self, epsilon: float, within: Iterable[Hashable] | None = None, own: Iterable[Floats] | None = None
+        self,
+        epsilon: float,
+        within: Iterable[Hashable] | None = None,
+        own: Iterable[Floats] | None = None,
+        weights: Weights | None = None,
     ) -> Floats:
         """The s for which {y : score(y) ≤ s} misses the true number with probability at most ε.
 
         The ⌈(1 - ε)(n_cal + 1)⌉-th smallest calibration score; inf if there are too few. A single number, of shape (),
         or (n,) for the groups (n,) of new examples, if calibration is by group.
 
-        own: for each of n new examples, the calibration scores as seen from it (`LocalScores`); then (n,).
+        own: for each of n new examples, the calibration scores as seen from it (`LocalScores`); then (n,). weights: of
+        the calibration examples and of the new ones, if `own` is given.
         """
         epsilon = checks.epsilon(epsilon)
         if own is not None:
             _warn_if_infinite(self, epsilon, [None])
-            return np.array([_score_at(scores, epsilon) for scores in own])
+            if weights is None:
+                return np.array([_score_at(scores, epsilon) for scores in own])
+            each = zip(own, weights.new.tolist(), strict=True)
+            return np.array([weighted_score(scores, weights.calibration, new, epsilon) for scores, new in each])
         names = None if within is None else list(within)
         if names is not None and self.overlapping:
             return self.conditional_score_at(epsilon, names)
@@ -364,7 +374,12 @@ class CrossIntervalCalibration(_CalibrationScores):
         return _hull(np.minimum(lows, highs), np.maximum(lows, highs), (lows.shape[1] + 1) // 2)
 
     def ends(
-        self, lows: ArrayLike, highs: ArrayLike, epsilon: float, within: Iterable[Hashable] | None = None
+        self,
+        lows: ArrayLike,
+        highs: ArrayLike,
+        epsilon: float,
+        within: Iterable[Hashable] | None = None,
+        weights: Weights | None = None,
     ) -> Floats:
         """(n, 2): the ends of the smallest interval that contains {y : p(y) > ε}; (-inf, inf) with too few examples.
 
@@ -376,6 +391,7 @@ class CrossIntervalCalibration(_CalibrationScores):
                 rounding may give at the median, are swapped.
             epsilon: error rate.
             within: (n,) the groups of the new examples, if calibration is by group, and these do not overlap.
+            weights: of the calibration examples and of the new ones; not by group.
         """
         low, high = (checks.scores(x, name, ndim=2) for x, name in ((lows, "lows"), (highs, "highs")))
         if low.shape != high.shape or low.shape[1] != len(self.scores):
@@ -384,6 +400,8 @@ class CrossIntervalCalibration(_CalibrationScores):
                 f"got {low.shape} and {high.shape}"
             )
         epsilon = checks.epsilon(epsilon)
+        if weights is not None:
+            return _weighted_hull(np.minimum(low, high), np.maximum(low, high), weights, epsilon)
         groups = self._new_rows(within, len(low))
         _warn_if_infinite(self, epsilon, list(groups))
         ends = np.tile([np.inf, -np.inf], (len(low), 1))
@@ -414,6 +432,26 @@ def _hull(lows: Floats, highs: Floats, least: int) -> Floats:
     array([[1., 2.]])
     """
     return np.stack([_lowest_common(lows, highs, least), -_lowest_common(-highs, -lows, least)], axis=1)
+
+
+def _weighted_hull(lows: Floats, highs: Floats, weights: Weights, epsilon: float) -> Floats:
+    """(n, 2): the lowest and highest number whose p-value exceeds ε; intervals (n, m) count by their weights."""
+    ends, every = np.tile([-np.inf, np.inf], (len(lows), 1)), weights.calibration.sum()
+    for row, own in enumerate(weights.new.tolist()):
+        least = (epsilon * (every + own) - own) * (1 + 1e-12)  # of the weights of the intervals that contain a number
+        if least >= 0:
+            ends[row, 0] = _lowest_heavy(lows[row], highs[row], weights.calibration, least)
+            ends[row, 1] = -_lowest_heavy(-highs[row], -lows[row], weights.calibration, least)
+    return ends
+
+
+def _lowest_heavy(lows: Floats, highs: Floats, weights: Floats, least: float) -> float:
+    """The lowest number in intervals (m,) of more than this weight, or else in those of the most."""
+    ends = np.concatenate([lows, highs])
+    order = np.argsort(ends, kind="stable")  # where one begins and another ends, both contain the number
+    heavy = np.cumsum(np.concatenate([weights, -weights])[order])
+    place = int(np.argmax(heavy > least)) if heavy.max() > least else int(np.argmax(heavy))
+    return float(ends[order[place]])
 
 
 def _lowest_common(lows: Floats, highs: Floats, least: int) -> Floats:

@@ -14,14 +14,13 @@ in the neighbourhood of the new example. Everything else is ordinary calibration
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
 
 from dwac import _checks as checks
-from dwac.conformal.classes import Calibration, ExpectedSets, Floats
+from dwac.conformal.classes import Floats
 
 Ints = NDArray[np.int64]
 LogWeights = Callable[[Floats], Floats]
@@ -122,43 +121,3 @@ class _Part:
         places = np.arange(n)
         last = np.where(below <= places, below, np.maximum(places, above))
         return np.asarray(np.append(self._scores, np.inf)[last])
-
-
-class LocalCalibration(Calibration):
-    """The calibration of n new examples, each with calibration scores as seen from its own point.
-
-    Args:
-        whole: the calibration with the same scores, without neighbourhoods.
-        scores: the same scores, with them.
-        points: (n, F, d) the new examples, by fold.
-        labels: (n_cal,) those of the calibration examples, if each label is calibrated separately.
-    """
-
-    def __init__(
-        self, whole: Calibration, scores: LocalScores, points: ArrayLike, labels: ArrayLike | None = None
-    ) -> None:
-        self._whole, self._local, self._points = whole, scores, np.asarray(points, dtype=np.float64)
-        self.class_conditional, self.tolerance = whole.class_conditional, whole.tolerance
-        self._labels = None if labels is None else np.asarray(labels)
-
-    def n_calibration(self, n_classes: int) -> Ints:
-        """(K,): the number of calibration examples that each label is compared with."""
-        return self._whole.n_calibration(n_classes)
-
-    def p_values(self, scores: ArrayLike, **options: Any) -> Floats:
-        """(n, K): the p-values of scores (n, K), or by fold (n, F, K)."""
-        del options
-        values = checks.scores(scores, "scores")
-        by_fold = values[:, None] if values.ndim == 2 else values
-        n_classes, folds = values.shape[-1], self._local.folds
-        at_least = np.zeros((len(values), n_classes))
-        for row, own in enumerate(by_fold):
-            fits_no_better = self._local.of(self._points[row])[:, None] >= own[folds] - self.tolerance
-            if self._labels is not None:
-                fits_no_better &= self._labels[:, None] == np.arange(n_classes)
-            at_least[row] = fits_no_better.sum(axis=0)
-        return np.asarray((at_least + 1) / (self.n_calibration(n_classes) + 1))
-
-    def expected_sets(self, epsilon: float, *, ordered: bool = False) -> ExpectedSets:
-        """The prediction sets to expect of the same scores without neighbourhoods."""
-        return self._whole.expected_sets(epsilon, ordered=ordered)

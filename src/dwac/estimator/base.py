@@ -33,6 +33,7 @@ from dwac.estimator.fitted import Fitted, StreamReport
 from dwac.estimator.inquiry import RowInquiry, find_recourse, measure_importance
 from dwac.estimator.observed import Observed, has_columns, input_distances, observe, read
 from dwac.estimator.preparation import Examples, FitInput
+from dwac.estimator.readable import warn_of
 from dwac.estimator.settings import FitSettings, Training, flat, refuse_moved
 from dwac.explain import Explanations, Importance, Letter, Recourse
 from dwac.explain.descriptions import GroupTexts
@@ -49,6 +50,7 @@ from dwac.tasks.by_group import read_groups
 from dwac.tasks.decisions import Decisions, control_of, decide_rows, list_strangers, stake_of
 from dwac.tasks.goals import goal_of
 from dwac.tasks.sets import sets_of
+from dwac.tasks.shift import ShiftReport, shift_report
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -225,6 +227,11 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """
         folds, references = self._fitted.folds, self.references_
         return None if folds is None or references.voters.represents else folds.out_of_fold(references)
+
+    @property
+    def shift_(self) -> ShiftReport | None:
+        """How `calibrate_for` weighs the calibration rows; None if they all count the same."""
+        return shift_report(self._fitted)
 
     @property
     def agreement_(self) -> Agreement | None:
@@ -640,6 +647,20 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.fitted_ = editing.recalibrate(self._fitted, *self._read(X), y, ids, within, half=half)
         return self
 
+    def calibrate_for(self, X: Any) -> Self:
+        """A copy whose sets and intervals are for rows like X, which need no labels: calibration under covariate shift.
+
+        Calibration rows count by how likely they are among the rows of X, which is estimated from embeddings. If labels
+        depend on a row there as they do here, sets and intervals miss a share ε of rows like X, approximately: with the
+        exact ratio of densities it would be at most ε. `shift_` has the effective number of calibration rows, which
+        `expected_sets` uses; an error if too few are like the new rows. Typicality is as before, and `decide` refused.
+        """
+        observed = self.observe(X)
+        warn_of(observed.reasons)
+        other = copy(self)
+        other.fitted_ = editing.calibrate_for(self._fitted, observed.h)
+        return other
+
     # The page and the folder
 
     def explore(self, X: Any = None, y: Any = None, **options: Any) -> Any:
@@ -678,6 +699,8 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The settings; for a condensed model also how many vote for how many, and how often they agree with all."""
         settings: str = super().__repr__(N_CHAR_MAX)
+        if hasattr(self, "fitted_") and self.fitted_.shift is not None:
+            settings += f"\n# {self.shift_}"
         if not hasattr(self, "fitted_") or not self.references_.voters.represents:
             return settings
         few, known = self.references_, self.agreement_

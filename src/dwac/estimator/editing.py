@@ -26,6 +26,7 @@ from dwac.nn import batches
 from dwac.nn.batches import Inputs
 from dwac.reference import ReferenceSet, with_classes
 from dwac.tasks import Labels, Target
+from dwac.tasks.shift import estimate_shift
 from dwac.training.validation import average_losses
 
 HALF = 0.001  # the most that predictions and losses may change when a network is rounded to half precision
@@ -228,7 +229,12 @@ def recalibrate(
     rows = fitted.novelty.hold_out(fitted.model, inputs, codes, names, exact)
     # No folds, and no groups of fit: these belong to other rows, which took part in training.
     groups = read_within(within, fitted.settings.within, X, names)
-    return replace(fitted, calibration=rows, folds=None, n_groups=None, within=groups, origin=None)
+    return replace(fitted, calibration=rows, folds=None, n_groups=None, within=groups, shift=None, origin=None)
+
+
+def calibrate_for(fitted: Fitted, h: torch.Tensor) -> Fitted:
+    """Weigh the calibration rows by how likely they are among new rows with embeddings h (n, d)."""
+    return replace(fitted, shift=estimate_shift(fitted, h), origin=None)
 
 
 def _halve(fitted: Fitted, inputs: Inputs, codes: NDArray[np.int64]) -> Fitted:

@@ -38,6 +38,7 @@ from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
 from dwac.reference import NEAREST, ReferenceSet
 from dwac.tasks import Target
+from dwac.tasks.shift import Shift
 from dwac.training.cross_fit import FOLDS, part_of, parts_of
 
 Floats = NDArray[np.float64]
@@ -106,6 +107,7 @@ class Fitted:
     folds: Folds | None = None  # of a cross-fitted model
     shards: Shards | None = None  # of a model whose networks each saw a part of the rows
     within: pd.Series[Any] | None = None  # the group of rows, or a frozenset of groups, by id, for guarantees in each
+    shift: Shift | None = None  # if it is calibrated for rows from elsewhere
     n_groups: int | None = None  # of the calibration rows, if rows belong to groups
     private: bool = False  # whether it was saved without its training examples
     deletions: tuple[Certificate, ...] = ()

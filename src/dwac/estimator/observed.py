@@ -106,14 +106,15 @@ class Observed:
         """Votes, reasons, novelty and votes by fold, groups, and embeddings where these are needed."""
         known = vars(self)  # of the cached properties
         if novelty and len(self.h) and "votes" not in known and "novelty" not in known:
-            votes, novel, by_fold = self.fitted.votes_and_novelty(self.h, self.rows.inputs)
+            votes, novelties, by_fold = self.fitted.votes_and_novelty(self.h, self.rows.inputs)
             known["votes"] = self.spread(votes, votes.shape[1:])
-            known["novelty"] = self.spread(novel, novel.shape[1:], missing=np.inf)
+            known["novelty"] = self.spread(novelties, novelties.shape[1:], missing=np.inf)
             known["fold_votes"] = None if by_fold is None else self.spread(by_fold, by_fold.shape[1:])
-        h = self.h if self.local else None
+        h = self.h if self.local or self.fitted.shift is not None else None
         if h is not None and len(h) < len(self):  # rows that cannot be read are anywhere: their answers are masked
             h = h.new_zeros(len(self), h.shape[1]).index_put((torch.as_tensor(self.readable, device=h.device),), h)
-        return Evidence(self.votes, self.reasons, self.novelty if novelty else None, self.fold_votes, self.within, h)
+        novel = self.novelty if novelty else None
+        return Evidence(self.votes, self.reasons, novel, self.fold_votes, self.within, h, self.local)
 
     def spread(self, values: Floats | None, shape: tuple[int, ...], missing: float = np.nan) -> Floats:
         """(n, …): the values of the readable rows (r, …) at their positions; `missing` for all others."""

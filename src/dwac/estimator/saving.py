@@ -48,6 +48,7 @@ def pack(
         "single": target.single,
         "calibration_groups": fitted.n_groups,
         "groups": None if fitted.within is None else _encode(fitted.within.reindex(fitted.calibration.ids)),
+        "shift": None if fitted.shift is None else [fitted.shift.n_new, fitted.shift.overlap],
         "classes": names,
         "classes_type": target.names.dtype.str,
         "features": _encode(() if fitted.features.names is None else fitted.features.names),
@@ -77,6 +78,8 @@ def pack(
         if hasattr(model, part)
         for name, value in getattr(model, part).state_dict().items()
     }
+    if fitted.shift is not None:
+        tensors["shift"] = torch.as_tensor(fitted.shift.coefficients)
     if not target.has_codes:
         tensors |= {"target_table": torch.as_tensor(target.table), "target_scale": torch.as_tensor(target.scale)}
     tensors |= _pack_rows("calibration", fitted.calibration, include_examples)

@@ -21,6 +21,7 @@ from dwac.explain.profiles import Profile, read_profile
 from dwac.metrics import Agreement
 from dwac.nn import Ensemble, WeightedAverage
 from dwac.storage import Stored, decode_value
+from dwac.tasks.shift import Shift
 
 _WHOLE = (  # tensors of whole numbers
     "ref_y", "ref_leaf", "leaf_group", "calibration_y", "validation_y", "known_rows", "folds", "shard_codes",
@@ -63,6 +64,23 @@ def read_group_count(value: Any, n: int) -> int | None:
     require(fits, f"calibration_groups must be how many groups calibrated, or null; got {value!r:.60}")
     count: int | None = value
     return count
+
+
+def read_shift(values: Any, coefficients: Tensor | None, n_folds: int, size: int) -> Shift | None:
+    """How calibration rows are weighted for rows from elsewhere; size: of embeddings, in all folds together."""
+    if values is None:
+        return None
+    fits = (
+        isinstance(values, list)
+        and [type(value) for value in values] == [int, float]
+        and isinstance(coefficients, Tensor)
+        and coefficients.dtype == torch.float64
+        and coefficients.shape == (n_folds, size // n_folds + 1)
+        and bool(coefficients.isfinite().all())
+    )
+    require(fits, f"its shift must be a number of rows, a share, and finite coefficients; got {values!r:.60}")
+    assert coefficients is not None
+    return Shift(coefficients.numpy(), values[0], values[1])
 
 
 def read_groups(values: Any, ids: pd.Index[Any]) -> pd.Series[Any] | None:

@@ -46,7 +46,8 @@ class Evidence(NamedTuple):
     novelty: Floats | None = None  # (n,), or by fold (n, F); without it there is no typicality
     fold_votes: Floats | None = None  # (n, F, K), of a cross-fitted model
     within: NDArray[Any] | None = None  # (n,): the groups of the rows, for a guarantee within each
-    h: Tensor | None = None  # (n, d): embeddings, for a local guarantee; None without one
+    h: Tensor | None = None  # (n, d): embeddings, for a local guarantee or one for rows from elsewhere
+    local: bool = False  # whether calibration rows near a row count more
 
 
 @dataclass(frozen=True, eq=False)

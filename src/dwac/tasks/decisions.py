@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dwac._checks import listed, percent, warn
 from dwac.conformal.decisions import DecisionRule, RiskControl, strange
-from dwac.errors import CalibrationWarning, InputError
+from dwac.errors import CalibrationError, CalibrationWarning, InputError
 from dwac.tasks.base import LABELS, NUMBERS, Bools, Fitted, Floats, zero_nan
 from dwac.tasks.predicted_numbers import as_numpy
 from dwac.training.cross_fit import part_of
@@ -130,6 +130,11 @@ def control_of(fitted: Fitted, stake: Stake) -> RiskControl:
     def compute() -> RiskControl:
         rows = fitted.calibration
         rows.require()
+        if fitted.shift is not None:
+            raise CalibrationError(
+                "decisions count the errors of calibration rows as they are, and this model is calibrated for rows "
+                "from elsewhere; label some of those and call recalibrate(X, y)"
+            )
         expected, lost = np.empty(len(rows.y)), np.empty(len(rows.y), dtype=bool)
         for here, votes in judged_votes(fitted):
             forecast = stake.forecast(votes)

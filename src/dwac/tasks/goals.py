@@ -11,7 +11,7 @@ import numpy as np
 
 from dwac import _checks as checks
 from dwac.errors import CalibrationError, InputError, LabelError
-from dwac.tasks.base import LABELS, NUMBERS, Bools, Evidence, Floats
+from dwac.tasks.base import LABELS, NUMBERS, Bools, Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +111,7 @@ class LabelGoal(Goal):
         return np.asarray((p >= 0.5) == (self.outcome == 0))
 
     def _alone(self, observed: Any, epsilon: float) -> Bools:
-        evidence = Evidence(observed.votes, observed.reasons, None, observed.fold_votes)
-        decisions = self.sets.conformal(evidence).decisions(epsilon)[:, self.which]
+        decisions = self.sets.conformal(observed.evidence(novelty=False)).decisions(epsilon)[:, self.which]
         return np.asarray(decisions == (1 if self.outcome == 0 else 0))
 
 

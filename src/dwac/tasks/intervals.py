@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,9 @@ from dwac.conformal import (
     tails_of,
 )
 from dwac.conformal.groups import rows_by_group
+from dwac.conformal.guarantees import coverage_range
 from dwac.conformal.local import LocalScores
+from dwac.conformal.weights import Weights, effective_size
 from dwac.errors import CalibrationWarning, InputError
 from dwac.explain import NumberExplanation, explain_numbers
 from dwac.explain.numbers import in_groups, unreadable_number
@@ -42,15 +45,22 @@ _ENDS = 2**22  # pairs of a row and a calibration row, at once
 
 
 @dataclass(frozen=True, eq=False)
-class Nearby:
-    """Where n rows are, for calibration scores as seen from there."""
+class OwnScores:
+    """Scores and weights of the calibration rows for each of n rows."""
 
-    calibrations: list[LocalScores]  # of each number
-    points: Floats  # (n, F, d), by fold
+    calibrations: list[LocalScores] | list[Floats]  # of each number; the same for all rows, unless local
+    points: Floats  # (n, F, d): where the rows are, by fold
+    weights: Weights | None  # None: all are the same
 
     def scores(self, t: int) -> Iterator[Floats]:
-        """(n_cal,): for each row, the calibration scores of the t-th number as seen from it."""
-        return map(self.calibrations[t].of, self.points)
+        """(n_cal,): for each row, the calibration scores of the t-th number."""
+        known = self.calibrations[t]
+        return map(known.of, self.points) if isinstance(known, LocalScores) else repeat(known, len(self.points))
+
+    def part(self, rows: slice) -> OwnScores:
+        """The same for some of the rows."""
+        weights = None if self.weights is None else self.weights._replace(new=self.weights.new[rows])
+        return OwnScores(self.calibrations, self.points[rows], weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,12 +86,23 @@ class Intervals:
 
         local: calibration rows near each row count more.
         """
-        fitted, nearby = self.fitted, None
         calibrations = self.calibration(by_group=within is not None)
+        own = self._own(h, calibrations, local=local)
+        return intervals(self.fitted.references, h, calibrations, epsilon, self.fitted.folds, within, own)
+
+    def _own(self, h: Tensor, calibrations: IntervalCalibrations, *, local: bool) -> OwnScores | None:
+        """Scores and weights of the calibration rows for each row; None if they are the same for all."""
+        fitted = self.fitted
+        if not local and fitted.shift is None:
+            return None
+        scores, points, weights = [each.scores for each in calibrations], points_of(fitted, h), None
         if local:
             scores = fitted.derive("local intervals", lambda: self._calibrate_locally(calibrations))
-            nearby = Nearby(scores, points_of(fitted, h))
-        return intervals(fitted.references, h, calibrations, epsilon, fitted.folds, within, nearby)
+        if fitted.shift is not None:
+            own = fitted.derive("weights", lambda: fitted.shift.calibration_weights(fitted))
+            rows = local_rows(fitted) if local else np.arange(len(own))
+            weights = Weights(own[rows], fitted.shift.weights(points))
+        return OwnScores(scores, points, weights)
 
     def _calibrate_locally(self, calibrations: IntervalCalibrations) -> list[LocalScores]:
         """The scores of each number, as they are seen from other rows."""
@@ -95,6 +116,10 @@ class Intervals:
         if fitted.within is not None and widths:
             names = fitted.groups()
             expected = expected.of_widths(self._own_widths(epsilon, names), rows_by_group(names, len(names)))
+        if fitted.shift is not None:
+            size = int(effective_size(fitted.shift.calibration_weights(fitted)))
+            range_, n = coverage_range(epsilon, size, crossed=fitted.folds is not None), expected.n_calibration
+            expected = replace(expected, n_calibration=size, coverage_range=range_, guarantee=None, n_rows=n)
         return expected if fitted.n_groups is None else expected.of_groups(fitted.n_groups)
 
     def _own_widths(self, epsilon: float, names: Sequence[Hashable]) -> Floats:
@@ -163,7 +188,8 @@ class Intervals:
         h = torch.as_tensor(h, device=voters.embeddings.device)
         if fitted.calibrated:
             calibrations = self.calibration(by_group=within is not None)
-            ends = intervals(voters, h, calibrations, epsilon, fitted.folds, within)
+            own = self._own(h, calibrations, local=False)
+            ends = intervals(voters, h, calibrations, epsilon, fitted.folds, within, own)
             least = self.expected(epsilon, widths=False).guarantee
             least = 1 - epsilon if least is None else least
         return explain_numbers(
@@ -256,19 +282,21 @@ def intervals(
     epsilon: float,
     folds: Any,
     within: NDArray[Any] | None,
-    nearby: Nearby | None = None,
+    own: OwnScores | None = None,
 ) -> Floats:
     """(n, T, 2): the intervals at ε of rows with embeddings h (n, d).
 
-    within: the groups of the rows. nearby: where they are, for calibration in which rows near them count more.
+    within: the groups of the rows. own: scores and weights of the calibration rows for each of them.
     """
     if folds is None:
         votes, ends = references.distribution(h), range_of(references)
         by_number = []
         for t, calibration in enumerate(calibrations):
             assert isinstance(calibration, IntervalCalibration)
-            own = None if nearby is None else nearby.scores(t)
-            scores = np.broadcast_to(calibration.score_at(epsilon, within, own), (len(h),))
+            if own is None:
+                scores = np.broadcast_to(calibration.score_at(epsilon, within), (len(h),))
+            else:
+                scores = calibration.score_at(epsilon, None, own.scores(t), own.weights)
             by_number.append(np.stack(_sets(votes, scores, t, ends), axis=1))
         return np.stack(by_number, axis=1)
     n_calibration = len(calibrations[0].scores)
@@ -276,8 +304,8 @@ def intervals(
     parts = []
     for start in range(0, len(h), size):
         named = None if within is None else within[start : start + size]
-        near = None if nearby is None else replace(nearby, points=nearby.points[start : start + size])
-        parts.append(_crossed(references, h[start : start + size], calibrations, epsilon, folds, named, near))
+        some = None if own is None else own.part(slice(start, start + size))
+        parts.append(_crossed(references, h[start : start + size], calibrations, epsilon, folds, named, some))
     return np.concatenate(parts) if parts else np.empty((0, len(calibrations), 2))
 
 
@@ -288,7 +316,7 @@ def _crossed(
     epsilon: float,
     folds: Any,
     within: NDArray[Any] | None,
-    nearby: Nearby | None,
+    own: OwnScores | None,
 ) -> Floats:
     """The same for a cross-fitted model: each calibration row gives an interval by the model that left it out."""
     sets = folds.sets(references)
@@ -302,12 +330,12 @@ def _crossed(
             by_number.append(calibration.middle_ends(*(np.stack(ends, axis=1) for ends in zip(*each, strict=True))))
             continue
         lows, highs = (np.empty((len(h), len(calibration.scores))) for _ in range(2))
-        scores = np.broadcast_to(calibration.scores, lows.shape) if nearby is None else np.stack([*nearby.scores(t)])
+        scores = np.broadcast_to(calibration.scores, lows.shape) if own is None else np.stack([*own.scores(t)])
         for fold in range(FOLDS):
             here = np.flatnonzero(calibration.folds == fold)
-            own = np.ascontiguousarray(scores[:, here])
-            lows[:, here], highs[:, here] = _sets(votes[fold], own, t, range_of(sets[fold]))
-        by_number.append(calibration.ends(lows, highs, epsilon, within))
+            some = np.ascontiguousarray(scores[:, here])
+            lows[:, here], highs[:, here] = _sets(votes[fold], some, t, range_of(sets[fold]))
+        by_number.append(calibration.ends(lows, highs, epsilon, within, None if own is None else own.weights))
     return np.stack(by_number, axis=1)
 
 

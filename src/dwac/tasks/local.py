@@ -19,7 +19,7 @@ _PROBES = 256  # voters that decide how wide a neighbourhood is
 def local_rows(fitted: Fitted) -> Ints:
     """The calibration rows that local guarantees compare with, by number: all, or as many as can be compared."""
     n = len(fitted.calibration.y)
-    return _spaced(n, MOST if fitted.folds is None else n)
+    return spaced(n, MOST if fitted.folds is None else n)
 
 
 def points_of(fitted: Fitted, h: Any) -> Floats:
@@ -29,28 +29,34 @@ def points_of(fitted: Fitted, h: Any) -> Floats:
     return np.asarray(points.double().cpu().numpy())
 
 
+def calibration_points(fitted: Fitted) -> tuple[Floats, Ints]:
+    """(n_cal, d), (n_cal,): where the networks that left out a calibration row see it; and the folds."""
+    rows, folds = fitted.calibration, fitted.folds
+    numbers = np.zeros(len(rows.y), dtype=np.int64)
+    if folds is not None:
+        numbers = np.maximum(folds.numbers(rows.ids), 0)
+    return points_of(fitted, rows.h)[np.arange(len(numbers)), numbers], numbers
+
+
 def local_scores(fitted: Fitted, scores: Floats, rows: Ints, labels: NDArray[Any] | None = None) -> LocalScores:
     """The scores (n,) of these calibration rows, as they are seen from other rows; labels: to compare each separately.
 
-    A calibration row is seen by the networks that left it out. Voters say how dense rows are: they do not calibrate.
+    Voters say how dense rows are: they do not calibrate.
     """
     folds, kernel = fitted.folds, get_kernel(fitted.references.kernel)
     sets = [fitted.references] if folds is None else folds.sets(fitted.references)
-    probes = [each.embeddings[torch.as_tensor(_spaced(len(each), _PROBES))].double().cpu().numpy() for each in sets]
-    numbers = np.zeros(len(rows), dtype=np.int64)
-    if folds is not None:
-        numbers = np.maximum(folds.numbers(fitted.calibration.ids)[rows], 0)
-    points = points_of(fitted, fitted.calibration.h[torch.as_tensor(rows, device=fitted.calibration.h.device)])
+    probes = [each.embeddings[torch.as_tensor(spaced(len(each), _PROBES))].double().cpu().numpy() for each in sets]
+    points, numbers = calibration_points(fitted)
     return LocalScores(
         scores,
-        points[np.arange(len(rows)), numbers],
+        points[rows],
         probes,
         lambda squared: kernel.log_weights(torch.from_numpy(squared)).numpy(),
-        folds=numbers,
+        folds=numbers[rows],
         labels=labels,
     )
 
 
-def _spaced(n: int, most: int) -> Ints:
+def spaced(n: int, most: int) -> Ints:
     """All of n places, or `most` of them at equal distances."""
     return np.arange(n) if n <= most else np.linspace(0, n - 1, most).astype(np.int64)

@@ -27,14 +27,15 @@ from dwac.conformal import (
     nonconformity,
     true_label_scores,
 )
-from dwac.conformal.local import LocalCalibration, LocalScores
+from dwac.conformal.weights import ExampleCalibration, Weights
+from dwac.errors import InputError
 from dwac.explain import Explanation, LabelExplanations, explain, explain_labels, privacy
 from dwac.explain.classes import unreadable
 from dwac.explain.labels import has_it, has_it_not, unreadable_labels
 from dwac.reference import ReferenceSet
 from dwac.tasks.base import LABELS, NUMBERS, Bools, Evidence, Fitted, Floats, readable, zero_nan
 from dwac.tasks.intervals import Intervals
-from dwac.tasks.local import local_rows, local_scores, points_of
+from dwac.tasks.local import calibration_points, local_rows, local_scores, points_of
 from dwac.tasks.predicted_classes import ClassPredictions
 from dwac.tasks.predicted_labels import LabelPredictions
 
@@ -98,17 +99,32 @@ class ClassSets(VotedSets):
         calibration: Calibration = self.fitted.derive(key, self._calibrate)
         return calibration
 
-    def calibration_of(self, within: NDArray[Any] | None, h: Tensor | None = None) -> Calibration:
+    def calibration_of(
+        self, within: NDArray[Any] | None, h: Tensor | None = None, *, local: bool = False
+    ) -> Calibration:
         """The calibration of rows of these groups (n,), each by rows of its own groups; by all rows if None.
 
-        h: their embeddings, for calibration in which rows near each of them count more.
+        h: their embeddings, for a model that is calibrated for rows from elsewhere. local: rows near them count more.
         """
-        if h is not None:
-            whole, scores, labels = self.fitted.derive(
-                ("local calibration", self.score, self.class_conditional), self._calibrate_locally
-            )
-            return LocalCalibration(whole, scores, points_of(self.fitted, h), labels)
+        if local or self.fitted.shift is not None:
+            return self._calibration_at(h, local=local)
         return self.calibration if within is None else self.by_group.of(within)
+
+    def _calibration_at(self, h: Tensor | None, *, local: bool) -> Calibration:
+        fitted = self.fitted
+        if h is None:
+            raise InputError(
+                "a model that is calibrated for rows from elsewhere needs the embeddings of rows; give the rows "
+                "themselves: clf.conformal(X)"
+            )
+        key = "local calibration" if local else "calibration by rows", self.score, self.class_conditional
+        points = points_of(fitted, h)
+        whole, scores, folds, labels, weights = fitted.derive(key, lambda: self._calibrate_at(local=local))
+        if fitted.shift is not None:
+            weights = Weights(weights, fitted.shift.weights(points))
+        return ExampleCalibration(
+            whole, lambda row: scores.of(points[row]) if local else scores, folds, labels, weights
+        )
 
     @property
     def by_group(self) -> GroupCalibration:
@@ -129,11 +145,14 @@ class ClassSets(VotedSets):
 
         return GroupCalibration(self.fitted.groups(), calibrate)
 
-    def _calibrate_locally(self) -> tuple[Calibration, LocalScores, NDArray[np.int64] | None]:
-        """The calibration, its scores by neighbourhood, and the labels of its rows if each is calibrated separately."""
-        scores, rows = self._scores(), local_rows(self.fitted)
+    def _calibrate_at(self, *, local: bool) -> tuple[Any, ...]:
+        """The calibration, and of its rows: scores, folds, labels if each is calibrated separately, and weights."""
+        fitted = self.fitted
+        scores, rows = self._scores(), local_rows(fitted) if local else np.arange(len(fitted.calibration.y))
         own, kept, labels = self._own_scores(scores, rows)
-        return self._calibrate_with(scores, rows), local_scores(self.fitted, own, rows[kept], labels), labels
+        known: Any = local_scores(fitted, own, rows[kept], labels) if local else own
+        weights = None if fitted.shift is None else fitted.shift.calibration_weights(fitted)[rows[kept]]
+        return self._calibrate_with(scores, rows), known, calibration_points(fitted)[1][rows[kept]], labels, weights
 
     def _scores(self) -> Floats:
         """(n_cal, K): the scores of all labels of the calibration rows."""
@@ -166,7 +185,7 @@ class ClassSets(VotedSets):
     def conformal(self, evidence: Evidence, *, private: bool = False) -> ConformalPrediction:
         """p-values, sets and typicality from what a model observed of rows; no typicality without novelty."""
         target, votes, by_fold = self.fitted.target, zero_nan(evidence.votes), evidence.fold_votes
-        calibration = self.calibration_of(evidence.within, evidence.h)
+        calibration = self.calibration_of(evidence.within, evidence.h, local=evidence.local)
         by_fold = None if by_fold is None else zero_nan(by_fold)
         options = {"ordered": target.ordered}
         if private:
@@ -185,7 +204,9 @@ class ClassSets(VotedSets):
 
     def expected(self, epsilon: float) -> Any:
         """What to expect of the sets at ε."""
-        calibration = self.calibration if self.fitted.within is None else self.by_group
+        calibration: Any = self.calibration if self.fitted.within is None else self.by_group
+        if self.fitted.shift is not None:
+            calibration = self.calibration_of(None, self.fitted.calibration.h[:0])
         expected = calibration.expected_sets(epsilon, ordered=self.fitted.target.ordered)
         n_groups = self.fitted.n_groups
         return expected if n_groups is None else expected.of_groups(n_groups)
@@ -212,7 +233,7 @@ class ClassSets(VotedSets):
         return explain(
             voters,
             h,
-            calibration=self.calibration_of(within) if fitted.calibrated else None,
+            calibration=self.calibration_of(within, h) if fitted.calibrated else None,
             nonconformity_kind=self.score,
             fold_votes=self.fold_votes(h, references, fold_votes),
             classes=fitted.target.plain_names,

@@ -260,7 +260,7 @@ class VotedTask(PageTask):
         """The same as `clf.evidence`, for rows that can all be read."""
         names = examples.ids if examples.of_training else None
         by_fold = clf.fitted_.fold_votes(examples.h, names)
-        return Evidence(votes, None, examples.novelty, by_fold, groups_of(clf, examples))
+        return Evidence(votes, None, examples.novelty, by_fold, groups_of(clf, examples), examples.h)
 
 
 def groups_of(clf: Any, examples: Any) -> NDArray[Any] | None:
