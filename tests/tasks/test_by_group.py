@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import binom, binomtest, fisher_exact
+from scipy.stats import binom, binomtest, fisher_exact, norm
 
 from dwac import DWACClassifier, DWACRegressor
 from dwac.errors import InputError, ShapeError
-from dwac.tasks import by_group
-from dwac.tasks.by_group import GroupComparison, GroupMeasure, compare_groups, holm, rate_interval, read_groups
+from dwac.metrics import roc_auc
+from dwac.tasks import by_group, group_statistics
+from dwac.tasks.by_group import GroupComparison, compare_groups, read_groups
+from dwac.tasks.group_statistics import AreaMeasure, GroupMeasure, holm, rate_interval
 from dwac.tasks.predictions import mean
 from tests.estimator.helpers import fit_once
 from tests.named import named, refuses
@@ -55,6 +57,7 @@ def test_measures_are_those_of_each_group_and_intersection(clf: DWACClassifier) 
             yes, said = TRUE[mine] == "yes", predicted[mine] == "yes"
             expected = {
                 "accuracy": (yes == said).mean(),
+                "ROC AUC": roc_auc(yes[:, None], p[mine, None])[0],
                 "rate of yes": said.mean(),
                 "true rate of yes": yes.mean(),
                 "false positives of yes": mean(said[~yes]),
@@ -70,6 +73,7 @@ def test_measures_are_those_of_each_group_and_intersection(clf: DWACClassifier) 
                 assert row["value"] == pytest.approx(value, abs=1e-12, nan_ok=True), (by, name, measure)
                 assert row["rows"] == mine.sum()
     assert table.loc[("all", "all rows", "accuracy"), "value"] == result.accuracy
+    assert table.loc[("all", "all rows", "ROC AUC"), "value"] == pytest.approx(result.roc_auc, abs=1e-12)
     for row in groups.differences.to_dict("records"):
         values = table.loc[row["by"]].xs(row["measure"], level="measure")["value"]
         assert row["difference"] == values.max() - values.min()
@@ -207,7 +211,7 @@ def simulate(sizes: list[int], times: int, seed: int, skewed: bool) -> tuple[flo
 
 
 def test_intervals_of_means_hold_in_a_few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_group, "_DRAWS", 250)
+    monkeypatch.setattr(group_statistics, "_DRAWS", 250)
     held, largest, wrong = simulate([15, 40], 40, 0, skewed=True)
     assert held >= 0.85  # 80 intervals: .93 less three deviations
     assert largest >= 0.9
@@ -222,6 +226,65 @@ def test_intervals_of_means_hold_and_tests_seldom_err(sizes: list[int], skewed: 
     assert held >= 0.91
     assert largest >= 0.93
     assert wrong <= 0.08  # .05 and three deviations
+
+
+def areas(sizes: list[int], runs: int, seed: int, apart: float) -> tuple[float, float]:
+    """How often the area of three classes is in its interval, and how often a group is wrongly called unlike."""
+    rng = np.random.default_rng(seed)
+    groups, n = read_groups(np.repeat(np.arange(len(sizes)), sizes), None, sum(sizes)), sum(sizes)
+
+    def draw(n: int) -> AreaMeasure:
+        truth = rng.integers(3, size=n)[:, None] == np.arange(3)
+        return AreaMeasure("area", truth, rng.normal(size=(n, 3)) + apart * truth)
+
+    true = norm.cdf(apart / np.sqrt(2))
+    held, wrong = [], []
+    for _ in range(runs):
+        table = compare_groups([draw(n)], groups).table.iloc[1:]
+        known = table.dropna(subset="low")
+        held += ((known["low"] <= true) & (true <= known["high"])).tolist()
+        wrong.append(bool((table["p_value"] < 0.05).any()))
+    return float(np.mean(held)), float(np.mean(wrong))
+
+
+def test_intervals_of_areas_hold_in_a_few_draws() -> None:
+    held, wrong = areas([40, 80], 60, 0, 1.0)
+    assert held >= 0.88  # 120 intervals: .95 less three deviations
+    assert wrong <= 0.14
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("apart", [0.0, 1.0, 3.0])
+@pytest.mark.parametrize("sizes", [[30, 100], [40, 60, 200]])
+def test_intervals_of_areas_hold_and_tests_seldom_err(sizes: list[int], apart: float) -> None:
+    held, wrong = areas(sizes, 400, 1, apart)
+    assert held >= 0.92
+    assert wrong <= 0.09  # .05 and three deviations
+
+
+def test_an_area_without_a_mistake_has_the_interval_of_disjoint_pairs() -> None:
+    truth = np.arange(40) < 8
+    table = compare_groups(
+        [AreaMeasure("area", truth[:, None], truth[:, None].astype(np.float64))], read_groups(truth, None, 40)
+    )
+    row = table.table.iloc[0]
+    assert (row["value"], row["high"]) == (1.0, 1.0)
+    assert row["low"] == pytest.approx(0.025 ** (1 / 8))
+    assert table.table["value"].iloc[1:].isna().all()  # all rows of a group have the label, or none
+
+
+def test_a_private_comparison_joins_small_groups_and_rounds() -> None:
+    names = np.repeat(["many", "some", "few", "tiny"], [151, 60, 20, 4])
+    by = pd.DataFrame({"group": names, "half": np.arange(235) % 2})
+    right = np.random.default_rng(0).random(235) < 0.7
+    result = compare_groups([GroupMeasure("accuracy", right)], read_groups(by, None, 235), private=True)
+    table = result.table[result.table["by"] == "group"]
+    assert table["group"].tolist() == ["many", "small groups together"]  # with the next larger one: 24 are too few
+    assert table["rows"].tolist() == [150, 84]
+    assert result.divisions == ["group", "half"]  # no intersections
+    values = result.table[["value", "low", "high"]].to_numpy()
+    assert np.allclose(values * 100, np.round(values * 100))
+    assert not result.small
 
 
 def test_small_groups_say_so_and_tiny_ones_have_no_interval_of_a_mean() -> None:
@@ -254,7 +317,7 @@ def test_a_comparison_is_text_html_json_a_frame_and_a_picture(clf: DWACClassifie
     assert "<script" not in result.to_html()
     assert result.to_html().count("<table") == 3
     content = json.loads(json.dumps(result.to_dict(), allow_nan=False))
-    assert len(content["groups"]["groups"]) == len(result.to_frame()) == 30
+    assert len(content["groups"]["groups"]) == len(result.to_frame()) == 33
     assert "groups" not in clf.evaluate(NEW, TRUE).to_dict()
     assert result.groups.plot("coverage").svg().startswith("<svg")
     with refuses(InputError, "'coverage'", "'cover'"):

@@ -78,7 +78,8 @@ def evaluate(
         bad = reasons_by_row(predictions.reasons)
         report_unreadable(bad, rows, strict=reading.strict, fate="are left out")
         _warn_of_voters(loaded, readable_rows(rows, bad), predictions.h.cpu().numpy())
-        groups = None if rows.kept is None else read_groups(rows.kept, None, len(rows))
+        named = {} if json else {"legend": loaded.clf.legend_}
+        groups = None if rows.kept is None else read_groups(rows.kept, None, len(rows), **named)
         evaluated = evaluate_rows(predictions, rows.y, epsilon, strict=reading.strict, by=groups, costs=costs)
     if json:
         print_json(evaluated.to_dict())

@@ -36,7 +36,8 @@ from dwac.estimator.observed import Observed
 from dwac.estimator.preparation import read_known
 from dwac.explain.many import ids_of
 from dwac.tasks.base import LABELS, NUMBERS
-from dwac.tasks.by_group import SMALL, GroupComparison, GroupMeasure, compare_groups, read_groups
+from dwac.tasks.by_group import SMALL, GroupComparison, compare_groups, read_groups
+from dwac.tasks.group_statistics import GroupMeasure
 from dwac.training.cross_fit import part_of
 
 if TYPE_CHECKING:

@@ -1,8 +1,7 @@
 """Measures of predictions by group of rows: each with an interval, the largest difference, and a test.
 
-A measure is a mean over rows: of 0 and 1 for a rate, of any numbers otherwise. So one computation serves every target.
-The intervals of rates are exact (Clopper-Pearson), those of other means come from the studentised bootstrap. The
-differences hold for all groups at once, and p-values count every comparison (Holm).
+Most measures are means over rows, so one computation serves every target (`dwac.tasks.group_statistics`). The intervals
+of differences hold for all groups at once, and p-values count every comparison (Holm).
 """
 
 from __future__ import annotations
@@ -10,39 +9,27 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import beta, fisher_exact, ttest_ind_from_stats
 
 from dwac._checks import listed, suggested
 from dwac.drawing.groups import draw_groups
+from dwac.drawing.legend import NO_LEGEND, Legend
 from dwac.drawing.pages import render
 from dwac.drawing.records import plain
 from dwac.errors import InputError, ShapeError
+from dwac.explain import privacy
 from dwac.tasks.base import Bools, Floats
+from dwac.tasks.group_statistics import LEVEL, Cells, GroupMeasure, Measure, holm, measure_groups
 
-LEVEL = 0.95
 SMALL = 30  # rows: a smaller group is marked
-_LEAST = 10  # rows: the bootstrap of fewer says nothing
-_ENOUGH, _LARGE = 1000, 300  # rows from which a mean needs no bootstrap; from which Welch's test needs no permutations
-_DRAWS = 1000  # resamples and permutations
 _FEW_NUMBERS, _MOST_GROUPS, _PARTS = 12, 50, 4  # values of a number that are groups, groups of a column, parts of a cut
 _ABREAST = 4  # groups side by side
-_MISSING = "missing"
+_MISSING, _JOINED = "missing", "small groups together"
 _SIGNIFICANT = 0.05
-
-
-class GroupMeasure(NamedTuple):
-    """A number for each of n rows, whose mean in a group is a measure of the group."""
-
-    name: str
-    values: NDArray[Any]  # (n,)
-    among: Bools | None = None  # (n,): the rows that count; None for all
-    is_rate: bool = True  # whether values are 0 and 1
-    bounds: tuple[float, float] = (0.0, 1.0)  # where means lie
 
 
 def label_measures(name: Any, truth: Bools, predicted: Bools, p: Floats) -> list[GroupMeasure]:
@@ -64,11 +51,12 @@ def typicality_measures(typicality: Floats | None) -> list[GroupMeasure]:
 # Groups
 
 
-def read_groups(by: Any, X: Any, n: int) -> pd.DataFrame:
+def read_groups(by: Any, X: Any, n: int, legend: Legend = NO_LEGEND) -> pd.DataFrame:
     """(n, C): the group of each row by each column, as ordered categories; a missing value is a group of its own.
 
     by: names of columns of X, or one value per row: an array, a Series, a DataFrame, or a mapping of names to these.
-    Numbers and dates with more than 12 values are cut at their quartiles.
+    Numbers and dates with more than 12 values are cut at their quartiles. legend: the titles of columns and the
+    meanings of codes, by which groups are named.
     """
     names = [by] if isinstance(by, str) else by
     if isinstance(names, list | tuple) and all(isinstance(name, Hashable) for name in names) and len(names) != n:
@@ -89,7 +77,14 @@ def read_groups(by: Any, X: Any, n: int) -> pd.DataFrame:
         raise ShapeError(f"by must have one value for each of the {n:,} rows; got {len(frame):,}")
     if frame.shape[1] == 0:
         raise InputError("by must name at least one column; got none")
-    return pd.DataFrame({str(name): _categories(frame.iloc[:, place]) for place, name in enumerate(frame.columns)})
+    groups = {name: _categories(frame.iloc[:, place]) for place, name in enumerate(frame.columns)}
+    return pd.DataFrame({legend.head(name): _named(name, each, legend) for name, each in groups.items()})
+
+
+def _named(column: Any, groups: pd.Categorical, legend: Legend) -> pd.Categorical:
+    """The groups of a column by the meanings of their codes, unless two codes mean the same."""
+    names = {value: legend.meaning(column, value) or value for value in groups.categories}
+    return groups.rename_categories(names) if len(set(names.values())) == len(names) else groups
 
 
 def _columns(names: Sequence[Any], X: Any) -> pd.DataFrame:
@@ -133,188 +128,69 @@ def _text(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
 
 
-def _divisions(groups: pd.DataFrame) -> Iterable[tuple[str, NDArray[np.int64], list[str]]]:
-    """(name, codes (n,), names of groups with rows): of each column, then of the intersections of all."""
+def _divisions(groups: pd.DataFrame, *, crossed: bool = True) -> Iterable[tuple[str, NDArray[np.int64], list[str]]]:
+    """(name, codes (n,), names of groups with rows): of each column, then, if crossed, of the intersections of all."""
     for name in groups:
         used = groups[name].cat.remove_unused_categories()
         yield str(name), used.cat.codes.to_numpy().astype(np.int64), used.cat.categories.tolist()
-    if groups.shape[1] > 1:
+    if groups.shape[1] > 1 and crossed:
         codes = groups.groupby(list(groups), observed=True, sort=True).ngroup().to_numpy().astype(np.int64)
         first = np.unique(codes, return_index=True)[1]
         names = [", ".join(map(str, row)) for row in groups.iloc[first].itertuples(index=False)]
         yield " × ".join(map(str, groups)), codes, names
 
 
-# Intervals
-
-
-def rate_interval(hits: Any, n: Any, level: float = LEVEL) -> tuple[Floats, Floats]:
-    """Exact confidence intervals of rates (Clopper-Pearson), from counts of any shape; 0 to 1 where n is 0.
-
-    >>> low, high = rate_interval([0, 9], [10, 10])
-    >>> low.round(3), high.round(3)
-    (array([0.   , 0.555]), array([0.308, 0.997]))
-    """
-    k, n = np.asarray(hits, dtype=np.float64), np.asarray(n, dtype=np.float64)
-    tail = (1 - level) / 2
-    low = np.where(k > 0, beta.ppf(tail, np.maximum(k, 1), n - k + 1), 0.0)
-    high = np.where(k < n, beta.ppf(1 - tail, k + 1, np.maximum(n - k, 1)), 1.0)
-    return low, high
-
-
-def _resampled_t(values: Floats, among: Bools, rng: np.random.Generator) -> Floats:
-    """(draws, M): the studentised means (m* - m) / se* of rows drawn with replacement, from (n, M)."""
-    n, weights = len(values), among.astype(np.float64)
-    if n >= _ENOUGH:
-        return rng.standard_normal((_DRAWS, values.shape[1]))
-    counts = rng.multinomial(n, np.full(n, 1 / n), size=_DRAWS).astype(np.float64)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = (values * weights).sum(axis=0) / weights.sum(axis=0)
-        centred = (values - mean) * weights
-        size = counts @ weights
-        moved = (counts @ centred) / size
-        spread = np.sqrt(np.maximum((counts @ centred**2) / size - moved**2, 0) / (size - 1))
-        t = np.where(spread > 0, moved / spread, np.where(moved == 0, 0.0, np.inf))
-    return np.asarray(np.where(np.isnan(t), np.inf, np.abs(t)) * np.sign(moved))
-
-
-class _Cells(NamedTuple):
-    """The measures M of the groups G of one division, (G, M) each: with `everywhere`, all groups hold at once."""
-
-    n: NDArray[np.int64]
-    value: Floats
-    ends: tuple[Floats, Floats]
-    everywhere: tuple[Floats, Floats]
-    p: Floats
-
-
-def _measure(measures: Sequence[GroupMeasure], codes: NDArray[np.int64], n_groups: int, seed: int) -> _Cells:
-    among = np.stack([np.ones(len(codes), bool) if m.among is None else m.among for m in measures], axis=1)
-    values = np.where(among, np.stack([np.asarray(m.values, dtype=np.float64) for m in measures], axis=1), 0.0)
-    rates = np.array([m.is_rate for m in measures])
-    n = np.stack([among[codes == g].sum(axis=0) for g in range(n_groups)])
-    sums = np.stack([values[codes == g].sum(axis=0) for g in range(n_groups)])
-    with np.errstate(invalid="ignore"):
-        value = sums / n
-    p = np.full(value.shape, np.nan)
-    ends, everywhere = rate_interval(sums, n), rate_interval(sums, n, 1 - (1 - LEVEL) / n_groups)
-    for column in np.flatnonzero(rates):
-        p[:, column] = _fisher(sums[:, column], n[:, column])
-    if not rates.all():
-        _fill_means(measures, values, among, codes, value, ends, everywhere, p, np.random.default_rng(seed))
-    for low, high in (ends, everywhere):
-        low[n == 0], high[n == 0] = np.nan, np.nan
-    if n_groups == 1:
-        p[:] = np.nan  # there is nothing to compare with
-    return _Cells(n, value, ends, everywhere, p)
-
-
-def _fill_means(
-    measures: Sequence[GroupMeasure],
-    values: Floats,
-    among: Bools,
-    codes: NDArray[np.int64],
-    value: Floats,
-    ends: tuple[Floats, Floats],
-    everywhere: tuple[Floats, Floats],
-    p: Floats,
-    rng: np.random.Generator,
-) -> None:
-    """Write the intervals and p-values of the measures that are no rates; NaN for groups that are too small."""
-    means = np.array([place for place, m in enumerate(measures) if not m.is_rate])
-    low, high = np.array([measures[place].bounds for place in means]).T
-    n_groups, x, count = len(value), values[:, means], among[:, means]
-    error = np.full((n_groups, len(means)), np.nan)
-    t = np.zeros((n_groups, _DRAWS, len(means)))
-    for g in range(n_groups):
-        mine = codes == g
-        n = count[mine].sum(axis=0)
-        centred = (x[mine] - value[g, means]) * count[mine]
-        spread = np.sqrt(np.square(centred).sum(axis=0) / np.maximum(n - 1, 1) / np.maximum(n, 1))
-        error[g] = np.where((n >= _LEAST) & (spread > 0), spread, np.nan)
-        t[g] = np.where(np.isnan(error[g]), 0.0, np.abs(_resampled_t(x[mine], count[mine], rng)))
-        p[g, means] = _unlike(x, count, mine, rng) if n_groups > 1 else np.nan
-    # No interpolation: where resamples have no spread, t* is infinite, and the interval all that is possible.
-    alone, together = (np.quantile(each, LEVEL, axis=-2, method="higher") for each in (t, t.max(axis=0)))
-    for (lower, upper), times in ((ends, alone), (everywhere, together)):
-        with np.errstate(invalid="ignore"):  # inf · NaN
-            lower[:, means] = np.maximum(value[:, means] - times * error, low)
-            upper[:, means] = np.minimum(value[:, means] + times * error, high)
-    p[:, means] = np.where(np.isnan(error), np.nan, p[:, means])
-
-
-def _fisher(hits: Floats, n: Floats) -> Floats:
-    """(G,): Fisher's exact test of each group's rate against that of all other rows; NaN without any."""
-    p = np.full(len(n), np.nan)
-    for g in range(len(n)):
-        k, rest = hits[g], (hits.sum() - hits[g], n.sum() - n[g])
-        if n[g] and rest[1]:
-            table = [[int(k), int(n[g] - k)], [int(rest[0]), int(rest[1] - rest[0])]]
-            p[g] = fisher_exact(table).pvalue
-    return p
-
-
-def _unlike(values: Floats, among: Bools, mine: Bools, rng: np.random.Generator) -> Floats:
-    """(M,): p-values of the means in a group against those of all other rows, from (n, M).
-
-    They come from the permutations of Welch's statistic; for large groups, and below what that many permutations can
-    show, from Student's distribution of it.
-    """
-    scaled = values - values.sum(axis=0) / np.maximum(among.sum(axis=0), 1)  # centred: squares keep their digits
-    sums = np.concatenate([among, scaled * among, scaled**2 * among], axis=1)
-    whole, part, k = sums.sum(axis=0), sums[mine].sum(axis=0), int(min(mine.sum(), (~mine).sum()))
-    t, p = _welch(part, whole)
-    if k >= _LARGE:
-        return p
-    drawn = np.array([sums[rng.choice(len(sums), k, replace=False, shuffle=False)].sum(axis=0) for _ in range(_DRAWS)])
-    with np.errstate(invalid="ignore"):
-        above = (np.nan_to_num(np.abs(_welch(drawn, whole)[0]), nan=np.inf) >= np.abs(t)).sum(axis=0)
-    return np.asarray(np.where(above > 0, (above + 1) / (_DRAWS + 1), np.minimum(p, 1 / (_DRAWS + 1))))
-
-
-def _welch(part: Floats, whole: Floats) -> tuple[Floats, Floats]:
-    """(…, M): Welch's statistic and its p-value, from counts, sums and sums of squares (…, 3 M) of one side and all."""
-    sides = []
-    for side in (part, whole - part):
-        n, total, squares = np.split(side, 3, axis=-1)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            mean = total / n
-            sides += [mean, np.sqrt(np.maximum(squares - n * mean**2, 0) / (n - 1)), n]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        t, p = ttest_ind_from_stats(*sides, equal_var=False)
-    return np.asarray(t), np.asarray(p)
-
-
-def holm(p: Any) -> Floats:
-    """p-values corrected for how many there are (Holm): any below α is right about all with probability 1 - α.
-
-    >>> holm([0.01, 0.04, 0.03]).round(3)
-    array([0.03, 0.06, 0.06])
-    """
-    p = np.asarray(p, dtype=np.float64)
-    corrected, known = np.full(p.shape, np.nan), np.flatnonzero(~np.isnan(p))
-    order = known[np.argsort(p[known], kind="stable")]
-    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)), 1)
-    return corrected
-
-
 # Comparison
 
 
-def compare_groups(measures: Sequence[GroupMeasure], groups: pd.DataFrame, random_state: int = 0) -> GroupComparison:
-    """The measures in every group, from groups (n, C) of `read_groups`."""
-    divisions = [("all", np.zeros(len(groups), dtype=np.int64), ["all rows"]), *_divisions(groups)]
-    cells, n_tests = _correct([_measure(measures, codes, len(names), random_state) for _, codes, names in divisions])
+def compare_groups(
+    measures: Sequence[Measure], groups: pd.DataFrame, random_state: int = 0, *, private: bool = False
+) -> GroupComparison:
+    """The measures in every group, from groups (n, C) of `read_groups`.
+
+    private: groups of fewer than 30 rows are joined, there are no intersections, and numbers are rounded.
+    """
+    if private:
+        groups = pd.DataFrame({name: _join_small(groups[name].array) for name in groups})
+    divisions = [("all", np.zeros(len(groups), dtype=np.int64), ["all rows"]), *_divisions(groups, crossed=not private)]
+    cells, n_tests = _correct(
+        [measure_groups(measures, codes, len(names), random_state) for _, codes, names in divisions]
+    )
     parts, differences = [], []
     for (by, codes, names), each in zip(divisions, cells, strict=True):
         parts.append(_frame(by, names, measures, each, np.bincount(codes, minlength=len(names)).tolist()))
         if len(names) > 1:
             differences += [_difference(by, names, m, place, each) for place, m in enumerate(measures)]
     table, found = pd.concat(parts, ignore_index=True), pd.DataFrame(differences, columns=_DIFFERENCES)
-    return GroupComparison(table, found, n_tests)
+    if private:
+        table, found = (each.astype(object).map(_rounded).infer_objects() for each in (table, found))
+    return GroupComparison(table, found, n_tests, private)
 
 
-def _correct(divisions: list[_Cells]) -> tuple[list[_Cells], int]:
+def _join_small(groups: Any) -> Any:
+    """The groups with those of fewer than 30 rows joined, and with the next larger one if they are still so few."""
+    groups = groups.remove_unused_categories()
+    sizes = np.bincount(groups.codes, minlength=len(groups.categories))
+    small, order = sizes < SMALL, np.argsort(sizes, kind="stable")
+    if small.any() and sizes[small].sum() < SMALL:
+        small[order[: int(small.sum()) + 1]] = True
+    if small.sum() < 2:
+        return groups
+    names = [name for name, few in zip(groups.categories, small, strict=True) if not few]
+    kept = np.where(small, len(names), np.cumsum(~small) - 1)
+    return pd.Categorical.from_codes(kept[groups.codes], pd.Index([*names, _JOINED]))
+
+
+def _rounded(value: Any) -> Any:
+    """A number as a private answer gives it: whole per cent, two digits from 1 on, and counts alike."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return privacy.count(value)
+    if not isinstance(value, float) or np.isnan(value):
+        return value
+    return privacy.share(value) if abs(value) < 1 else float(f"{value:.2g}")
+
+
+def _correct(divisions: list[Cells]) -> tuple[list[Cells], int]:
     """(the cells with p-values corrected for all comparisons, how many these are); two groups are one comparison."""
     tests = [each.p[:1] if len(each.p) == 2 else each.p for each in divisions]
     corrected = holm(np.concatenate([p.ravel() for p in tests]))
@@ -326,9 +202,7 @@ def _correct(divisions: list[_Cells]) -> tuple[list[_Cells], int]:
     return cells, int(np.isfinite(corrected).sum())
 
 
-def _frame(
-    by: str, names: list[str], measures: Sequence[GroupMeasure], cells: _Cells, sizes: list[int]
-) -> pd.DataFrame:
+def _frame(by: str, names: list[str], measures: Sequence[Measure], cells: Cells, sizes: list[int]) -> pd.DataFrame:
     g, m = (each.ravel() for each in np.indices(cells.value.shape))
     return pd.DataFrame(
         {
@@ -350,7 +224,7 @@ _DIFFERENCES = ["by", "measure", "lowest", "highest", "difference", "low", "high
                 "p_value"]  # fmt: skip
 
 
-def _difference(by: str, names: list[str], measure: GroupMeasure, place: int, cells: _Cells) -> list[Any]:
+def _difference(by: str, names: list[str], measure: Measure, place: int, cells: Cells) -> list[Any]:
     """The largest difference and the smallest ratio of two groups; their intervals hold for all groups at once."""
     value = cells.value[:, place]
     if np.isnan(value).all():
@@ -383,6 +257,7 @@ class GroupComparison:
     table: pd.DataFrame
     differences: pd.DataFrame
     n_tests: int  # comparisons for which p-values are corrected
+    private: bool = False  # whether small groups are joined, and numbers rounded
 
     @property
     def measures(self) -> list[str]:
@@ -453,6 +328,8 @@ class GroupComparison:
             "Differences are the largest between two groups; their intervals hold for all groups at once. p: is a "
             f"group unlike all other rows? Corrected for all {self.n_tests:,} comparisons."
         ]
+        if self.private:
+            notes.append(f"Private: groups of fewer than {SMALL} rows are joined, and numbers are rounded.")
         few = self.small
         return notes + ([f"Small groups, of fewer than {SMALL} rows: {listed(few, 12, str)}."] if few else [])
 

@@ -18,9 +18,10 @@ from dwac.errors import EPSILON
 from dwac.explain import privacy
 from dwac.tasks.answers import AnswerColumn
 from dwac.tasks.base import Floats, Reasons, set_nan, set_none, zero_nan
-from dwac.tasks.by_group import GroupComparison, GroupMeasure, label_measures, typicality_measures
+from dwac.tasks.by_group import GroupComparison, label_measures, typicality_measures
 from dwac.tasks.classes import class_columns, encode_known
 from dwac.tasks.costs import CostEvaluation, class_costs, read_costs, threshold_table
+from dwac.tasks.group_statistics import AreaMeasure, GroupMeasure, Measure
 from dwac.tasks.predictions import GAP, LEVEL, TYPICALITY, Evaluated, Fact, Predictions, by_chance, mean, share
 
 _CHANCE, _NAMED = 0.01, 3  # p-value below which a class falls short; how many are named
@@ -109,11 +110,12 @@ class ClassPredictions(Predictions):
     def _compare(self, truth: NDArray[np.int64], epsilon: float, *, unreadable: int) -> Evaluation:
         return _compare(self, truth, epsilon, unreadable=unreadable)
 
-    def measures(self, truth: NDArray[np.int64], epsilon: float) -> list[GroupMeasure]:
-        """Accuracy, overconfidence, distance in an order, each label (of two classes the second), sets, typicality."""
+    def measures(self, truth: NDArray[np.int64], epsilon: float) -> list[Measure]:
+        """Accuracy, ROC AUC, overconfidence, distance in an order, each label (the second of two), sets, typicality."""
         p, right, names = self.probabilities, self.codes == truth, self.classes.tolist()
-        measures = [
+        measures: list[Measure] = [
             GroupMeasure("accuracy", right),
+            AreaMeasure("ROC AUC", truth[:, None] == np.arange(len(names)), p),
             GroupMeasure("overconfidence", p.max(axis=1) - right, None, False, (-1.0, 1.0)),
         ]
         if self.ordered:

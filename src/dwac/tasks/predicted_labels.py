@@ -17,8 +17,9 @@ from dwac.errors import EPSILON
 from dwac.explain import privacy
 from dwac.tasks.answers import AnswerColumn
 from dwac.tasks.base import Bools, Floats, Reasons, zero_nan
-from dwac.tasks.by_group import GroupComparison, GroupMeasure, label_measures, typicality_measures
+from dwac.tasks.by_group import GroupComparison, label_measures, typicality_measures
 from dwac.tasks.costs import CostEvaluation, label_costs
+from dwac.tasks.group_statistics import AreaMeasure, GroupMeasure, Measure
 from dwac.tasks.labels import label_columns, read_labels
 from dwac.tasks.predictions import GAP, TYPICALITY, Evaluated, Fact, Predictions, mean, share
 
@@ -97,12 +98,13 @@ class LabelPredictions(Predictions):
     def _compare(self, truth: Bools, epsilon: float, *, unreadable: int) -> LabelEvaluation:
         return _compare(self, truth, epsilon, unreadable=unreadable)
 
-    def measures(self, truth: Bools, epsilon: float) -> list[GroupMeasure]:
-        """How many labels are right, each label, the share that sets miss, their size, and typicality."""
+    def measures(self, truth: Bools, epsilon: float) -> list[Measure]:
+        """How many labels are right, ROC AUC, each label, the share that sets miss, their size, and typicality."""
         has, sets = self.has, self.sets(epsilon)
-        measures = [
+        measures: list[Measure] = [
             GroupMeasure("every label right", (has == truth).all(axis=1)),
             GroupMeasure("wrong labels", (has != truth).mean(axis=1), None, False),
+            AreaMeasure("ROC AUC", truth, self.probabilities),
         ]
         for place, name in enumerate(self.names.tolist()):
             measures += label_measures(name, truth[:, place], has[:, place], self.probabilities[:, place])

@@ -22,8 +22,9 @@ from dwac.explain.rendering import Numerals
 from dwac.reference import ReferenceSet, VoteDistribution
 from dwac.tasks.answers import AnswerColumn
 from dwac.tasks.base import Floats, Reasons
-from dwac.tasks.by_group import GroupComparison, GroupMeasure, typicality_measures
+from dwac.tasks.by_group import GroupComparison, typicality_measures
 from dwac.tasks.costs import CostEvaluation
+from dwac.tasks.group_statistics import GroupMeasure, Measure
 from dwac.tasks.numbers import read_numbers
 from dwac.tasks.predictions import LEVEL, TYPICALITY, Evaluated, Fact, Predictions, amount, by_chance, share
 
@@ -212,9 +213,9 @@ class NumberPredictions(Predictions):
     def _compare(self, truth: Floats, epsilon: float, *, unreadable: int) -> NumberEvaluation:
         return _compare(self, truth, epsilon, unreadable=unreadable)
 
-    def measures(self, truth: Floats, epsilon: float) -> list[GroupMeasure]:
+    def measures(self, truth: Floats, epsilon: float) -> list[Measure]:
         """Error, bias, coverage and width of each number, and typicality."""
-        ends, measures = self.intervals(epsilon), list[GroupMeasure]()
+        ends, measures = self.intervals(epsilon), list[Measure]()
         for t, name in enumerate(self.names):
             of, wrong = "" if self._target.single else f" of {name}", self.shown[:, t] - truth[:, t]
             measures += [

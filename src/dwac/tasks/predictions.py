@@ -19,8 +19,9 @@ from dwac.drawing.records import plain
 from dwac.errors import EPSILON, InputError
 from dwac.tasks.answers import AnswerColumn, table_of
 from dwac.tasks.base import Bools, Floats, Reasons, readable
-from dwac.tasks.by_group import GroupComparison, GroupMeasure, compare_groups
+from dwac.tasks.by_group import GroupComparison, compare_groups
 from dwac.tasks.costs import CostEvaluation
+from dwac.tasks.group_statistics import GroupMeasure, Measure
 
 GAP = "mean gap between stated and observed probability"
 LEVEL = 0.99  # how often coverage lies in its range, for rows like the calibration rows
@@ -180,7 +181,7 @@ class Predictions(ABC):
         groups = None
         if by is not None:
             every = [*part.measures(truth, epsilon), *measures]
-            groups = compare_groups(every, by[rows].reset_index(drop=True))
+            groups = compare_groups(every, by[rows].reset_index(drop=True), private=self.private)
         return replace(result, groups=groups, costs=spent)
 
     @abstractmethod
@@ -192,7 +193,7 @@ class Predictions(ABC):
         """The `Evaluated` of these rows, all of which could be read."""
 
     @abstractmethod
-    def measures(self, truth: Any, epsilon: float) -> list[GroupMeasure]:
+    def measures(self, truth: Any, epsilon: float) -> list[Measure]:
         """What groups of these rows, all of which could be read, are compared by."""
 
     def _cost(self, truth: Any, costs: Any) -> tuple[CostEvaluation | None, list[GroupMeasure]]:
