@@ -25,7 +25,7 @@ from dwac.cli.app import app
 from dwac.drawing.pages import UNSEEN, templates
 from dwac.drawing.picture import Picture
 from dwac.drawing.records import data_url
-from dwac.errors import InputError, LabelError, StorageError
+from dwac.errors import CalibrationWarning, InputError, LabelError, StorageError
 from dwac.estimator.out_of_fold import fold_classifiers
 from dwac.explain import privacy
 from dwac.kernels import KERNELS, get_kernel
@@ -34,7 +34,7 @@ from dwac.report.findings import ClassFindings
 from dwac.report.measures import percent
 from dwac.report.wrong_labels import votes_of_all
 from tests.chance import usual
-from tests.named import named, refuses
+from tests.named import named, refuses, warns
 from tests.report.helpers import CSS, EVIL, Reader, check_safe, facts, table
 
 pytestmark = pytest.mark.usefixtures("few_steps")
@@ -98,6 +98,22 @@ def test_the_report_says_what_the_library_measures(of_answers: DWACClassifier, p
     for label in of_answers.classes_:
         share = metrics.coverage(codes[y == label], trust.label_sets(0.05)[y == label])
         assert re.search(rf"{label} {(y == label).sum()} .* {percent(share)}".replace("\u00a0", " "), text)
+
+
+def test_the_report_decides_and_lists_strangers_as_the_model_does(of_answers: DWACClassifier, page: str) -> None:
+    X, y = table(200, seed=1)
+    text = Reader(page).words.partition("Decisions on the test examples")[2]
+    for risk in (0.05, 0.1):
+        decided = of_answers.decide(X, risk).decided
+        wrong = int((of_answers.predict(X) != y)[decided].sum())
+        shown = f"{decided.sum()} ({percent(decided.mean())}) {wrong} ({percent(wrong / decided.sum())})"
+        assert f"{percent(risk)} {shown}".replace("\u00a0", " ") in text
+    found = facts(page)
+    with warns(CalibrationWarning, "25", "200"):  # too few calibration rows to find any
+        assert len(of_answers.strangers(X)) == 0
+    assert found["Strangers"][0] == "0 of 200"
+    assert named(found["Strangers"][1], "25", "200")
+    assert found["Strangers found"][0] == "200 of 200"  # all rows of the other kind
 
 
 def test_each_number_has_a_sentence(page: str) -> None:

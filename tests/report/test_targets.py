@@ -91,8 +91,8 @@ def test_a_report_on_numbers_is_well_formed_and_says_what_was_measured(
     ):
         assert expected in text, expected
     assert [a["id"] for a in shown.all("section")] == [
-        "summary", "quality", "groups", "intervals", "quantiles", "typicality", "columns", "cases", "worth",
-        "model", "limits",
+        "summary", "quality", "groups", "intervals", "quantiles", "decisions", "typicality", "columns", "cases",
+        "worth", "model", "limits",
     ]  # fmt: skip
     assert len([a for a in shown.all("img") if a.get("alt", "")]) >= 4
     least = X.index[int(of_amounts.typicality(X).argmin())]
@@ -161,8 +161,8 @@ def test_a_report_on_several_labels_shows_each(of_moods: DWACClassifier, tmp_pat
     ):
         assert expected in text, expected
     assert [a["id"] for a in shown.all("section")] == [
-        "summary", "quality", "groups", "calibration", "coverage", "typicality", "columns", "cases", "worth",
-        "model", "limits",
+        "summary", "quality", "groups", "calibration", "coverage", "decisions", "typicality", "columns", "cases",
+        "worth", "model", "limits",
     ]  # fmt: skip
 
 

@@ -99,8 +99,6 @@ def test_whose_data_carries_the_model_is_said_by_column(of_patients, page_on_wor
     assert "here" not in named
     with refuses(InputError, "by", "dose", "sex", "native-country", "'clinic'"):
         report.write(of_patients, NEW, TRUE, tmp_path / "r.html", by="clinic")
-    with refuses(InputError, "by", "private"):
-        report.write(of_patients, NEW, TRUE, tmp_path / "r.html", by="sex", private=True)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -124,7 +122,10 @@ def test_a_report_can_be_filed_with_results_by_group_and_decisions_by_cost(of_pa
 
 
 def test_a_private_report_names_nobody_who_helps_or_harms(of_patients) -> None:
-    assert worth_section(ClassFindings.of(of_patients, NEW, TRUE, private=True)) is None
+    findings = ClassFindings.of(of_patients, NEW, TRUE, private=True, by="sex")
+    assert worth_section(findings) is None
+    assert findings.result.groups is not None
+    assert findings.result.groups.private
 
 
 @pytest.mark.slow

@@ -39,9 +39,7 @@ def decide(
         ),
     ] = "error",
     label: Annotated[str | None, typer.Option(help="The label that --measure is about.")] = None,
-    tolerance: Annotated[
-        float | None, typer.Option(help="For models that predict numbers: an error is being off by more than this.")
-    ] = None,
+    tolerance: options.Tolerance = None,
     confidence: Annotated[
         float, typer.Option(callback=options.share, help="The probability with which the bound holds.")
     ] = 0.9,

@@ -109,6 +109,10 @@ Cost = Annotated[
         "labels: LABEL=COST/COST, of a false positive and of a false negative.",
     ),
 ]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(help="For models that predict numbers: a decided number is wrong if it is off by more than this."),
+]
 Unlabelled = Annotated[
     str,
     typer.Option(

@@ -40,6 +40,7 @@ def report(
     licence: Annotated[str, typer.Option(metavar="NAME", help="Licence of the model, for a model card.")] = "",
     by: options.By = None,
     cost: options.Cost = None,
+    tolerance: options.Tolerance = None,
     epsilon: options.Epsilon = EPSILON,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of training examples to show per prediction.")] = 5,
     cases: Annotated[
@@ -133,6 +134,7 @@ def report(
             issues=issues,
             by=rows.kept,
             costs=costs,
+            tolerance=tolerance,
             source=data,
             target=rows.columns.targets,
             language=language,

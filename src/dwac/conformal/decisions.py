@@ -123,3 +123,12 @@ def strange(typicality: ArrayLike, rate: float) -> NDArray[np.bool_]:
     if known.any():
         found[known] = false_discovery_control(p[known]) <= rate
     return found
+
+
+def fewest_strangers(n_rows: int, n_calibration: int, rate: float) -> int:
+    """The fewest strangers that can be found among n rows: each has a p-value of at least 1 / (n_calibration + 1).
+
+    >>> fewest_strangers(200, 341, 0.1)
+    6
+    """
+    return int(np.ceil(n_rows / (rate * (n_calibration + 1))))

@@ -26,6 +26,7 @@ from dwac.estimator.evaluation import Fact, amount
 from dwac.estimator.observed import Observed
 from dwac.languages import speaking
 from dwac.report.classes import class_values
+from dwac.report.decisions import decision_values
 from dwac.report.filing import filed_facts, filing_values
 from dwac.report.findings import ClassFindings, Findings, LabelFindings, NumberFindings
 from dwac.report.importance import column_sections
@@ -81,6 +82,7 @@ def write(
     issues: pd.DataFrame | None = None,
     by: Any = None,
     costs: Any = None,
+    tolerance: Any = None,
     source: str | PathLike[str] | None = None,
     target: Sequence[str] = (),
     importance: int | None = None,
@@ -111,9 +113,12 @@ def write(
             By default the model's own votes judge its training examples, at no cost. Only for classes.
         by: the groups to compare, as for `evaluate` of an estimator: names of columns of X, such as ["sex", "clinic"],
             or one value per row. The report shows the results of each group with intervals and, where the model holds
-            such a column of its training data, what each group is worth, that is, whose data carries the model. By
-            default columns whose names suggest groups of people, such as "sex".
+            such a column of its training data, what each group is worth, that is, whose data carries the model. A
+            private report joins groups of fewer than 30 rows, and shows no intersections and no worth. By default
+            columns whose names suggest groups of people, such as "sex".
         costs: what errors cost, as for `evaluate`: the report shows the decisions that cost least.
+        tolerance: for numbers: how far off a decided number may be, as for `decide`; by default the standard
+            deviation of the training numbers. The report says how many rows can be decided at a risk of 5 % and 10 %.
         source: the file of the test examples; the report names it with its SHA-256.
         target: the names of the target columns; by default those of y.
         importance: over how many test rows, drawn at random, to measure how much each column of a table contributes; a
@@ -125,8 +130,6 @@ def write(
     kind = clf.target_.kind
     if kind in _OTHERS and issues is not None:
         raise InputError(f"labels to check are for models of classes; this one predicts {kind}; leave issues out")
-    if by is not None and (private or (private is None and clf.private_)):
-        raise InputError("by shows groups of examples, a private report shows none; leave out one of the two")
     held = None if clf.private_ else clf.examples_.frame()
     known: list[str] = [] if held is None else [str(name) for name in held.columns]
     rows = X.rows.X if isinstance(X, Observed) else X
@@ -149,7 +152,7 @@ def write(
     values = values_of(findings, k, cases, None if by is None else worthy) | filing_values(findings, y, source, target)
     values["filed"] = [Fact("Purpose", purpose or "not stated", "What the model is for."), *values["filed"]]
     values["limits"] = limits(findings)
-    values["columns"] = column_sections(findings, importance)
+    values |= {"columns": column_sections(findings, importance), **decision_values(findings, tolerance)}
     writers = {each.__name__: each for each in (amount, number, of_100, percent, share, shorten)}
     with speaking(language):
         content = render(

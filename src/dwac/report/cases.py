@@ -25,7 +25,6 @@ from dwac.report.parts import Photo, Plot, ReportTable, RichCell, brief, images,
 from dwac.tasks import LABELS, NUMBERS
 
 _LONGEST_TEXT, _MOST_WORDS, _MOST_COLUMNS, _MOST_LISTED = 600, 150, 20, 12
-Judge = Callable[[Any, int], tuple[str, str]]
 
 
 class ShownVoter(NamedTuple):
@@ -67,20 +66,16 @@ class Case(NamedTuple):
     details: list[str]
 
 
-def explain_cases(
-    findings: Findings, rows: dict[str, list[int]], judge: Judge, **settings: Any
-) -> list[tuple[str, list[Case]]]:
+def explain_cases(findings: Findings, rows: dict[str, list[int]], **settings: Any) -> list[tuple[str, list[Case]]]:
     """Explained predictions of each kind, for the chosen rows of each; empty if there are none.
 
-    judge: returns the prediction of a row, and how it compares with the truth, in words. settings: of `explain`.
+    settings: of `explain`.
     """
     with speaking(findings.language):
-        return _explain_cases(findings, rows, judge, **settings) if any(rows.values()) else []
+        return _explain_cases(findings, rows, **settings) if any(rows.values()) else []
 
 
-def _explain_cases(
-    findings: Findings, rows: dict[str, list[int]], judge: Judge, **settings: Any
-) -> list[tuple[str, list[Case]]]:
+def _explain_cases(findings: Findings, rows: dict[str, list[int]], **settings: Any) -> list[tuple[str, list[Case]]]:
     cases: list[tuple[str, list[Case]]] = []
     ids: Any = range(len(findings.ids)) if findings.private else findings.ids
     for kind, chosen in rows.items():
@@ -90,7 +85,7 @@ def _explain_cases(
                 take(findings.X, np.array(chosen)), private=findings.private, **settings
             )
         shown = [
-            _case(each, ids[row], *judge(findings, row), first=place == 0, recourse=partial(_recourse, findings, row))
+            _case(each, ids[row], *findings.answer(row), first=place == 0, recourse=partial(_recourse, findings, row))
             for place, (each, row) in enumerate(zip(explanations, chosen, strict=True))
         ]
         cases.append((kind, shown))

@@ -11,7 +11,6 @@ from sklearn.metrics import confusion_matrix
 from dwac.drawing.records import shorten
 from dwac.errors import EPSILON
 from dwac.estimator.evaluation import Fact
-from dwac.languages import say
 from dwac.report import card, plots
 from dwac.report.cases import explain_cases
 from dwac.report.findings import EPSILONS, ClassFindings
@@ -55,7 +54,7 @@ def class_values(findings: ClassFindings, k: int, n_cases: int, by: Sequence[str
         "beside_chance": card.beside_chance,
         "reliability": images(plots.alone(reliability, 3.8, 3.6)),
         **_sets(findings),
-        "cases": explain_cases(findings, findings.cases(n_cases), _say, k=k, epsilon=findings.result.epsilon),
+        "cases": explain_cases(findings, findings.cases(n_cases), k=k, epsilon=findings.result.epsilon),
         "worth": worth_section(findings, by),
         "issues": issues(findings),
         "issue_table": _issue_table(findings),
@@ -229,15 +228,6 @@ def _covered(findings: ClassFindings) -> ReportTable:
 
 
 # Cases
-
-
-def _say(findings: ClassFindings, row: int) -> tuple[str, str]:
-    """The label predicted for a row, and how it compares with the truth."""
-    names, right = findings.predictions.classes.tolist(), findings.right[row]
-    verdict = say("✓ correct")
-    if not right:
-        verdict = say("✗ wrong: the label is {label}", label=shorten(names[findings.truth[row]]))
-    return shorten(names[findings.predictions.codes[row]]), verdict
 
 
 def issues(findings: ClassFindings) -> str:

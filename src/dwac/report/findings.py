@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dwac import metrics
-from dwac.drawing.legend import Legend
 from dwac.drawing.records import shorten
 from dwac.errors import EPSILON, CalibrationWarning, InputError
 from dwac.estimator import DWACClassifier, DWACRegressor
@@ -25,6 +24,7 @@ from dwac.estimator.evaluation import (
     LabelPredictions,
     NumberEvaluation,
     NumberPredictions,
+    amount,
     evaluate,
     predict,
     read_groups,
@@ -33,8 +33,10 @@ from dwac.estimator.observed import Observed
 from dwac.estimator.preparation import row_ids, rows_of, take
 from dwac.explain import privacy
 from dwac.explain.base import STRANGE
+from dwac.languages import numeral, say
 from dwac.report.grouped import Deciding, deciding
 from dwac.report.measures import Estimator, Scores, one_hot, scores, used_in_training
+from dwac.report.parts import labels_of
 from dwac.report.wrong_labels import label_issues
 from dwac.tasks import read_labels, read_numbers
 from dwac.tasks.classes import encode_known
@@ -57,6 +59,7 @@ class Findings:
     predictions: Any  # of the same kind
     outside: Any  # predictions on out-of-distribution examples, or None
     result: Any  # how predictions compare with the truth
+    observed: Observed  # the same examples
     language: str | None = field(default=None, kw_only=True)  # of explained cases
     tolerance: ClassVar[float] = 0.0  # the largest error of a typical prediction
 
@@ -91,15 +94,15 @@ class Findings:
             observed = clf.observe(X, private=private)
         predictions = predict(clf, observed, private=private)
         outside = None if unlike is None else predict(clf, unlike, private=private)
-        groups = None if by is None else _name_groups(read_groups(by, X, len(predictions)), clf.legend_)
+        groups = None if by is None else read_groups(by, X, len(predictions), clf.legend_)
         result = evaluate(predictions, y, epsilon, by=groups, costs=costs)
         names, readable = row_ids(X, ids, len(predictions)), predictions.readable
         truth = cls._truth(clf, y, len(readable))[readable]
         if result.unreadable:
             rows = np.flatnonzero(readable)
-            X, names, predictions = take(X, rows), names[rows], predictions.part(rows)
+            X, names, predictions, observed = take(X, rows), names[rows], predictions.part(rows), observed.take(rows)
         outside = None if outside is None or not outside.readable.any() else outside.part(outside.readable)
-        return cls(clf, X, names, truth, predictions, outside, result, **more)
+        return cls(clf, X, names, truth, predictions, outside, result, observed, **more)
 
     @staticmethod
     def _truth(clf: Any, y: Any, n: int) -> Any:
@@ -190,6 +193,10 @@ class Findings:
         """(n,): how wrong each prediction is; 0 if it is right."""
         raise NotImplementedError
 
+    def answer(self, row: int) -> tuple[str, str]:
+        """What is predicted for a row, and how it compares with the truth, in words."""
+        raise NotImplementedError
+
     def cases(self, most: int) -> dict[str, list[int]]:
         """Rows of typical, doubtful and wrong predictions, each once."""
         errors = self.errors
@@ -199,16 +206,6 @@ class Findings:
         usual = np.argsort(np.abs(trust - np.median(trust)), kind="stable").tolist()
         typical = [row for row in usual if errors[row] <= self.tolerance and row not in (*wrong, *doubtful)]
         return {"typical": typical[:most], "doubtful": doubtful, "wrong": wrong}
-
-
-def _name_groups(groups: pd.DataFrame, legend: Legend) -> pd.DataFrame:
-    """Groups of rows by column, with the titles of columns and the meanings of codes."""
-    named = {}
-    for column in groups:
-        names = [legend.meaning(column, value) or value for value in groups[column].cat.categories]
-        unique = len(set(names)) == len(names)
-        named[legend.head(column)] = groups[column].cat.rename_categories(names) if unique else groups[column]
-    return pd.DataFrame(named)
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,6 +284,13 @@ class ClassFindings(Findings):
         pairs = zip(counts.index.tolist(), counts.tolist(), strict=True)
         return [(names[true], names[predicted], count) for (true, predicted), count in pairs]
 
+    def answer(self, row: int) -> tuple[str, str]:
+        """The label predicted for a row, and how it compares with the truth."""
+        names, verdict = self.predictions.classes.tolist(), say("✓ correct")
+        if not self.right[row]:
+            verdict = say("✗ wrong: the label is {label}", label=shorten(names[self.truth[row]]))
+        return shorten(names[self.predictions.codes[row]]), verdict
+
     def cases(self, most: int = 3) -> dict[str, list[int]]:
         """Rows of typical, doubtful and wrong predictions."""
         wrong = [int(row) for row in np.argsort(-self.probability, kind="stable") if not self.right[row]][:most]
@@ -336,6 +340,14 @@ class LabelFindings(Findings):
         """(n,): how many labels are wrong."""
         return np.asarray((self.predictions.has != self.truth).sum(axis=1))
 
+    def answer(self, row: int) -> tuple[str, str]:
+        """The labels predicted for a row, and how they compare with the truth."""
+        names, has, truth = self.clf.classes_, self.predictions.has[row], self.truth[row]
+        verdict = say("✓ correct")
+        if (has != truth).any():
+            verdict = say("✗ wrong: has {labels}", labels=labels_of(names[truth].tolist()))
+        return labels_of(names[has].tolist()), verdict
+
 
 @dataclass(frozen=True, eq=False)
 class NumberFindings(Findings):
@@ -367,6 +379,15 @@ class NumberFindings(Findings):
     def errors(self) -> Floats:
         """(n,): the largest absolute error of each row, in units of the spread of each number."""
         return np.asarray((np.abs(self.values - self.truth) / self.clf.target_.scale[1]).max(axis=1))
+
+    def answer(self, row: int) -> tuple[str, str]:
+        """The numbers predicted for a row, and how they compare with the truth."""
+        predicted, true = self.values[row], self.truth[row]
+        known = (
+            ", ".join(numeral(amount(each)) for each in some) for some in (predicted, true, np.abs(true - predicted))
+        )
+        shown, right, off = known
+        return shown, say("true: {true}; off by {off}", true=right, off=off)
 
     @property
     def calibrated(self) -> bool:

@@ -13,7 +13,6 @@ from dwac import metrics
 from dwac.drawing.records import shorten
 from dwac.errors import CalibrationWarning
 from dwac.estimator.evaluation import Fact
-from dwac.languages import say
 from dwac.report import card, plots
 from dwac.report.cases import explain_cases
 from dwac.report.findings import EPSILONS, LabelFindings
@@ -46,7 +45,7 @@ def label_values(findings: LabelFindings, k: int, n_cases: int, by: Sequence[str
         "reliability": _reliability(findings, drawn),
         "n_labels": len(findings.result.by_label),
         "sets": _sets(findings),
-        "cases": explain_cases(findings, findings.cases(n_cases), _say, k=k, epsilon=findings.result.epsilon),
+        "cases": explain_cases(findings, findings.cases(n_cases), k=k, epsilon=findings.result.epsilon),
         "worth": worth_section(findings, by),
     }
 
@@ -126,12 +125,3 @@ def _sets(findings: LabelFindings) -> ReportTable | None:
     head = ("ε", _HEADS["wrongly_told_no"], _HEADS["wrongly_told_yes"], "undecided", "labels that sets miss",
             "labels per set")  # fmt: skip
     return ReportTable("On the test examples", head, rows, range(len(head)))
-
-
-def _say(findings: LabelFindings, row: int) -> tuple[str, str]:
-    """The labels predicted for a row, and how they compare with the truth."""
-    names, has, truth = findings.clf.classes_, findings.predictions.has[row], findings.truth[row]
-    verdict = say("✓ correct")
-    if (has != truth).any():
-        verdict = say("✗ wrong: has {labels}", labels=labels_of(names[truth].tolist()))
-    return labels_of(names[has].tolist()), verdict

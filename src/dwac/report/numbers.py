@@ -11,7 +11,6 @@ from dwac import metrics
 from dwac.drawing.records import shorten
 from dwac.estimator.evaluation import Fact, amount
 from dwac.estimator.preparation import take
-from dwac.languages import numeral, say
 from dwac.report import card, plots
 from dwac.report.cases import explain_cases
 from dwac.report.findings import EPSILONS, Floats, NumberFindings
@@ -53,7 +52,7 @@ def number_values(findings: NumberFindings, k: int, n_cases: int, by: Sequence[s
         "quantiles": quantiles,
         "quantile_plots": quantile_plots,
         "unusual": _unusual(findings, ends),
-        "cases": explain_cases(findings, findings.cases(n_cases), _say, k=k, epsilon=findings.result.epsilon),
+        "cases": explain_cases(findings, findings.cases(n_cases), k=k, epsilon=findings.result.epsilon),
         "worth": worth_section(findings, by),
     }
 
@@ -202,11 +201,3 @@ def _unusual(findings: NumberFindings, ends: Floats | None) -> ReportTable | Non
         )
     head = ("example", "typicality", "predicted", "interval", "true", "")
     return ReportTable("The least typical test examples", head, rows, [1, 2, 4])
-
-
-def _say(findings: NumberFindings, row: int) -> tuple[str, str]:
-    """The prediction for a row, and how it compares with the truth."""
-    predicted, true = findings.values[row], findings.truth[row]
-    known = (", ".join(numeral(amount(each)) for each in some) for some in (predicted, true, np.abs(true - predicted)))
-    shown, right, off = known
-    return shown, say("true: {true}; off by {off}", true=right, off=off)

@@ -205,6 +205,26 @@ def _thin(series: int) -> dict[str, Any]:
     return line(series) | {"markevery": (4 + 5 * series, 20)}
 
 
+def risk_panels(
+    risks: Sequence[float], shares: ArrayLike, known: Sequence[float], errors: ArrayLike, ends: ArrayLike
+) -> list[Painter]:
+    """The share decided at each risk; and errors among decided rows at risks that decide any, with ends (R, 2)."""
+
+    def decided(panel: Any) -> None:
+        panel.plot(risks, shares, **line(0))
+        panel.set(xlim=(0, 1.04 * max(risks)), ylim=(0, 1.04))
+        tidy(panel, title="decided", x="allowed risk", y="share of test examples")
+
+    def erred(panel: Any) -> None:
+        y = np.asarray(errors)
+        panel.plot([0, max(risks)], [0, max(risks)], label="allowed", **_GUIDE)
+        panel.errorbar(known, y, np.abs(np.asarray(ends).T - y), label="measured", capsize=2.5, **line(0))
+        panel.set(xlim=(0, 1.04 * max(risks)), ylim=(0, 1.04 * max(float(np.max(ends)), max(risks))))
+        tidy(panel, title="errors among decided", x="allowed risk", y="share of decided examples")
+
+    return [decided, erred]
+
+
 def typicality(inside: ArrayLike, outside: ArrayLike | None = None) -> Any:
     """Histogram of typicality on data like the training data, and on out-of-distribution data."""
     return _side_by_side([typicality_panel(inside, outside)], 4.6, 2.7, legends=outside is not None)

@@ -6,7 +6,6 @@ Every kind of target says what loss it expects of a row, by its own votes, and w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from dwac._checks import listed, percent, warn
-from dwac.conformal.decisions import DecisionRule, RiskControl, strange
+from dwac.conformal.decisions import DecisionRule, RiskControl, fewest_strangers, strange
 from dwac.errors import CalibrationError, CalibrationWarning, InputError
 from dwac.tasks.base import LABELS, NUMBERS, Bools, Fitted, Floats, zero_nan
 from dwac.tasks.predicted_numbers import as_numpy
@@ -46,6 +45,8 @@ def stake_of(sets: Any, measure: str, label: Any, tolerance: Any) -> Stake:
     """What counts as a loss for this kind of target."""
     target = sets.fitted.target
     if target.kind == NUMBERS:
+        if measure != "error" or label is not None:
+            raise InputError("measure and label are for predicted labels; this model predicts numbers; leave them out")
         return _off_by_more(sets, tolerance)
     if tolerance is not None:
         raise InputError(f"tolerance is for predicted numbers; this model predicts {target.noun}; leave it out")
@@ -122,6 +123,13 @@ def _off_by_more(sets: Any, tolerance: Any) -> Stake:
     text = f"numbers off by more than {listed(allowed.tolist(), show=lambda value: f'{value:,g}')}"
     name = sets.average, tuple(allowed.tolist())
     return Stake(name, text, forecast, lambda answers, _, exact: (np.abs(answers - exact) > allowed).any(axis=1))
+
+
+def forecast_rows(sets: Any, observed: Any, stake: Stake) -> Forecast:
+    """What the model answers for the readable rows, and the loss that it expects of each."""
+    if sets.fitted.target.kind == NUMBERS:
+        return stake.forecast(sets.fitted.references.distribution(observed.h))
+    return stake.forecast(zero_nan(observed.votes)[observed.readable])
 
 
 def control_of(fitted: Fitted, stake: Stake) -> RiskControl:
@@ -215,9 +223,7 @@ def decide_rows(
         answers = target.predict(observed.votes)
     expected = np.full(len(readable), np.nan)
     if readable.any():
-        numbers = target.kind == NUMBERS
-        votes = sets.fitted.references.distribution(observed.h) if numbers else zero_nan(observed.votes)[readable]
-        expected[readable] = stake.forecast(votes).expected
+        expected[readable] = forecast_rows(sets, observed, stake).expected
     decided = readable & (np.nan_to_num(expected, nan=np.inf) <= rule.threshold)
     shown = np.round(expected, 2) if private else expected
     why = tuple(
@@ -239,7 +245,7 @@ def list_strangers(fitted: Fitted, observed: Any, rate: float, ids: Any, *, priv
     fitted.calibration.require()
     typicality = observed.typicality(private=private)
     rows, n, n_rows = np.flatnonzero(strange(typicality, rate)), len(fitted.calibration.y), len(observed)
-    fewest = math.ceil(n_rows / (rate * (n + 1)))
+    fewest = fewest_strangers(n_rows, n, rate)
     if len(rows) == 0 and fewest > 1:
         warn(
             f"{n:,} calibration rows cannot find fewer than {fewest:,} strangers among {n_rows:,} rows at a rate of "
