@@ -85,6 +85,8 @@ def test_a_person_looks_slides_edits_removes_undoes_and_exports(
             sets = label_sets(explorer.first.predictions.conformal.p_values, epsilon)
             assert int(seen.page.locator("#sets-now").get_attribute("data-single")) == (sets.sum(axis=1) == 1).sum()
 
+        if kind == "table":
+            _splits_by_a_column(seen)
         place = seen.page.evaluate("window.explorer.original.xy")
         edit_query(seen, kind)
         moved = seen.page.evaluate("window.explorer.marks.moved.xy")
@@ -109,6 +111,18 @@ def test_a_person_looks_slides_edits_removes_undoes_and_exports(
         assert seen.changed() == 0
         seen.page.click("#redo")
         seen.page.wait_for_selector("#before-after")
+
+
+def _splits_by_a_column(seen: Visit) -> None:
+    """A table of groups beside the map, which has their colours."""
+    seen.page.select_option("#by", label="job")
+    seen.page.wait_for_selector("#split table")
+    groups = [node.get_attribute("data-group") for node in seen.page.locator("#split tbody tr").all()]
+    assert [name.removesuffix(" (small)") for name in groups] == ["all rows", "clerk", "nurse", "smith"]
+    assert seen.page.evaluate("window.explorer.map.options.paint.names") == ["clerk", "nurse", "smith"]
+    seen.wait("location.hash.includes('by=')")
+    seen.page.click("#clear-split")
+    seen.wait("document.getElementById('split').hidden && document.getElementById('colour').value === 'label'")
 
 
 def _five_votes_fit(seen: Visit) -> None:

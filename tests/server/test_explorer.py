@@ -27,6 +27,7 @@ from dwac.report import label_issues, label_noise, leave_one_out
 from dwac.report.wrong_labels import LEARNED
 from dwac.server.explorer import Explorer
 from dwac.server.explorer.edits import edit_model, edit_voters
+from dwac.server.explorer.split import division_names, split
 from dwac.server.explorer.tasks import NONE
 from dwac.server.explorer.views import LoadedExamples, first_view, view_after
 from tests.named import named, refuses
@@ -91,6 +92,29 @@ def test_asking_the_unchanged_row_gives_the_same_numbers(page: Reader, table: DW
         asked = page.post("ask", row=known["explanation"]["record"], k=5)
         assert asked["explanation"]["probabilities"] == known["explanation"]["probabilities"]
         assert asked["xy"] == pytest.approx(known["xy"], abs=1e-5)
+
+
+def test_measures_are_split_by_a_column_as_evaluate_splits_them(page: Reader, table: DWACClassifier) -> None:
+    found = page.get(f"split/{page.get('start')['divisions'].index('job')}?epsilon=0.1")
+    wanted = table.evaluate(PEOPLE[200:], AGED[200:], by="job", epsilon=0.1).groups
+    places = [wanted.measures.index(name) for name in found["measures"]]
+    assert found["measures"] == ["accuracy", "coverage", "set size"]
+    for (name, rows, cells), told in zip(wanted.cells("job"), found["rows"], strict=True):
+        assert told[:2] == [name, rows]
+        assert [each[:2] for each in told[2]] == [list(cells[place][:2]) for place in places]
+    people = [*table.references_.ids, *PEOPLE.index[200:]]
+    assert [found["names"][code] for code in found["codes"]] == PEOPLE.loc[people, "job"].tolist()
+    assert page.ask("GET", "split/99").status == 422
+
+
+def test_measures_are_split_by_groups_that_the_model_does_not_know(table: DWACClassifier) -> None:
+    X, town = PEOPLE[200:].astype({"age": object}), np.where(np.arange(60) < 20, "a", "b")
+    X.loc[X.index[3], "age"] = "unreadable"
+    explorer = Explorer.of(table, X, AGED[200:], by={"town": town})
+    found = split(explorer, "page", division_names(explorer).index("town"), 0.1, 0)
+    assert [row[:2] for row in found["rows"]] == [("all rows", "59"), ("a (small)", "19"), ("b", "40")]
+    assert found["codes"] == [-1] * explorer.points.n_training + [0] * 19 + [1] * 40
+    assert division_names(Explorer.of(table, X, by={"town": town}, private=True)) == []
 
 
 def test_what_if_someone_were_older(page: Reader, table: DWACClassifier) -> None:

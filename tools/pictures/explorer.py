@@ -1,4 +1,4 @@
-"""Draw docs/pictures/explorer.png and explorer-why.png: the explorer on digits and on wines, 1280 × 800, light.
+"""Draw docs/pictures/explorer.png, explorer-why.png and explorer-split.png: 1280 × 800, light.
 
 python tools/pictures/explorer.py        # needs playwright and Chromium
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
-from sklearn.datasets import load_digits, load_wine
+from sklearn.datasets import load_diabetes, load_digits, load_wine
 
 from dwac import DWACClassifier
 from dwac.server.explorer import Explorer, open_page
@@ -32,6 +32,10 @@ def main() -> None:
     kinds = wine.target[rows.index].map(dict(enumerate(("Barolo", "Grignolino", "Barbera"))))
     wines = DWACClassifier(**OPTIONS).fit(rows[:140], kinds[:140])
     draw("explorer-why.png", Explorer.of(wines, rows[140:], kinds[140:], title="wines"), 8, change_a_wine)
+    patients, progress = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+    course = (progress > progress.median()).map({True: "fast", False: "slow"})
+    model = DWACClassifier(**OPTIONS).fit(patients[:240], course[:240])
+    draw("explorer-split.png", Explorer.of(model, patients[240:], course[240:], title="diabetes"), 5, split_by_age)
 
 
 def draw(name: str, explorer: Explorer, row: int, act: Callable[[Any], None]) -> None:
@@ -82,6 +86,13 @@ def change_a_wine(shown: Any) -> None:
     shown.wait_for_selector("#what-result table")
     shown.wait_for_timeout(1000)  # the bars follow the vote
     shown.evaluate("document.getElementById('whatif').scrollIntoView()")
+
+
+def split_by_age(shown: Any) -> None:
+    """Divide the patients by age."""
+    shown.select_option("#by", label="age")
+    shown.wait_for_selector("#split table")
+    shown.evaluate("document.getElementById('right').scrollTo(0, 0)")
 
 
 if __name__ == "__main__":

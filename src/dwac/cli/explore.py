@@ -30,6 +30,7 @@ def explore(
         Path | None, typer.Option(metavar="MODEL", help="A second model: show where the two disagree on the data.")
     ] = None,
     private: options.Private = False,
+    by: options.By = None,
     epsilon: options.Epsilon = EPSILON,
     target: options.Target = None,
     ids: options.Id = None,
@@ -54,6 +55,8 @@ def explore(
     dwac explore model/ new.csv
 
     dwac explore model/ new.csv --compare other-model/
+
+    dwac explore model/ test.csv --by sex       # measures by group, beside the map
     """
     options.check_rows(model, tables.form, data)
     with needs_server("explore"):
@@ -65,7 +68,7 @@ def explore(
 
     if compare is not None and data is None:
         raise InputError("--compare needs data to compare the models on: dwac explore MODEL DATA --compare OTHER")
-    arguments = {**tables.arguments(), "target": target, "text": reading.text, "ids": ids}
+    arguments = {**tables.arguments(), "target": target, "text": reading.text, "ids": ids, "keep": by or ()}
     loaded = load(model, device=reading.device, expect=reading.expect)
     rows = None if data is None else _read_rows(data, loaded, arguments)
     print_notes(() if rows is None else rows.notes)
@@ -82,6 +85,7 @@ def explore(
             None if rows is None else rows.y,
             ids=None if rows is None else rows.ids,
             rival=rival,
+            by=None if rows is None else rows.kept,
             private=True if private else None,
             most=most,
             progress=lambda done, total: bar.update(task, completed=done, total=total),

@@ -16,7 +16,7 @@ from starlette.responses import FileResponse, Response
 
 from dwac.drawing import COLOURS, MARKERS
 from dwac.report.card import who_votes
-from dwac.server.explorer import groups, lists, whatif, why, worth
+from dwac.server.explorer import groups, lists, split, whatif, why, worth
 from dwac.server.explorer.state import Explorer
 from dwac.server.explorer.words import guide
 from dwac.server.limits import RefusalError
@@ -139,6 +139,10 @@ def router(explorer: Explorer) -> APIRouter:
     @routes.get("/explorer/values/{place:int}")
     async def values(place: int) -> Response:
         return json_response(await call(lists.column_values, explorer, place))
+
+    @routes.get("/explorer/split/{place:int}")
+    async def by_group(request: Request, place: int) -> Response:
+        return await answer(request, split.split, place, _epsilon(request), _whole(request, "label", 0, 0, 10**6))
 
     @routes.get("/explorer/discs/{disc:int}")
     async def members(request: Request, disc: int) -> Response:
@@ -287,6 +291,7 @@ def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
         "map": sentences["map"],
         "columns": points.columns,
         "data_columns": lists.column_names(explorer),
+        "divisions": split.division_names(explorer),
         "words": explorer.clf.encoder_.kind in whatif.TEXTS and not explorer.private,
         "worth": points.n_training > 1,
         "importance": len(points) > 0 and explorer.clf.encoder_.kind not in whatif.TEXTS,

@@ -270,7 +270,7 @@ def column_values(explorer: Explorer, place: int) -> dict[str, Any]:
     if not 0 <= place < len(names):
         raise InputError(f"the column must be one of the {len(names)} of the data, counted from 0; got {place}")
     column, legend = explorer.clf.encoder_.columns[place], explorer.clf.legend_
-    values = _column(explorer, column.name)
+    values = column_of(explorer, column.name)
     coded = all(legend.meaning(column.name, value) for value in values.dropna().unique())
     if column.kind == "datetime":
         return _dates(values)
@@ -286,7 +286,7 @@ def column_values(explorer: Explorer, place: int) -> dict[str, Any]:
     return {"names": names, "codes": [None if pd.isna(text) else codes.get(text, rest) for text in texts]}
 
 
-def _column(explorer: Explorer, name: Any) -> pd.Series[Any]:
+def column_of(explorer: Explorer, name: Any) -> pd.Series[Any]:
     """The values of all points, training examples first."""
     points, clf = explorer.points, explorer.clf
     records = clf.examples_.frame()

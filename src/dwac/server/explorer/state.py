@@ -32,6 +32,7 @@ from dwac.server.explorer.points import Points, explanation_dict
 from dwac.server.explorer.tasks import PageTask
 from dwac.server.explorer.views import MOST, LoadedExamples, Progress, View, first_view, task_of, view_after
 from dwac.server.limits import RefusalError
+from dwac.tasks.by_group import read_groups
 
 _SESSIONS, _VIEWS, _ANSWERS = 64, 4, 16
 _FEWEST = 2  # voters
@@ -81,6 +82,7 @@ class Explorer:
     note: str = ""
     epsilon: float = EPSILON  # at first
     unreadable: Mapping[int, str] = field(default_factory=dict)  # rows of data left out, and why
+    groups: pd.DataFrame | None = None  # of the rows of data, by the columns given for it
     members: ReferenceSet | None = None  # all training examples, if the voters represent them and the model keeps them
     _histories: OrderedDict[str, History] = field(default_factory=OrderedDict)
     _views: OrderedDict[tuple[Any, ...], View] = field(default_factory=OrderedDict)
@@ -97,6 +99,7 @@ class Explorer:
         *,
         ids: Iterable[Hashable] | None = None,
         rival: tuple[Model, Any, str] | None = None,
+        by: Any = None,
         private: bool | None = None,
         most: int = MOST,
         progress: Progress | None = None,
@@ -108,6 +111,8 @@ class Explorer:
             clf: the model.
             X: rows to explore. y: their labels or numbers, if known. ids: their names.
             rival: a second model, X in the form that it reads, and its name.
+            by: groups of the rows of X, as for `evaluate`; the page can split its measures by these, and by columns
+                of the model with few values.
             private: the default for a model that was saved without its training examples.
             most: maximum number of training examples to predict at the start, if there is no X.
             progress: called with the number of rows done and the total.
@@ -118,8 +123,14 @@ class Explorer:
         hidden = clf.private_ if private is None else private
         all_examples, clf = clf.references_.members, without_represented(clf)
         bad: dict[int, str] = {}
+        groups = None
+        if by is not None:
+            if X is None:
+                raise InputError("by divides rows of data; give X")
+            groups = read_groups(by, X, count(rows_of(X)), clf.legend_)
         if X is not None:
             X, y, ids, rival, bad = _drop_unreadable(clf, X, y, ids, rival)
+            groups = None if groups is None else groups.drop(index=list(bad))
             words["note"] = " ".join(filter(None, [words.get("note"), _describe_left_out(bad, private=hidden)]))
         examples = (
             LoadedExamples.none(clf) if hidden and X is None else LoadedExamples.of(clf, X, y, ids=ids, most=most)
@@ -136,7 +147,7 @@ class Explorer:
         codes = task.codes(view.predictions)
         points = Points.of(task, clf.references_, examples, codes, private=hidden, members=all_examples)
         members = None if hidden else all_examples
-        return cls(clf, examples, points, view, hidden, other, unreadable=bad, members=members, **words)
+        return cls(clf, examples, points, view, hidden, other, unreadable=bad, groups=groups, members=members, **words)
 
     @property
     def task(self) -> PageTask:

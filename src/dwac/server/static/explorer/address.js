@@ -12,6 +12,7 @@ export function written(app) {
   const [x, y] = map.middle();
   if (app.chosen !== null) given.set("point", app.chosen);
   if ($("colour").value !== "label") given.set("colour", $("colour").value);
+  if ($("by").value !== "") given.set("by", $("by").value);
   if ($("layer").value !== "all") given.set("show", $("layer").value);
   if (app.epsilon !== app.start.epsilon) given.set("epsilon", app.epsilon);
   if (task.subject) given.set("subject", task.subject);
@@ -36,6 +37,7 @@ export async function follow(app) {
   if (epsilon > 0 && epsilon < 1) await app.setEpsilon(epsilon);
   if ([5, 10, 20].includes(Number(given.get("k")))) app.k = Number(given.get("k"));
   if (app.task.subjects?.[Number(given.get("subject"))] !== undefined && given.has("subject")) await app.setSubject(Number(given.get("subject")));
+  if (given.has("by")) await app.splitBy(given.get("by"));
   if (given.has("colour")) await app.setColour(given.get("colour"));
   choose("layer", given.get("show"));
   if (given.has("filter")) {

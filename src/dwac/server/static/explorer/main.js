@@ -25,12 +25,13 @@ import { load, reload, reloadIntervals } from "./points.js";
 import * as search from "./search.js";
 import * as selection from "./selection.js";
 import { showSets } from "./sets.js";
+import * as split from "./split.js";
 import { taskOf } from "./tasks.js";
 import * as theme from "./theme.js";
 import * as whatif from "./whatif.js";
 import * as worth from "./worth.js";
 
-const app = { k: 5, chosen: null, original: null, answer: null, selected: [], lasso: [], columns: [], remember: () => {} };
+const app = { k: 5, chosen: null, original: null, answer: null, selected: [], lasso: [], columns: [], split: null, remember: () => {} };
 window.explorer = app; // for the console and for tests
 
 const busy = (message) => { $("status").textContent = message; };
@@ -137,9 +138,13 @@ app.setColour = async (value) => {
   app.remember();
 };
 
+// The examples divided by a column.
+app.splitBy = (place) => split.splitBy(app, place);
+
 app.setEpsilon = async (epsilon) => {
   app.epsilon = epsilon;
   showSets(app);
+  await split.refresh(app);
   if (app.start.columns.interval) await reloadIntervals(app.points, app.start, epsilon);
   app.map.restyle();
 };
@@ -187,6 +192,7 @@ const edit = (step) => app.tried((async () => {
   showEffect(app);
   $("edits").open = true;
   app.say(`${changes.n_changed} of ${changes.n_asked} predictions change because of the edits.`);
+  await split.refresh(app);
   if ($("all-groups").open) await showAllGroups(app, $("order")?.value);
   if ($("issues").open) await showIssues(app);
   if ($("worth").open) await worth.showWorth(app);
@@ -215,6 +221,7 @@ app.setSubject = async (place) => {
   showSets(app);
   showLegend(app);
   importance.forget(app);
+  await split.refresh(app);
   app.remember();
   if (app.chosen !== null) await app.choose(app.chosen);
 };
@@ -224,6 +231,8 @@ function adapt() {
   const { task, start } = app;
   fill($("colour"), choices(app).map(([value, name]) => el("option", { value }, name)),
     start.data_columns.length ? el("optgroup", { label: "columns of the data" }, start.data_columns.map((name, i) => el("option", { value: `column:${i}` }, brief(titleOf(name), 40)))) : null);
+  fill($("by"), [["", "nothing"], ...start.divisions.map((name, i) => [i, brief(name, 40)])].map(([value, name]) => el("option", { value }, name)));
+  $("by").parentElement.hidden = !start.divisions.length;
   fill($("subject"), (task.subjects ?? []).map((name, i) => el("option", { value: i }, name)));
   $("subject").parentElement.hidden = !task.subjects;
   $("subject-title").textContent = task.unit === "labels" ? "Label" : "Number";
@@ -256,6 +265,7 @@ function listen() {
   fresh.listen(app);
   whatif.listen(app);
   importance.listen(app);
+  split.listen(app);
   keys.listen(app);
   search.listen(app);
   on("moved", () => app.marks.draw());
@@ -263,8 +273,10 @@ function listen() {
     app.map.restyle(); // paints ask for the colours of the theme
     app.histogram.draw();
     showLegend(app);
+    app.tried(split.show(app));
     if (app.answer) showExample(app, app.answer);
   });
+  $("epsilon").addEventListener("change", () => app.tried(split.refresh(app)));
   $("epsilon").addEventListener("input", () => {
     app.epsilon = Number($("epsilon").value);
     showSets(app);

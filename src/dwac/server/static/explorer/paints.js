@@ -71,6 +71,7 @@ export function choices(app) {
 
 export async function paintOf(app, value) {
   if (value.startsWith("column:")) return column(app, Number(value.slice(7)));
+  if (value === "group") return named(app.split.name, app.split.names, (i) => (app.split.codes[i] < 0 ? NONE : app.split.codes[i]));
   if (value === "typicality") return scale(value, (i) => app.points.typicality[i], [0, 1]);
   if (value === "worth") return worth(app);
   if (value === "credibility") return scale(value, (i) => app.task.credibility(i), [0, 1]);
