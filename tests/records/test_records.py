@@ -185,8 +185,17 @@ def test_the_service_gives_each_answer_with_the_id_of_its_record(folder_of: Fold
         assert nothing is None
         table = records.read(tmp_path / "record").set_index("id")
         assert [each["label"] for each in told["predictions"][:3]] == table.loc[ids, "label"].tolist()
+        told = client.post("/v1/decide", {"rows": rows, "risk": 0.2}).json
+        decided = clf.decide(X[:3], 0.2)
+        assert [each["decided"] for each in told["decided"]] == [*decided.decided.tolist(), False]
+        assert [each["expected_loss"] for each in told["decided"][:3]] == decided.expected.tolist()
+        assert told["decided"][3]["why"] == told["decided"][3]["unreadable"]
+        assert told["rule"]["sentence"] == str(decided.rule)
+        table = records.read(tmp_path / "record").set_index("id")
+        assert table.loc[told["decisions"][:3], "decided"].tolist() == decided.decided.tolist()
+        ids += told["decisions"][:3]
         (tmp_path / "record").rename(tmp_path / "moved")
         (tmp_path / "record").write_text("a file, so that nothing can be written")
         refused = client.post("/v1/sets", {"rows": rows})
         assert (refused.status, refused.json["error"]["code"]) == (503, "unrecorded")
-    assert records.replay(tmp_path / "moved", clf, X[:3], ids).same
+    assert records.replay(tmp_path / "moved", clf, pd.concat([X[:3], X[:3]]), ids).same

@@ -76,6 +76,10 @@ def test_recourse_keeps_to_columns_numbers_and_dates(client: Client, table: DWAC
         assert changed.get("age", 0) <= 60
         assert "2020-06-01" <= changed.get("since", "2021")[:10] <= "2021-06-01"
         assert table.predict(pd.DataFrame([way["record"]])).tolist() == ["old"]
+    tied: Any = {"tied": [["age", "job"]], "least": True, "k": 1}
+    (shortest,) = as_json(table.recourse(rows[:1], "old", **tied)[0])["ways"]
+    assert [way["changes"] for way in ask(**tied)[0]["ways"]] == [shortest["changes"]]
+    assert shortest["shortened"]
     none = ask(only=["job"])[0]
     assert (none["ways"], none["obstacle"]) == ([], ["age"])
 
@@ -93,7 +97,10 @@ def test_recourse_keeps_to_columns_numbers_and_dates(client: Client, table: DWAC
         ("recourse", {"label": "old", "bounds": {"age": "up"}}, ["age", "up", "grow"]),
         ("recourse", {"label": "old", "bounds": {"age": ["a", 3]}}, ["age", "'a'", "null"]),
         ("recourse", {"label": "old", "bounds": {"since": ["soon", None]}}, ["since", "soon", "dates"]),
+        ("recourse", {"label": "old", "tied": [["age", "aeg"]]}, ["tied", "aeg"]),
         ("recourse", {"label": "old", "rows": 9}, ["rows", 8, 9]),
+        ("decide", {"tolerance": 3}, ["tolerance", "numbers"]),
+        ("decide", {"label": "wise"}, ["label", "wise", "old"]),
     ],
 )
 def test_what_cannot_be_asked_is_refused_in_words(
@@ -110,6 +117,8 @@ def test_numbers_have_reasons_and_recourse_by_name(numbers: DWACRegressor, two_n
     with served(create_app(numbers)) as client:
         (why,) = client.post("/v1/explain", {"rows": rows, "against": [1500, None]}).json["explanations"]
         (way,) = client.post("/v1/recourse", {"rows": rows, "label": [None, 900]}).json["recourse"]
+        decided = client.post("/v1/decide", {"rows": rows, "tolerance": 400, "risk": 0.2}).json
+        assert decided["decided"][0]["decided"] == numbers.decide(X, 0.2, tolerance=400).decided[0]
         refused = client.post("/v1/recourse", {"rows": rows, "label": [900, 100]})
     assert why["reasons"]["total"] == pytest.approx(numbers.explain(X)[0].reasons((1500, float("inf"))).total)
     assert all(each["value"] <= 900 for each in way["ways"])

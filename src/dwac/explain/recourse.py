@@ -20,7 +20,7 @@ from dwac.drawing.records import plain, shorten
 from dwac.errors import InputError
 from dwac.explain import privacy
 from dwac.explain.base import STRANGE
-from dwac.explain.hybrids import Part, require_columns
+from dwac.explain.hybrids import Part, read_tied, require_columns
 from dwac.explain.reasons import Precedent, example_title
 from dwac.explain.rendering import Cell, Page, Row, VoterTable, percent, wrap
 from dwac.languages import count, label_name, message, say, spoken
@@ -44,6 +44,7 @@ class Constraints(NamedTuple):
             if isinstance(names, str):
                 raise InputError(f"{argument} must be a list of columns; got {names!r}; write [{names!r}]")
             require_columns(list(names or ()), columns, argument)
+        read_tied(self.tied, columns)
         for name, bound in (self.bounds or {}).items():
             if bound not in (GROW, FALL) and not (isinstance(bound, tuple | list) and len(bound) == 2):
                 raise InputError(f"bounds must be 'grow', 'fall' or (low, high); column {name!r} has {bound!r}")

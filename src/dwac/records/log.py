@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from os import PathLike, fspath
 from typing import Any
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
+from dwac.drawing.records import plain
 from dwac.errors import EPSILON, IdError, InputError, StorageError
 from dwac.estimator.evaluation import predict
 from dwac.estimator.observed import Observed
@@ -77,8 +78,12 @@ def decisions(
     epsilon: float,
     quantiles: Sequence[float],
     private: bool,
+    decide: Mapping[str, Any] | None = None,
 ) -> pa.Table:
-    """The rows of a record, one for each row that could be read; frame: the answers."""
+    """The rows of a record, one for each row that could be read.
+
+    frame: the answers. decide: arguments of `decide`, if it was asked which rows are handed over to a person.
+    """
     if clf.fingerprint_ is None:
         raise InputError(
             "a record names the model by the fingerprint of its folder, so the model must come from a folder, and be "
@@ -93,6 +98,8 @@ def decisions(
         "threads": torch.get_num_threads(),
         **({"local": True} if observed.local else {}),
     }
+    if decide is not None:
+        settings["decide"] = plain(dict(decide))
     columns: dict[str, Any] = {
         "time": pa.array([datetime.now(UTC)] * len(rows), _TIME),
         "id": pa.array([str(names[row]) for row in rows], pa.string()),
@@ -106,6 +113,9 @@ def decisions(
         name: arrow_array(answers[name] if len(rows) else [], arrow_type(column)) for name, column, _ in declared
     }
     columns["groups"] = pa.nulls(len(rows), pa.list_(_GROUP)) if private else _groups(clf, observed)
+    if decide is not None:
+        decided = clf.decide(observed, private=private, **decide).decided
+        columns["decided"] = pa.array(decided[rows].tolist(), pa.bool_())
     return pa.table(columns)
 
 

@@ -75,7 +75,7 @@ def replay(
     recorded = Recorded.find(folder, clf, X, ids, other_model=other_model)
     found = [_no_differences()]
     for part in recorded.parts(clf, X, bitwise=True):
-        options = {name: part.settings[name] for name in ("epsilon", "quantiles", "private")}
+        options: Any = {name: part.settings.get(name) for name in ("epsilon", "quantiles", "private", "decide")}
         predictions = predict(part.clf, part.observed, private=options["private"])
         frame = predictions.frame(options["epsilon"], options["quantiles"])
         now = decisions(part.clf, part.observed, frame, part.then["id"].to_pylist(), **options)

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dwac.conformal import smallest_calibration
+from dwac.conformal import DecisionRule, smallest_calibration
 from dwac.drawing.records import plain
 from dwac.errors import CalibrationError, CalibrationWarning, InputError, PrivacyError
 from dwac.estimator import DWACClassifier, DWACRegressor
@@ -33,6 +33,7 @@ from dwac.server.schemas import names_field
 from dwac.server.watch import Watch
 from dwac.tasks import LABELS, NUMBERS
 from dwac.tasks.answers import AnswerColumn, ValueKind, cells_of
+from dwac.tasks.decisions import Decisions, control_of, stake_of
 
 Model = DWACClassifier | DWACRegressor
 log = logging.getLogger("dwac.server")
@@ -50,6 +51,19 @@ class PredictJob(NamedTuple):
     def call(self) -> Any:
         """Requests for which this is equal are answered in one call of the model."""
         return PredictJob, self.watched
+
+
+class DecideJob(NamedTuple):
+    """A request for decisions without its rows."""
+
+    arguments: dict[str, Any]  # of `decide`
+    rule: DecisionRule
+    epsilon: float  # of the sets that are recorded
+
+    @property
+    def call(self) -> Any:
+        """Every request is answered in a call of its own."""
+        return object()
 
 
 class ExplainJob(NamedTuple):
@@ -84,7 +98,7 @@ class RecourseJob(NamedTuple):
 class Ask(NamedTuple):
     """A request to the model."""
 
-    job: PredictJob | ExplainJob | RecourseJob
+    job: PredictJob | DecideJob | ExplainJob | RecourseJob
     rows: list[Any]
 
 
@@ -163,6 +177,8 @@ class Responder:
         parts = [slice(start, end) for start, end in pairwise(ends)]
         jobs: list[Any] = [request.job for request in requests]
         with silent():
+            if isinstance(jobs[0], DecideJob):
+                return [self._decide(X, ends[-1], jobs[0])]
             if not isinstance(jobs[0], PredictJob):
                 ask: Any = self._explain if isinstance(jobs[0], ExplainJob) else self._recourse
                 with speaking(jobs[0].language):
@@ -200,19 +216,47 @@ class Responder:
         job: PredictJob,
         rows: list[dict[str, Any]],
         names: Sequence[str | None],
+        decide: Mapping[str, Any] | None = None,
     ) -> None:
         """Record the decisions, and give each row the id of its own; no answer is given that is not recorded."""
         assert self.record is not None
         for row, name in zip(rows, names, strict=True):
-            row["decision"] = name if row["unreadable"] is None else None
+            row["id"] = name if row["unreadable"] is None else None
         options: Any = {"epsilon": job.epsilon, "quantiles": job.quantiles, "private": self.private}
-        frame, ids = predictions.frame(job.epsilon, job.quantiles), [row["decision"] for row in rows]
+        frame, ids = predictions.frame(job.epsilon, job.quantiles), [row["id"] for row in rows]
         try:
-            write(self.record, decisions(self.model, observed, frame, ids, **options))
+            write(self.record, decisions(self.model, observed, frame, ids, decide=decide, **options))
         except (OSError, InputError) as error:
             log.error("decisions cannot be recorded: %s", error)
             message = "the decision cannot be recorded, so none is given; try again later"
             raise RefusalError(503, "unrecorded", message) from None
+
+    def _decide(self, X: Any, n: int, job: DecideJob) -> list[dict[str, Any]]:
+        """A decision on each of n rows, or why it is handed over, for JSON."""
+        names = [None if self.record is None else secrets.token_hex(8) for _ in range(n)]
+        observed, predictions = self._predict(X, () if self.record is None else names, watched=True)
+        decided: Decisions = self.model.decide(observed, private=self.private, **job.arguments)
+        notes = [None] * len(observed) if predictions.unknown is None else predictions.unknown.tolist()
+        columns = (
+            decided.to_frame()["decision"].tolist(),
+            decided.decided.tolist(),
+            decided.expected.tolist(),
+            decided.why,
+        )
+        rows = [
+            {
+                "decided": done,
+                "decision": plain(decision),
+                "expected_loss": None if math.isnan(loss) else loss,
+                "why": why,
+                "unreadable": bad,
+                "unknown": note,
+            }
+            for decision, done, loss, why, bad, note in zip(*columns, observed.reasons.tolist(), notes, strict=True)
+        ]
+        if self.record is not None:
+            self._record(observed, predictions, PredictJob(job.epsilon), rows, names, job.arguments)
+        return rows
 
     def _rows(self, predictions: Any, job: PredictJob) -> list[dict[str, Any]]:
         """The answer for each row, as JSON objects."""
@@ -276,6 +320,14 @@ class Responder:
             )
         return PredictJob(ask.epsilon, tuple(getattr(ask, "quantiles", ())), sets, watched)
 
+    def decide_job(self, ask: Any) -> DecideJob:
+        """What decisions need from the model: a label as it has it, and the rule."""
+        label = None if ask.label is None else _by_text(self.model.target_.plain_names).get(str(plain(ask.label)))
+        which = {"measure": ask.measure, "label": ask.label if label is None else label, "tolerance": ask.tolerance}
+        control = control_of(self.model.fitted_, stake_of(self.model.sets_, **which))
+        how = {"risk": ask.risk, "confidence": ask.confidence}
+        return DecideJob({**which, **how}, control.rule(**how), ask.epsilon)
+
     def explain_job(self, ask: Any) -> ExplainJob:
         """What explanations need from the model."""
         read_language(ask.language or ENGLISH)  # refuses one that there is not
@@ -305,8 +357,15 @@ class Responder:
             name: None if names is None else [columns.get(str(plain(each)), each) for each in names]
             for name, names in (("frozen", ask.frozen), ("only", ask.only))
         }
+        lists["tied"] = [[columns.get(str(plain(each)), each) for each in group] for group in ask.tied]
         Constraints(**lists, bounds=bounds).check(list(columns.values()))
-        how = {"k": ask.k, "probability": ask.probability, "alone": ask.alone, "epsilon": ask.epsilon}
+        how = {
+            "least": ask.least,
+            "k": ask.k,
+            "probability": ask.probability,
+            "alone": ask.alone,
+            "epsilon": ask.epsilon,
+        }
         read_language(ask.language or ENGLISH)
         return RecourseJob({"label": self._wanted(ask.label), **lists, "bounds": bounds, **how}, ask.language)
 
@@ -352,8 +411,28 @@ class Responder:
         n_unreadable = sum(row["unreadable"] is not None for row in rows)
         answer = {"epsilon": job.epsilon, "note": self.note(job.epsilon), "n_unreadable": n_unreadable}
         if self.record is not None:
-            answer["decisions"] = [row.pop("decision", None) for row in rows]
+            answer["decisions"] = [row.pop("id", None) for row in rows]
         return {**answer, "sets" if job.sets else "predictions": rows}
+
+    def decided(self, job: DecideJob, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """The answer to /decide."""
+        rule, sentence = job.rule, None
+        if not self.private or not rule.decided:
+            sentence = str(replace(rule, n_calibration=self.count(rule.n_calibration)))
+        answer: dict[str, Any] = {
+            "rule": {
+                "risk": rule.risk,
+                "confidence": rule.confidence,
+                "threshold": rule.threshold if rule.decided else None,
+                "share": privacy.share(rule.share) if self.private else rule.share,
+                "proved": rule.certain,
+                "sentence": sentence,
+            },
+            "n_unreadable": sum(row["unreadable"] is not None for row in rows),
+        }
+        if self.record is not None:
+            answer["decisions"] = [row.pop("id", None) for row in rows]
+        return {**answer, "decided": rows}
 
     @cached_property
     def note(self) -> Any:

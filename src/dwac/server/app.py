@@ -2,8 +2,8 @@
 
 app = create_app(dwac.load("model"), token="…", private=True)
 
-The REST API, version 1, has predict, sets, explain, recourse, model, monitor, health and metrics. The contents of
-requests and answers depend on the task: one label, several labels or numbers, which have no sets.
+The REST API, version 1, has predict, sets, decide, explain, recourse, model, monitor, health and metrics. The contents
+of requests and answers depend on the task: one label, several labels or numbers, which have no sets.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def create_app(
         hosts: host names that requests may use; None for any.
         routers: further routes, behind the same gate; they may use `app.state.service`.
         watch: how the rows of requests are monitored; by default in this process, and forgotten with it.
-        record: the folder of a record of decisions (`dwac.records`), to which each answer to /v1/predict and /v1/sets
-            is appended before it is given; by default none.
+        record: the folder of a record of decisions (`dwac.records`), to which each answer to /v1/predict, /v1/sets and
+            /v1/decide is appended before it is given; by default none.
     """
     if token is not None and (not token.isascii() or not token.isprintable() or len(token) < 16 or " " in token):
         raise InputError("the token must have at least 16 printable ASCII characters and no spaces; choose another one")
@@ -222,6 +222,12 @@ def routes_of(service: Service) -> APIRouter:
             ask = await rows_of(request, task.ask)
             return json_response(await service.predict(ask, sets=True))
 
+    @api.post("/decide", summary="Decide or hand over",
+              **describe("decide", schemas.AskDecision, schemas.Decided))  # fmt: skip
+    async def decide(request: Request) -> Response:
+        ask = await rows_of(request, schemas.AskDecision)
+        return json_response(await service.decide(ask))
+
     @api.post("/explain", summary="Explain", **describe("explain", task.ask_why, task.explanations))
     async def explain(request: Request) -> Response:
         ask = in_language(schemas.check_request(task.ask_why, await service.read(request)), request)
@@ -243,8 +249,8 @@ def routes_of(service: Service) -> APIRouter:
         """The request with the language of its answer."""
         return ask.model_copy(update={"language": ask.language or preferred(request.headers.get("accept-language"))})
 
-    async def rows_of(request: Request, kind: type[schemas.Asked]) -> schemas.Asked:
-        ask = schemas.check_request(kind, await service.read(request))
+    async def rows_of(request: Request, kind: type[schemas.T]) -> Any:
+        ask: Any = schemas.check_request(kind, await service.read(request))
         service.check_rows(ask.rows, limits.rows)
         return ask
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
+from dwac.conformal.decisions import CONFIDENCE
 from dwac.drawing.records import plain
 from dwac.errors import EPSILON
 from dwac.languages import languages
@@ -61,6 +62,25 @@ class AskNumbers(Asked):
     quantiles: list[Share] = Field(
         [], max_length=MOST_LEVELS, description="Levels, such as 0.25, of the quantiles of the votes to answer with."
     )
+
+
+class AskDecision(Asked):
+    """Rows to decide, and how many of those that are decided may be wrong."""
+
+    risk: Annotated[float, Field(ge=1e-9, lt=1)] = Field(
+        0.05, description="The largest share of decided rows that may have an error."
+    )
+    measure: Literal["error", "false positives", "false negatives"] = Field(
+        "error", description="What counts: any error, or only those of one kind about `label`."
+    )
+    label: Any = Field(None, description="The label that `measure` is about; null: any, or the second of two.")
+    tolerance: float | list[float] | None = Field(
+        None, description="For numbers: an error is being off by more than this; one number, or one for each."
+    )
+    confidence: Annotated[float, Field(ge=1e-9, lt=1)] = Field(
+        CONFIDENCE, description="The probability with which the bound holds, over draws of the calibration rows."
+    )
+    epsilon: Epsilon = Field(EPSILON, description="The error rate of the sets and intervals that are recorded.")
 
 
 class AskWhy(Asked):
@@ -120,6 +140,10 @@ class AskRecourse(Asked):
     bounds: dict[str, Any] = Field(
         {}, description='By column: it can only "grow" or "fall", or must stay in a range; null for an open end.'
     )
+    tied: list[list[Any]] = Field([], description="Groups of columns that change together.")
+    least: bool = Field(
+        False, description="Whether numbers and dates change only as far towards the precedent as needed."
+    )
     k: Whole = Field(
         3, ge=1, le=MOST_WAYS, description="How many ways to give at most, with different columns if possible."
     )
@@ -159,12 +183,15 @@ def request_body(kind: type[Asked], reader: Reader, limits: Limits, target: Targ
         asking += [_given("reasons", {"const": True}), _given("precedents", {"not": {"const": 1}})]
         fewer = {"properties": {"rows": {"maxItems": limits.rows_to_compare}}}
         schema["allOf"] = [{"if": {"anyOf": asking}, "then": fewer}]
+    elif issubclass(kind, AskDecision):
+        example["risk"] = kind.model_fields["risk"].default
+        _describe_decision(schema, example, target)
     elif issubclass(kind, AskRecourse):
         most, names = limits.rows_to_compare, {"enum": plain(reader.names() or [])}
         wanted = _wanted(target)
         fields["label"] |= wanted["schema"]
         example["label"] = wanted["example"]
-        fields["frozen"]["items"] = fields["only"]["anyOf"][0]["items"] = names
+        fields["frozen"]["items"] = fields["only"]["anyOf"][0]["items"] = fields["tied"]["items"]["items"] = names
         ends = {"type": "array", "items": {"type": ["number", "string", "null"]}, "minItems": 2, "maxItems": 2}
         bound = {"anyOf": [{"enum": ["grow", "fall"]}, ends]}
         fields["bounds"] |= {"properties": dict.fromkeys(map(str, names["enum"]), bound), "additionalProperties": False}
@@ -175,6 +202,20 @@ def request_body(kind: type[Asked], reader: Reader, limits: Limits, target: Targ
     schema["if"] = _given("strict", {"const": True})
     schema["then"] = {"properties": {"rows": {"items": reader.schema()}}}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "example": example}}}}
+
+
+def _describe_decision(schema: dict[str, Any], example: dict[str, Any], target: Target) -> None:
+    """Write what counts as an error of this model into the schema of a request for decisions, and into its example."""
+    fields = schema["properties"]
+    if target.kind != NUMBERS:
+        fields["label"]["enum"], fields["tolerance"] = [*plain(target.names), None], {"type": "null"}
+        return
+    one = {"type": "number", "exclusiveMinimum": 0}
+    each = {"type": "array", "items": one, "minItems": len(target.names), "maxItems": len(target.names)}
+    fields["tolerance"] = {"anyOf": [one, each], "description": fields["tolerance"]["description"]}
+    fields["measure"]["enum"], fields["label"]["type"] = ["error"], "null"
+    schema["required"] = [*schema.get("required", ()), "tolerance"]
+    example["tolerance"] = 1
 
 
 def _given(name: str, value: dict[str, Any]) -> dict[str, Any]:
@@ -206,6 +247,41 @@ class Answered(BaseModel):
     decisions: list[str | None] | None = Field(
         None, description="The ids of the answers in the record of decisions, by row; only if the service keeps one."
     )
+
+
+class RuleFields(BaseModel):
+    """How rows are decided: those with an expected loss of at most `threshold`."""
+
+    risk: float
+    confidence: float
+    threshold: float | None = Field(description="Null if no row can be decided.")
+    share: Share = Field(description="The share of rows to expect that are decided.")
+    proved: bool = Field(description="False if calibration rows vote, too: the bound is then measured, not proved.")
+    sentence: str | None = Field(
+        description="The evidence in words, or why no row can be decided; null if the service is private."
+    )
+
+
+class DecidedRow(BaseModel):
+    """A decision, or why a person has to make it."""
+
+    decided: bool
+    decision: Any = Field(description="A label, several labels, a number or several by place; null if handed over.")
+    expected_loss: float | None = Field(description="The loss that the votes expect, from 0 to 1.")
+    why: str | None = Field(description="Why the row is handed over.")
+    unreadable: str | None = Field(description=UNREADABLE.meaning)
+    unknown: str | None = Field(description=UNKNOWN.meaning)
+
+
+class Decided(BaseModel):
+    """The decisions on the rows, in their order."""
+
+    rule: RuleFields
+    n_unreadable: int = Field(description="How many of the rows could not be read; they are handed over.")
+    decisions: list[str | None] | None = Field(
+        None, description="The ids of the decisions in the record, by row; only if the service keeps one."
+    )
+    decided: list[DecidedRow]
 
 
 class VoterFields(BaseModel):
@@ -505,6 +581,10 @@ class Schemas(NamedTuple):
     about: Mapping[str, str]  # by the name of a route
 
 
+_DECIDE = (
+    "Decides as many rows as possible with few errors among them, and hands the others over to a person, with why. Of "
+    "decided rows like those of training, at most a share `risk` has an error, with probability `confidence`."
+)
 _RECOURSE = (
     "The smallest changes of each row, towards real training examples, that give it a label or a number in a range; or "
     "the columns that stand in the way."
@@ -515,6 +595,7 @@ _ABOUT = {
         "sets": "The labels that cannot be rejected at error rate ε, and the p-value of every label.",
         "explain": "The training examples that voted and their shares; how few decide; how many must go to change the "
         "label.",
+        "decide": _DECIDE,
         "recourse": _RECOURSE,
         "model": "Its kind and classes, the form of its rows, the number of voters, and the limits of this service.",
     },
@@ -522,6 +603,7 @@ _ABOUT = {
         "predict": "Labels, their probabilities, a decision on each, typicality, and the set that misses few labels.",
         "sets": "A decision on each label at error rate ε, its p-values, and the set that misses few labels.",
         "explain": "For each label the training examples that voted and their shares; how few decide.",
+        "decide": _DECIDE,
         "recourse": _RECOURSE,
         "model": "Its kind and labels, the form of its rows, the number of voters, and the limits of this service.",
     },
@@ -529,6 +611,7 @@ _ABOUT = {
         "predict": "Number, interval at error rate ε, quantiles asked for and typicality of each row.",
         "explain": "The training examples that voted, with their numbers and shares, the distribution of the votes, "
         "and whose removal would move the prediction most.",
+        "decide": _DECIDE,
         "recourse": _RECOURSE,
         "model": "Its kind, the form of its rows, the number of voters, and the limits of this service.",
     },

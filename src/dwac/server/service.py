@@ -20,7 +20,7 @@ from dwac.reading.requests import Reader, reader_of
 from dwac.server.answers import Ask, Model, Responder
 from dwac.server.batching import Batcher
 from dwac.server.limits import CLOSE, Limits, RefusalError
-from dwac.server.schemas import Asked, AskRecourse, AskWhy, Schemas, schemas_of
+from dwac.server.schemas import AskDecision, Asked, AskRecourse, AskWhy, Schemas, schemas_of
 from dwac.server.watch import Metrics, Watch
 
 log = logging.getLogger("dwac.server")
@@ -132,6 +132,11 @@ class Service:
         """
         job = self.responder.predict_job(ask, sets=sets, watched=watched)
         return self.responder.answer(job, await self._submit(Ask(job, ask.rows), strict=ask.strict))
+
+    async def decide(self, ask: AskDecision) -> dict[str, Any]:
+        """Decisions on the rows of a request; an error if it is strict and one cannot be read."""
+        job = self.responder.decide_job(ask)
+        return self.responder.decided(job, await self._submit(Ask(job, ask.rows), strict=ask.strict))
 
     async def explain(self, ask: AskWhy) -> list[dict[str, Any]]:
         """Explanations for the rows of a request; an error if it is strict and one cannot be read."""
