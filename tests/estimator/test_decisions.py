@@ -144,3 +144,4 @@ def test_a_private_model_rounds_what_it_expects(wine: Any) -> None:
     clf, X, _ = wine
     private = clf.decide(X, risk=0.2, private=True)
     assert np.array_equal(private.expected, np.round(private.expected, 2))
+    assert np.array_equal(private.decided, private.expected <= private.rule.threshold)  # nothing else decides

@@ -508,15 +508,15 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             label: that label; by default the second of two classes. For several labels, an error is any wrong label or,
                 with a label, that one.
             tolerance: for numbers: an error is being off by more than this; one number, or one for each.
-            private: round expected losses, as in `explain`.
+            private: round expected losses, as in `explain`, before rows are decided by them.
         """
         fitted, sets = self._fitted, self.sets_
         private = fitted.private if private is None else private
-        stake = stake_of(sets, measure, label, tolerance)
+        stake = stake_of(sets, measure, label, tolerance, private=private)
         rule = control_of(fitted, stake).rule(risk, confidence)
         observed = X if isinstance(X, Observed) else self.observe(X, private=private)
         ids = pd.Index(ids_of(X, len(observed)), tupleize_cols=False)
-        return decide_rows(sets, observed, stake, rule, ids, private=private)
+        return decide_rows(sets, observed, stake, rule, ids)
 
     def strangers(self, X: Any, rate: float = 0.1) -> pd.DataFrame:
         """The rows of X that are unlike the training data: on average at most a share `rate` of the list is wrong.

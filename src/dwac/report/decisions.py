@@ -67,7 +67,7 @@ def _decisions(findings: Findings, tolerance: Any) -> DecisionSection:
     clf = findings.clf
     if clf.target_.kind == NUMBERS and tolerance is None:
         tolerance = [float(f"{spread:.2g}") for spread in clf.target_.scale[1]]  # as far as the mean is, usually
-    stake = stake_of(clf.sets_, "error", None, tolerance)
+    stake = stake_of(clf.sets_, "error", None, tolerance, private=findings.private)
     control, forecast = control_of(clf.fitted_, stake), forecast_rows(clf.sets_, findings.observed, stake)
     lost = stake.lost(forecast.answers, findings.truth, findings.truth)
     rules = [control.rule(risk) for risk in RISKS]

@@ -324,7 +324,7 @@ class Responder:
         """What decisions need from the model: a label as it has it, and the rule."""
         label = None if ask.label is None else _by_text(self.model.target_.plain_names).get(str(plain(ask.label)))
         which = {"measure": ask.measure, "label": ask.label if label is None else label, "tolerance": ask.tolerance}
-        control = control_of(self.model.fitted_, stake_of(self.model.sets_, **which))
+        control = control_of(self.model.fitted_, stake_of(self.model.sets_, **which, private=self.private))
         how = {"risk": ask.risk, "confidence": ask.confidence}
         return DecideJob({**which, **how}, control.rule(**how), ask.epsilon)
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dwac._checks import listed, percent, warn
 from dwac.conformal.decisions import DecisionRule, RiskControl, fewest_strangers, strange
 from dwac.errors import CalibrationError, CalibrationWarning, InputError
+from dwac.explain import privacy
 from dwac.tasks.base import LABELS, NUMBERS, Bools, Fitted, Floats, zero_nan
 from dwac.tasks.predicted_numbers import as_numpy
 from dwac.training.cross_fit import part_of
@@ -41,8 +42,24 @@ class Stake(NamedTuple):
     lost: Callable[[Any, Any, Floats], Bools]  # from answers, true codes (n,) and true numbers or labels
 
 
-def stake_of(sets: Any, measure: str, label: Any, tolerance: Any) -> Stake:
-    """What counts as a loss for this kind of target."""
+def stake_of(sets: Any, measure: str, label: Any, tolerance: Any, *, private: bool = False) -> Stake:
+    """What counts as a loss for this kind of target.
+
+    private: expected losses are rounded up to whole per cent before they are compared with any threshold, those of
+    calibration rows, too. Otherwise many decisions on one row, at different risks, would reveal its exact vote.
+    """
+    stake = _stake_of(sets, measure, label, tolerance)
+    if not private:
+        return stake
+
+    def forecast(votes: Any) -> Forecast:
+        answers, expected = stake.forecast(votes)
+        return Forecast(answers, np.ceil(np.round(expected * privacy.STEPS, 6)) / privacy.STEPS)
+
+    return stake._replace(name=("private", stake.name), forecast=forecast)
+
+
+def _stake_of(sets: Any, measure: str, label: Any, tolerance: Any) -> Stake:
     target = sets.fitted.target
     if target.kind == NUMBERS:
         if measure != "error" or label is not None:
@@ -211,9 +228,7 @@ class Decisions:
         return "\n".join([*lines, f"{self.rule}"])
 
 
-def decide_rows(
-    sets: Any, observed: Any, stake: Stake, rule: DecisionRule, ids: pd.Index[Any], *, private: bool
-) -> Decisions:
+def decide_rows(sets: Any, observed: Any, stake: Stake, rule: DecisionRule, ids: pd.Index[Any]) -> Decisions:
     """Decide observed rows by a rule."""
     target, readable = sets.fitted.target, observed.readable
     if target.kind == NUMBERS:
@@ -225,12 +240,11 @@ def decide_rows(
     if readable.any():
         expected[readable] = forecast_rows(sets, observed, stake).expected
     decided = readable & (np.nan_to_num(expected, nan=np.inf) <= rule.threshold)
-    shown = np.round(expected, 2) if private else expected
     why = tuple(
         reason if reason is not None else None if fine else _too_uncertain(value, rule)
-        for reason, fine, value in zip(observed.reasons, decided, shown, strict=True)
+        for reason, fine, value in zip(observed.reasons, decided, expected, strict=True)
     )
-    return Decisions(answers, decided, shown, why, rule, stake.text, ids)
+    return Decisions(answers, decided, expected, why, rule, stake.text, ids)
 
 
 def _too_uncertain(expected: float, rule: DecisionRule) -> str:
