@@ -19,11 +19,13 @@ import sys, tempfile, torch
 import dwac
 from dwac.nn import WeightedAverage
 from dwac.training import train
-x, y = torch.randn(40, 3), torch.arange(40) % 2
+x, y = torch.randn(200, 3), torch.arange(200) % 2
 train(WeightedAverage(torch.nn.Linear(3, 4), 2), x[:30], y[:30], validation=(x[30:], y[30:]), epochs=2, rescale=True)
-for settings in ({"cross_fit": True}, {"cross_fit": False, "epochs": 1}):
+rows, texts = x.numpy(), ["a good day", "a bad night"] * 100
+for settings in ({"cross_fit": True}, {"cross_fit": False, "epochs": 1}, {"shards": 2, "epochs": 1}, {"epochs": 1}):
     with tempfile.TemporaryDirectory() as folder:
-        dwac.DWACClassifier(**settings, random_state=0, verbose=False).fit(x.numpy(), y.numpy()).save(f"{folder}/model")
+        clf = dwac.DWACClassifier(**settings, random_state=0, verbose=False)
+        clf.fit(texts if settings == {"epochs": 1} else rows, y.numpy()).save(f"{folder}/model")
         dwac.load(f"{folder}/model")
 print("torch._dynamo" in sys.modules)
 """
