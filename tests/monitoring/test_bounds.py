@@ -43,7 +43,10 @@ def test_bounds_hold_at_all_times(law: str) -> None:
 def test_bounds_hold_at_all_times_in_long_streams(law: str) -> None:
     for wrong in ever_wrong(law, 500, 2000, 0.2, 60):
         assert wrong <= binom.isf(RARE, 500, 0.1)
-        assert wrong > 5  # so they are not much wider than they must be
+    draw, mean = LAWS[law]
+    for losses in draw(np.random.default_rng(1), (20, 2000)):
+        low, high = bounds(count_cells(losses), 0.2)
+        assert mean / 2 < low < high < 2 * mean  # they hold, and not because they are wide
 
 
 def test_a_bound_is_where_the_evidence_is_enough_and_has_the_mean_inside() -> None:
