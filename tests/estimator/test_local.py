@@ -44,7 +44,7 @@ def test_sets_of_a_row_alone_are_those_among_others_and_after_saving(split: Any,
     assert evaluated.mean_set_size == pytest.approx(local.label_sets(0.2).sum(axis=1).mean())
 
 
-@pytest.mark.parametrize("split", [{}, SPLIT])
+@pytest.mark.parametrize("split", [SPLIT, pytest.param({}, marks=pytest.mark.slow)])
 def test_intervals_of_a_row_alone_are_those_among_others_and_after_saving(split: Any, tmp_path) -> None:
     reg = fit_once(DWACRegressor(**QUICK, **split), TRAIN[0], TRAIN[2])
     ends = reg.predict_interval(NEW[0], 0.2, local=True)

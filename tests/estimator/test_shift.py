@@ -32,7 +32,7 @@ TRAIN, NEW = rows(400, 0), rows(300, 1, shift=1.0)
 
 
 @pytest.mark.parametrize("split", [{}, pytest.param(SPLIT, marks=pytest.mark.slow)])
-def test_sets_and_intervals_under_shift(split: Any, tmp_path) -> None:
+def test_sets_under_shift(split: Any, tmp_path) -> None:
     clf = fit_once(DWACClassifier(**QUICK, **split), TRAIN[0], TRAIN[1])
     other = clf.calibrate_for(NEW[0])
     report = other.shift_
@@ -55,6 +55,10 @@ def test_sets_and_intervals_under_shift(split: Any, tmp_path) -> None:
         other.decide(NEW[0])
     X, y, _ = rows(300, 2)
     assert other.recalibrate(X, y, ids=[f"n{i}" for i in range(300)]).shift_ is None
+
+
+@pytest.mark.parametrize("split", [SPLIT, pytest.param({}, marks=pytest.mark.slow)])
+def test_intervals_under_shift(split: Any) -> None:
     reg = fit_once(DWACRegressor(**QUICK, **split), TRAIN[0], TRAIN[2])
     moved = reg.calibrate_for(NEW[0])
     ends, before = moved.predict_interval(NEW[0], 0.1), reg.predict_interval(NEW[0], 0.1)
@@ -62,7 +66,7 @@ def test_sets_and_intervals_under_shift(split: Any, tmp_path) -> None:
     np.testing.assert_array_equal(
         np.array([e.interval for e in moved.explain(NEW[0].iloc[:5], epsilon=0.1)], dtype=float), ends[:5]
     )
-    assert moved.expected_intervals(0.1).n_rows == report.n_calibration
+    assert moved.expected_intervals(0.1).n_rows == moved.shift_.n_calibration
     covered = [np.mean((low <= NEW[2]) & (NEW[2] <= high)) for low, high in (ends.T, before.T)]
     assert covered[0] > covered[1]
 
