@@ -281,7 +281,7 @@ def test_a_private_service_and_one_without_examples_tell_labels_and_shares_only(
     assert {tuple(neighbor) for neighbor in why["neighbors"]} == {("label", "share")}
     assert (why["groups"], why["n_groups"], why["deciding_groups"]) == ([], 0, None)
     for text in (json.dumps(why["neighbors"]), card.body.decode(), described.body.decode()):
-        assert not any(word in text for word in ("person", "smith", "clerk", "nurse"))
+        assert not re.search(r"person\d|smith|clerk|nurse", text)
 
 
 def test_a_private_service_rounds_what_it_says_of_few_voters(models: dict[str, DWACClassifier]) -> None:

@@ -280,6 +280,8 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         novelty: Floats | None = None,
         fold_votes: Floats | None = None,
         within: NDArray[Any] | None = None,
+        h: Any = None,
+        local: bool = False,
         *,
         private: bool = False,
     ) -> Any:
@@ -287,7 +289,8 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
 
         private: round as `dwac.explain.privacy` does.
         """
-        return self.sets_.conformal(Evidence(log_class_weights, reasons, novelty, fold_votes, within), private=private)
+        evidence = Evidence(log_class_weights, reasons, novelty, fold_votes, within, h, local)
+        return self.sets_.conformal(evidence, private=private)
 
     @overload
     def predict_set(

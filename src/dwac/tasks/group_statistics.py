@@ -221,8 +221,9 @@ class Area(NamedTuple):
 def area_of(truth: Bools, p: Floats) -> Area:
     """The mean area over the labels that some rows have and others lack, from (n, L) each.
 
-    >>> area_of(np.array([[1], [0], [1], [0]], dtype=bool), np.array([[0.9], [0.6], [0.5], [0.1]]))
-    Area(value=0.75, variance=0.125, pairs=2)
+    >>> area = area_of(np.array([[1], [0], [1], [0]], dtype=bool), np.array([[0.9], [0.6], [0.5], [0.1]]))
+    >>> area.value, round(area.variance, 3), area.pairs
+    (0.75, 0.125, 2)
     """
     n, moves, areas, fewest = len(truth), np.zeros(len(truth)), list[float](), len(truth)
     for has, own in zip(truth.T, p.T, strict=True):
