@@ -91,7 +91,9 @@ def as_look_alikes(values: tuple[float, float] | None, *, represents: bool) -> L
             f"got {pair.tolist()}"
         )
     if represents and pair[0] > 1:
-        raise InputError("look_alikes need examples that stand for themselves alone; got weights for others, too; leave one out")
+        raise InputError(
+            "look_alikes need examples that stand for themselves alone; got weights for others, too; leave one out"
+        )
     return LookAlikes(float(pair[0]), float(pair[1]))
 
 
