@@ -134,9 +134,7 @@ def mapie(draw: Draw) -> Bools:
 
     Its exact cutoff fails here (a singular matrix), so that it is the one by binary search, to 0.001.
     """
-    from mapie.conditional_conformal_prediction import (  # type: ignore[import-not-found]
-        ConditionalSplitConformalClassifier,
-    )
+    from mapie.conditional_conformal_prediction import ConditionalSplitConformalClassifier
     from sklearn.base import BaseEstimator, ClassifierMixin
 
     class Known(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
