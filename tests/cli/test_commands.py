@@ -545,6 +545,7 @@ def test_evaluate_compares_groups_of_any_column_and_decides_by_cost(folder: Path
     assert named(error_line(*words, "--cost", "<=50K/more=1"), "--cost", "TRUE/DECIDED=COST", "<=50K/more=1")
 
 
+@pytest.mark.slow
 def test_classes_are_calibrated_separately_on_demand_and_offered_where_one_falls_short(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     rare = rng.random(3000) < 0.15
@@ -712,6 +713,7 @@ def test_a_category_that_training_never_had_is_named_or_refused(folder: Path, tm
 # Rows that cannot be read
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_cell_that_does_not_fit_costs_no_other_row_its_answer(folder: Path, tmp_path: Path) -> None:
     frame = pd.read_csv(folder / "new.csv")[["name", "age", "work", "income"]].astype(object)

@@ -206,6 +206,7 @@ def test_an_unknown_task_is_wrong_usage(numbers: Path, tmp_path: Path) -> None:
     assert named(run(*words, ends=2).stderr, "classes", "ordered", "labels", "numbers")
 
 
+@pytest.mark.slow
 def test_several_numbers_are_trained_predicted_and_evaluated(tmp_path: Path) -> None:
     diabetes().to_csv(tmp_path / "a.csv", index=False)
     words = ("train", tmp_path / "a.csv", "-t", "progression", "-t", "change", "-o", tmp_path / "m", *QUICK)
@@ -418,6 +419,7 @@ def test_condense_says_how_often_predictions_stay_the_same(
     assert len(frame_of(tmp_path / "m", folder / "new.csv")) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["numbers", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("labels", "ordered"))]
 )

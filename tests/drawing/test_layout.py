@@ -161,6 +161,7 @@ def test_discs_are_turned_towards_their_neighbours() -> None:
     assert np.corrcoef(placed @ towards, h[middle, 0])[0, 1] > 0.9
 
 
+@pytest.mark.slow
 def test_neighbours_on_the_map_are_neighbours_far_more_than_on_the_principal_plane() -> None:
     X, y = load_digits(return_X_y=True)
     rows = np.random.default_rng(0).permutation(len(y))

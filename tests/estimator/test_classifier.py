@@ -285,6 +285,7 @@ def test_an_interrupted_fit_resumes_from_its_checkpoint(tmp_path, monkeypatch) -
 # Images, texts, networks of one's own
 
 
+@pytest.mark.slow
 def test_images_of_digits() -> None:
     digits = load_digits()
     clf = DWACClassifier(epochs=4, random_state=0, device="cpu").fit(digits.images[:600], digits.target[:600])

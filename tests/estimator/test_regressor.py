@@ -431,6 +431,7 @@ def test_gaps_of_nullable_columns_are_named() -> None:
         DWACRegressor(**QUICK).fit(pd.DataFrame({"x": np.arange(30.0)}), y)
 
 
+@pytest.mark.slow
 def test_texts_images_and_networks_of_ones_own_predict_numbers() -> None:
     rng = np.random.default_rng(0)
     counts = rng.integers(1, 6, 80)

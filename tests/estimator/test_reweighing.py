@@ -132,6 +132,7 @@ def test_rows_of_a_cross_fitted_model_are_judged_by_networks_that_left_them_out(
     np.testing.assert_array_equal(loaded.out_of_fold_, result.model.out_of_fold_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [pytest.param(SPLIT, marks=pytest.mark.slow), {}])
 def test_examples_follow_the_representative_that_is_reweighed(settings: dict[str, Any], tmp_path: Path) -> None:
     few, (X, y, sex) = model(**settings).condense(60), people(400, 1, "new")

@@ -210,7 +210,9 @@ def images() -> tuple[Any, Any, Any, dict[str, Any]]:
     return dwac.DWACClassifier(**QUICK), digits.images[:180], digits.target[:180], {}
 
 
-@pytest.mark.parametrize("case", [numbers, labels, texts, images])
+@pytest.mark.parametrize(
+    "case", [numbers, labels, *(pytest.param(each, marks=pytest.mark.slow) for each in (texts, images))]
+)
 def test_every_kind_of_target_and_data(case: Callable[[], Any], tmp_path: Path) -> None:
     clf, X, y, given = case()
     ids = X.index.to_numpy() if isinstance(X, pd.DataFrame) else np.arange(len(X))

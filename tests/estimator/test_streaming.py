@@ -213,6 +213,7 @@ def test_the_encoder_is_that_of_the_training_rows_in_memory(plain: DWACClassifie
     assert plain.encoder_.config() == expected.config()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sampled")
 def test_numbers_are_predicted_with_intervals_that_keep_their_promise() -> None:
     reg = DWACRegressor(voters=60, **SETTINGS).fit(rows(*FEATURES, label="price"), "price")

@@ -182,6 +182,7 @@ def test_one_gap_lowers_typicality_a_little_and_gaps_alone_leave_nothing() -> No
     assert 0.5 * usual < np.mean(one) <= usual + 0.05
 
 
+@pytest.mark.slow
 def test_a_gap_that_contradicts_nothing_known_is_usual_where_training_had_gaps() -> None:
     X, y = two_sides()
     gaps = np.random.default_rng(3).random(len(X)) < 0.3
@@ -467,6 +468,7 @@ def test_explanations_and_predictions_show_the_same_typicality(clf: DWACClassifi
     np.testing.assert_allclose(private * 100, np.round(private * 100))
 
 
+@pytest.mark.slow
 def test_the_explorer_compares_a_training_row_with_the_others(clf: DWACClassifier, tmp_path) -> None:
     explorer = pytest.importorskip("dwac.server.explorer.views")
     model, X = copy_of(clf, tmp_path / "model"), two_sides()[0]

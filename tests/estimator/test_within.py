@@ -30,13 +30,23 @@ def people(n: int, seed: int) -> tuple[pd.DataFrame, Any, Any]:
 TRAIN, NEW = people(300, 0), people(200, 1)
 
 
+SPLIT = {"cross_fit": False, "epochs": 2, "calibration_size": 120}
+
+
 @pytest.fixture(autouse=True)
 def few_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conditional, "LEVELS", np.array([0.1, 0.3]))
 
 
-@pytest.mark.parametrize("split", [{}, {"cross_fit": False, "epochs": 2, "calibration_size": 120}])
-@pytest.mark.parametrize("within", ["region", ["region", "sex"]])
+@pytest.mark.parametrize(
+    ("within", "split"),
+    [
+        ("region", {}),
+        (["region", "sex"], SPLIT),
+        pytest.param("region", SPLIT, marks=pytest.mark.slow),
+        pytest.param(["region", "sex"], {}, marks=pytest.mark.slow),
+    ],
+)
 def test_a_column_gives_what_separate_calibrations_and_given_groups_give(within: Any, split: Any, tmp_path) -> None:
     X, y, numbers = TRAIN
     clf = DWACClassifier(within=within, **QUICK, **split).fit(X, y)

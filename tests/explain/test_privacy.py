@@ -140,9 +140,9 @@ def answers(surface: str, folder: Path, rows: pd.DataFrame, place: Path) -> list
 # Who was among the training examples?
 
 
-# All surfaces say the same, below: it is enough to ask two of them in every run.
+# All surfaces say the same, below: it is enough to ask one of them in every run.
 @pytest.mark.parametrize(
-    "surface", [*SURFACES[:2], *(pytest.param(each, marks=pytest.mark.slow) for each in SURFACES[2:])]
+    "surface", [SURFACES[0], *(pytest.param(each, marks=pytest.mark.slow) for each in SURFACES[1:])]
 )
 def test_no_number_reveals_membership(surface: str, folder: Path, groups: Groups, tmp_path: Path) -> None:
     given = {who: all_numbers(answers(surface, folder, rows, tmp_path)) for who, rows in vars(groups).items()}

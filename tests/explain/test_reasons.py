@@ -492,6 +492,7 @@ def test_phrases_are_a_text_in_pieces(text: str, most: int) -> None:
     assert 1 <= len(phrases) <= most
 
 
+@pytest.mark.slow
 def test_reasons_for_an_image_are_patches_drawn_over_it() -> None:
     rng = np.random.default_rng(0)
     images = rng.integers(0, 60, size=(80, 12, 12)).astype(np.uint8)

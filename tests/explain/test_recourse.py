@@ -172,6 +172,7 @@ def test_a_row_that_has_the_label_needs_no_change() -> None:
     assert "good" in str(recourse)
 
 
+@pytest.mark.slow
 def test_a_stated_probability_or_a_set_with_the_label_alone() -> None:
     clf = classifier()
     rows = away(clf, "good")[:5]
@@ -216,6 +217,7 @@ def test_one_of_several_labels_is_won_or_lost() -> None:
         assert clf.predict(changed(rows[~late][:1], way))[0, 0] == 1
 
 
+@pytest.mark.slow
 def test_many_columns_are_changed_step_by_step() -> None:
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(150, 40)), columns=[f"x{i}" for i in range(40)])

@@ -129,6 +129,7 @@ def test_every_word_of_an_explanation_comes_from_the_catalogue(
             assert latin(way.to_html()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dwac.errors.CalibrationWarning")
 @pytest.mark.parametrize(
     "kind", ["classes", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("labels", "numbers", "text"))]

@@ -94,6 +94,7 @@ def test_columns_of_arrays_are_named_by_their_numbers() -> None:
     assert (known.title(1), known.title(0), known.value(1, 2.0)) == ("income", "column 0", "low")
 
 
+@pytest.mark.slow
 def test_pictures_the_service_and_the_report_use_titles_and_meanings(clf: DWACClassifier, tmp_path: Path) -> None:
     row = X[X["dmi"] == 1][:1]
     for figure in (clf.explain(row)[0].plot(), clf.explain(row)[0].reasons().plot()):

@@ -322,6 +322,7 @@ PARAGRAPH = templates().from_string('<p title="{{ title }}">{{ text }}</p>')
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(), st.text())
+@pytest.mark.slow
 def test_any_text_comes_back_as_the_text_it_was(text: str, attribute: str) -> None:
     page = PARAGRAPH.render(text=text, title=attribute)
     reader = Reader(page.encode("utf-8", "strict").decode())

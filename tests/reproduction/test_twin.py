@@ -42,6 +42,7 @@ def test_its_prediction_sets_hold_what_they_promise_on_the_rows_that_calibrate(t
         assert coverage(twin.calibration_y_, twin.conformal(X.iloc[held]).label_sets(epsilon)) >= 1 - epsilon
 
 
+@pytest.mark.slow
 def test_several_labels_and_numbers_have_an_output_each() -> None:
     has = np.stack([Y == 0, X["alcohol"] > 13], axis=1).astype(float)
     several = Twin(**QUICK).fit(X, has, task="labels")

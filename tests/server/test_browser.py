@@ -370,6 +370,7 @@ def test_suspicious_labels_and_disagreements_lead_to_their_examples(browser: Any
         seen.page.wait_for_selector("#edits ol > li")
 
 
+@pytest.mark.slow
 def test_a_private_page_shows_labels_and_rounded_shares_only(browser: Any, table: DWACClassifier) -> None:
     with visit(browser, Explorer.of(table, PEOPLE[200:], private=True)) as seen:
         # Several rows may share a place on a private map: found by its id, each is still there.
@@ -498,7 +499,8 @@ def test_the_checks_of_contrast_and_names_can_fail(blank: Any) -> None:
     assert page.evaluate(_NAMELESS) == ["<button></button>", "<select><option>a</option></select>"]
 
 
-@pytest.mark.parametrize("kind", ["table", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("image", "text"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["table", "image", "text"])
 def test_a_phone_shows_everything_without_scrolling_sideways(
     browser: Any, explorers: dict[str, Explorer], kind: str
 ) -> None:
@@ -695,6 +697,7 @@ def test_points_can_be_coloured_by_anything_and_the_legend_says_what(
         assert elsewhere < told
 
 
+@pytest.mark.slow
 def test_two_cases_stand_side_by_side_and_each_value_can_be_taken_over(
     browser: Any, explorers: dict[str, Explorer]
 ) -> None:
@@ -865,6 +868,7 @@ def test_words_have_their_influence_and_new_texts_find_their_nearest(
         assert shares == [neighbor.share for neighbor in new.neighbors]
 
 
+@pytest.mark.slow
 def test_an_image_is_uploaded_and_its_nearest_are_shown(
     browser: Any, explorers: dict[str, Explorer], tmp_path: Path
 ) -> None:

@@ -116,6 +116,7 @@ def test_a_label_is_chosen_by_its_bar_and_its_vote_is_shown(tags_page: Visit, ta
     assert page.locator('#label-bars li[data-label="smith"]').get_attribute("data-decision") == told
 
 
+@pytest.mark.slow
 def test_numbers_on_a_phone_in_the_dark_do_not_overflow(browser: Any, numbers: DWACRegressor) -> None:
     with visit(browser, Explorer.of(numbers), viewport=PHONE, color_scheme="dark") as visited:
         visited.page.evaluate("() => window.explorer.choose(4)")

@@ -62,7 +62,7 @@ def test_columns_say_what_python_says_of_every_number(page: Reader, numbers: DWA
     assert page.ask("GET", "columns/p_values").code == "not_found"
 
 
-@pytest.mark.parametrize("average", ["mean", "median"])
+@pytest.mark.parametrize("average", ["mean", pytest.param("median", marks=pytest.mark.slow)])
 def test_edits_move_predictions_exactly_as_other_voters_would(numbers: DWACRegressor, average: str) -> None:
     model = copy(numbers)
     model.average = average
@@ -168,6 +168,7 @@ def test_two_models_of_numbers_are_compared_and_of_different_targets_refused(
         Explorer.of(numbers, NEW, TRUE, rival=(tags, NEW, "tags"))
 
 
+@pytest.mark.slow
 def test_reasons_recourse_and_importance_of_a_number_are_those_of_python(
     page: Reader, numbers: DWACRegressor, two_numbers: DWACRegressor
 ) -> None:

@@ -16,7 +16,9 @@ AGED = AGES[240:].astype(str)
 TRUE: dict[str, Any] = {"numbers": PAID[240:], "tags": TAGS[240:], "ordered": AGED}
 
 
-@pytest.fixture(scope="module", params=["numbers", "tags", "ordered"])
+@pytest.fixture(
+    scope="module", params=["numbers", *(pytest.param(each, marks=pytest.mark.slow) for each in ("tags", "ordered"))]
+)
 def asked(request: pytest.FixtureRequest) -> Iterator[tuple[Reader, Any, Any]]:
     """A page, its model, and the true labels or numbers of its rows."""
     model, true = request.getfixturevalue(request.param), TRUE[request.param]

@@ -713,6 +713,7 @@ def test_every_refusal_has_one_form_and_keeps_a_browser_safe(
             assert answer.headers[name] == value, (code, name)
 
 
+@pytest.mark.slow
 def test_clients_that_never_read_do_not_hold_up_the_end(
     digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import rich.console
 from dwac.training import progress
 
 
+@pytest.mark.slow
 def test_a_notebook_without_widgets_gets_a_plain_bar(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr(rich.console, "_is_jupyter", lambda: True)
     monkeypatch.setattr(progress, "find_spec", lambda name: None)

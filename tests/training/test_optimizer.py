@@ -43,6 +43,7 @@ def trained(kind: type[torch.optim.AdamW], steps: int) -> tuple[torch.nn.Linear,
     return layer, optimizer
 
 
+@pytest.mark.slow
 def test_every_step_is_that_of_pytorch() -> None:
     ours, theirs = trained(AdamW, 5)[0], trained(torch.optim.AdamW, 5)[0]
     assert torch.equal(ours.weight, theirs.weight)

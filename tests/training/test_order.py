@@ -55,6 +55,7 @@ def test_rows_are_read_as_they_were_asked_for(ahead):
         assert torch.equal(second, rows)
 
 
+@pytest.mark.slow
 def test_trains_on_a_memory_mapped_file(tmp_path: Path):
     x, y = clusters(600)
     file = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float32, (600, 4))
