@@ -83,3 +83,16 @@ def test_what_has_no_local_guarantee_is_refused() -> None:
     none = fit_once(DWACClassifier(**QUICK, cross_fit=False, epochs=2, calibration_size=0, validation_size=0), X, y)
     with refuses(CalibrationError, "recalibrate"):
         none.predict_set(NEW[0], local=True)
+
+
+@pytest.mark.slow
+def test_local_sets_and_intervals_of_cross_fitted_models_cover_about_as_promised() -> None:
+    covered = np.zeros((24, 2))
+    for seed, means in enumerate(covered):
+        (X, classes, numbers), (new, truth, values) = rows(300, 100 + seed), rows(300, 200 + seed)
+        clf = DWACClassifier(**QUICK | {"random_state": seed}).fit(X, classes)
+        reg = DWACRegressor(**QUICK | {"random_state": seed}).fit(X, numbers)
+        sets, ends = clf.predict_set(new, 0.2, local=True), reg.predict_interval(new, 0.2, local=True)
+        means[0] = sets[np.arange(300), np.searchsorted(clf.classes_, truth)].mean()
+        means[1] = ((ends[:, 0] <= values) & (values <= ends[:, 1])).mean()
+    assert (covered.mean(axis=0) >= 0.8 - 2 * covered.std(axis=0) / np.sqrt(len(covered))).all(), covered.mean(axis=0)

@@ -168,3 +168,15 @@ def test_what_cannot_be_reweighed_says_why() -> None:
         clf.reweigh(X, y, by=sex, label="maybe")
     with refuses(InputError, "two groups"):
         clf.reweigh(X, y, by=np.zeros(300))
+
+
+@pytest.mark.slow
+def test_sets_of_a_reweighed_model_cover_as_promised() -> None:
+    """Calibration rows take no part in the choice of weights, and are judged anew with them."""
+    covered = np.zeros(24)
+    for seed in range(len(covered)):
+        (X, y, _), (held, labels, sex), (new, truth, _) = (people(300, 10 * seed + each) for each in (1, 2, 3))
+        clf = DWACClassifier(**SPLIT | {"random_state": seed}).fit(X, y)
+        fair = clf.reweigh(held.set_axis([f"held{i}" for i in range(300)]), labels, by=sex, at_most=0.05).model
+        covered[seed] = fair.predict_set(new, 0.2)[np.arange(300), np.searchsorted(fair.classes_, truth)].mean()
+    assert covered.mean() >= 0.8 - 2 * covered.std() / np.sqrt(len(covered))
