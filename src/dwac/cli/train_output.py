@@ -19,6 +19,7 @@ from dwac.estimator.evaluation import Evaluated
 from dwac.reading import Estimator, Rows, Streamed, looks_like_text
 from dwac.storage import fingerprint
 from dwac.tasks import CLASSES, LABELS, ORDERED
+from dwac.training.cross_fit import FOLDS
 
 _KINDS = {"numeric": "numbers", "categorical": "categories", "boolean": "true or false", "datetime": "dates"}
 _UNUSED = "not used"
@@ -204,10 +205,11 @@ def _is(n: int) -> str:
 
 def _describe_training(clf: Estimator, seconds: float) -> str:
     if clf.cross_fitted_:
-        text = f"{clf.model_.ensemble_size} networks in {seconds:.0f} s, each without a fifth of the rows: "
-        text += f"{_describe_voters(clf)} and calibrate"
+        members = clf.model_.ensemble_size
+        made = f"{members} networks" if members > 1 else f"{FOLDS} linear classifiers"
+        text = f"{made} in {seconds:.0f} s, each without a fifth of the rows: {_describe_voters(clf)} and calibrate"
         judged = tasks.out_of_fold_score(clf)
-        return text if judged is None else f"{text}; {judged}, each row judged by the networks that left it out"
+        return text if judged is None else f"{text}; {judged}, each row judged by those that left it out"
     epochs = len(clf.history_)
     networks = "" if clf.shards is None else f"{clf.shards} networks, each on its part of the rows, "
     return (
