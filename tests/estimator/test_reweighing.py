@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 import dwac
 from dwac import DWACClassifier
 from dwac.errors import IdError, InputError
-from dwac.estimator.reweighing import _RIDGE, MEASURES, Cells, Metric, Shares, least_change
+from dwac.estimator.reweighing import _RIDGE, MEASURES, GroupRates, Metric, Shares, least_change
 from tests.estimator.helpers import SPLIT, fit_once
 from tests.named import refuses
 
@@ -74,7 +74,7 @@ def test_the_step_is_the_least_change_that_scipy_finds() -> None:
 def test_differences_are_those_of_a_plain_loop(measure: str) -> None:
     rng = np.random.default_rng(1)
     groups, truth, decided = rng.integers(0, 3, 90), rng.random(90) < 0.4, rng.random(90) < 0.5
-    found = Cells.of(groups, truth, MEASURES[measure]).difference(decided)
+    found = GroupRates.of(groups, truth, MEASURES[measure]).difference(decided)
     assert found == pytest.approx(apart(measure, decided, truth, groups), abs=1e-12)
 
 

@@ -12,7 +12,7 @@ from scipy.stats import binom
 from dwac import DWACClassifier, DWACRegressor, load
 from dwac.errors import InputError, ShapeError
 from dwac.monitoring import Monitor
-from dwac.monitoring.measures import Measure, Yardstick
+from dwac.monitoring.measures import WatchedMean, Yardstick
 from dwac.monitoring.outcomes import OutcomeWatch
 from tests.chance import RARE
 from tests.monitoring.helpers import QUICK, old, people
@@ -210,7 +210,11 @@ def test_ordered_labels_have_a_distance_and_several_labels_shares() -> None:
 def false_alarms(clf: Any, alpha: float, times: int, n: int, rows: int, calls: int) -> int:
     """How many of so many watches raise an alarm, whose calibration rows and outcomes have the same law."""
     rng, raised = np.random.default_rng(0), 0
-    measures = [Measure("error"), Measure("missed", promised=0.1), Measure("gap", (-1.0, 1.0), two_sided=True)]
+    measures = [
+        WatchedMean("error"),
+        WatchedMean("missed", promised=0.1),
+        WatchedMean("gap", (-1.0, 1.0), two_sided=True),
+    ]
     for _ in range(times):
         scores, new = rng.random(n), rng.random(rows)
         cut = np.sort(scores)[int(np.ceil(0.9 * (n + 1))) - 1]  # as of prediction sets that miss 10 %

@@ -132,14 +132,14 @@ def _multipliers(gram: Floats, excess: Floats) -> Floats:
     return np.asarray(found.x / scale)
 
 
-class Cells(NamedTuple):
+class GroupRates(NamedTuple):
     """Which rows a rate is measured on: each cell is a group, among all rows, those with the label or those without."""
 
     means: Floats  # (C, n): 1 / its number of rows, for the rows of each cell
     pairs: Ints  # (P, 2): which cells are compared, both ways
 
     @classmethod
-    def of(cls, groups: Ints, truth: Bools, among: Sequence[str]) -> Cells:
+    def of(cls, groups: Ints, truth: Bools, among: Sequence[str]) -> GroupRates:
         """The cells of groups (n,) of codes; -1 belongs to none."""
         rows, pairs, first = [], [], 0
         for which in among:
@@ -198,7 +198,7 @@ class Shares:
         return slopes
 
 
-def choose_factors(shares: Shares, metric: Metric, cells: Cells, at_most: float) -> Floats:
+def choose_factors(shares: Shares, metric: Metric, cells: GroupRates, at_most: float) -> Floats:
     """(m,): the factors with the least change among those found that keep the bound; else those that come closest."""
     factors = np.ones(len(shares.codes))
     best, key = factors, (np.inf, np.inf)
@@ -316,15 +316,17 @@ def reweigh(clf: DWACEstimator, X: Any, y: Any, by: Any, measure: str, at_most: 
     rows = np.cumsum(observed.readable)[kept] - 1
     shares = _shares(fitted, observed.h[torch.as_tensor(rows, device=observed.h.device)], numbers[rows], place)
     metric = Metric.of(shares)
-    factors = choose_factors(shares, metric, Cells.of(own, has, MEASURES[measure]), at_most)
+    factors = choose_factors(shares, metric, GroupRates.of(own, has, MEASURES[measure]), at_most)
     before, judged = shares.totals(np.ones_like(factors)), np.empty((len(own), shares.n_classes))
     part = np.random.default_rng(0).permutation(len(own)) % _PARTS
     for each in range(_PARTS):
         some = part != each
-        other = choose_factors(shares.take(some), metric, Cells.of(own[some], has[some], MEASURES[measure]), at_most)
+        other = choose_factors(
+            shares.take(some), metric, GroupRates.of(own[some], has[some], MEASURES[measure]), at_most
+        )
         judged[~some] = shares.take(~some).totals(other)
     decided = [shares.scores(totals)[0] > 0 for totals in (before, shares.totals(factors), judged)]
-    chosen = Cells.of(own, has, MEASURES[measure]).difference(decided[1])
+    chosen = GroupRates.of(own, has, MEASURES[measure]).difference(decided[1])
     joined = pd.DataFrame({" × ".join(map(str, groups)): pd.Categorical(_names(groups))})
     first, second = (compare_groups(_measures(label, has, each, MEASURES[measure]), joined) for each in decided[::2])
     price = pd.DataFrame([_price(totals, truth) for totals in (before, judged)], index=["before", "after"])

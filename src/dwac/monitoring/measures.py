@@ -24,7 +24,7 @@ _PARTS = 4  # parts of the stated probabilities, with as many calibration rows e
 _FAR = 0.99  # numbers: errors count up to twice the one that this share of calibration rows does not exceed
 
 
-class Measure(NamedTuple):
+class WatchedMean(NamedTuple):
     """A number for each row with an outcome; its mean is watched."""
 
     name: str
@@ -45,25 +45,28 @@ class Measure(NamedTuple):
 class Yardstick(NamedTuple):
     """The measures of a model, how to compute them, and what they are for its calibration rows."""
 
-    measures: list[Measure]
+    measures: list[WatchedMean]
     values: Callable[[Sequence[Any], Any, Floats], Floats]  # (n, M) from forecasts, codes (n,) and exact values
     calibration: Floats  # (n_cal, M); NaN where a measure does not apply
 
 
-def base_measures(clf: Any, epsilon: float, far: Sequence[float] | None = None) -> list[Measure]:
+def base_measures(clf: Any, epsilon: float, far: Sequence[float] | None = None) -> list[WatchedMean]:
     """The measures of a model for all rows and for groups; far: how far off a number counts at most."""
     target = clf.target_
-    missed = [Measure("missed", promised=epsilon)] if clf.fitted_.calibrated else []
-    gap = Measure("overconfidence", (-1.0, 1.0), two_sided=True)
+    missed = [WatchedMean("missed", promised=epsilon)] if clf.fitted_.calibrated else []
+    gap = WatchedMean("overconfidence", (-1.0, 1.0), two_sided=True)
     if target.kind == LABELS:
-        return [Measure("wrong labels"), *missed, gap]
+        return [WatchedMean("wrong labels"), *missed, gap]
     if target.kind != NUMBERS:
-        distance = [Measure("distance", (0.0, target.n_codes - 1.0))] if target.ordered else []
-        return [Measure("error"), *distance, *missed, gap]
+        distance = [WatchedMean("distance", (0.0, target.n_codes - 1.0))] if target.ordered else []
+        return [WatchedMean("error"), *distance, *missed, gap]
     measures = []
     for name, most in zip(target.names, far or [1.0] * len(target.names), strict=True):
         of = "" if target.single else f" of {name}"
-        measures += [Measure(f"absolute error{of}", (0.0, most)), Measure(f"bias{of}", (-most, most), two_sided=True)]
+        measures += [
+            WatchedMean(f"absolute error{of}", (0.0, most)),
+            WatchedMean(f"bias{of}", (-most, most), two_sided=True),
+        ]
         measures += [each._replace(name=f"missed{of}") for each in missed]
     return measures
 
@@ -153,7 +156,7 @@ def _calibration_forecasts(clf: Any) -> list[Forecast]:
 # Values
 
 
-def _class_values(measures: Sequence[Measure], ends: Sequence[float]) -> Any:
+def _class_values(measures: Sequence[WatchedMean], ends: Sequence[float]) -> Any:
     names = [measure.name for measure in measures]
 
     def values(forecasts: Sequence[Any], codes: Any, exact: Floats) -> Floats:
@@ -171,7 +174,7 @@ def _class_values(measures: Sequence[Measure], ends: Sequence[float]) -> Any:
     return values
 
 
-def _label_values(measures: Sequence[Measure]) -> Any:
+def _label_values(measures: Sequence[WatchedMean]) -> Any:
     def values(forecasts: Sequence[Any], codes: Any, exact: Floats) -> Floats:
         del codes
         p, sets = np.split(np.array(forecasts, dtype=np.float64), 2, axis=1)

@@ -27,7 +27,7 @@ from dwac.drawing.records import plain
 from dwac.errors import InputError, ShapeError
 from dwac.monitoring.bounds import Account, Losses, bounds, count_cells, log_evidence
 from dwac.monitoring.martingale import text_of
-from dwac.monitoring.measures import Forecast, Measure, Yardstick, base_measures, forecasts_of, yardstick_of
+from dwac.monitoring.measures import Forecast, WatchedMean, Yardstick, base_measures, forecasts_of, yardstick_of
 
 Floats = NDArray[np.float64]
 Group = tuple[str | None, str | None]  # column and value; None for all rows
@@ -200,7 +200,7 @@ class OutcomeWatch:
         measures, values = self._yardstick.measures, self._yardstick.calibration
         return [self._allow(each, values[:, place]) for place, each in enumerate(measures)]
 
-    def _allow(self, measure: Measure, values: Floats) -> tuple[float, float]:
+    def _allow(self, measure: WatchedMean, values: Floats) -> tuple[float, float]:
         """For calibration rows with these values; wrong with the probability that is for levels."""
         n, alpha = len(values), self._alpha / 2 / len(self._yardstick.measures)
         if measure.name in self.levels:

@@ -105,7 +105,7 @@ def _differences(then: pa.Table, now: pa.Table) -> pd.DataFrame:
 # Recorded decisions, and the rows that they were made on
 
 
-class Part(NamedTuple):
+class DecidedRows(NamedTuple):
     """Some decisions that were made with the same settings, and their rows as the model reads them now."""
 
     then: pa.Table
@@ -158,7 +158,7 @@ class Recorded:
         others = {} if other_model else dict(others)
         return cls(table.filter(pa.array(places >= 0)), places[places >= 0], missing, others, other_model)
 
-    def parts(self, clf: Estimator, X: Any, *, bitwise: bool = False) -> Iterator[Part]:
+    def parts(self, clf: Estimator, X: Any, *, bitwise: bool = False) -> Iterator[DecidedRows]:
         """The decisions whose rows are as they were, in parts; bitwise: with as many threads as then."""
         settings = np.asarray(self.table["settings"].to_pylist(), dtype=object)
         for each in dict.fromkeys(settings.tolist()):
@@ -171,7 +171,7 @@ class Recorded:
                     if len(part.then):
                         yield part
 
-    def _part(self, rows: NDArray[np.int64], model: Estimator, X: Any, settings: dict[str, Any]) -> Part:
+    def _part(self, rows: NDArray[np.int64], model: Estimator, X: Any, settings: dict[str, Any]) -> DecidedRows:
         how = {"private": settings["private"], "local": settings.get("local", False)}
         then, observed = self.table.take(rows), model.observe(take(X, self.places[rows]), **how)
         same = observed.readable.copy()
@@ -182,7 +182,7 @@ class Recorded:
         if not same.all():
             self.changed += then["id"].filter(pa.array(~same)).to_pylist()
             then, observed = then.filter(pa.array(same)), observed.take(np.flatnonzero(same))
-        return Part(then, observed, model, settings)
+        return DecidedRows(then, observed, model, settings)
 
 
 @contextmanager

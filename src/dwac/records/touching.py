@@ -20,7 +20,7 @@ from dwac.errors import InputError
 from dwac.estimator.observed import Observed
 from dwac.reading.rows import Estimator
 from dwac.records.log import FACTS, Folder
-from dwac.records.replaying import Part, Recorded
+from dwac.records.replaying import DecidedRows, Recorded
 from dwac.reference import ReferenceSet
 from dwac.reference.references import set_of
 from dwac.tasks import LABELS, NUMBERS
@@ -89,7 +89,7 @@ def _edit(clf: Estimator, forget: list[Any], relabel: dict[Any, Any]) -> Estimat
     return edited.forget(forget) if forget else edited
 
 
-def _observe(edited: Estimator, part: Part) -> Observed:
+def _observe(edited: Estimator, part: DecidedRows) -> Observed:
     """The rows as the edited model reads them: as before, unless the encoder has forgotten a category, too."""
     if edited.fitted_.encoder is part.observed.fitted.encoder:
         return Observed(edited.fitted_, part.observed.rows, part.observed.h)
