@@ -85,6 +85,12 @@ def test_what_has_no_local_guarantee_is_refused() -> None:
         none.predict_set(NEW[0], local=True)
 
 
+def test_folds_may_differ_in_size() -> None:
+    clf = fit_once(DWACClassifier(**QUICK), TRAIN[0][:303], TRAIN[1][:303])
+    p_values = clf.conformal(NEW[0], local=True).p_values
+    assert (p_values != clf.conformal(NEW[0]).p_values).any()
+
+
 @pytest.mark.slow
 def test_local_sets_and_intervals_of_cross_fitted_models_cover_about_as_promised() -> None:
     covered = np.zeros((24, 2))

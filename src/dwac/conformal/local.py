@@ -13,7 +13,7 @@ in the neighbourhood of the new example. Everything else is ordinary calibration
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,7 +40,7 @@ class LocalScores:
     Args:
         scores: (n,) the score of each calibration example.
         points: (n, d) where they are, as seen by the model of their own fold.
-        probes: (F, m, d) points of the same space, for the model of each fold; F is 1 without folds.
+        probes: points (m, d) of the same space, for the model of each fold; one array without folds.
         log_weights: the kernel: log-weights of squared distances.
         folds: (n,) the fold of each example; examples of different folds are never compared.
         labels: (n,) their labels; if given, each label is calibrated separately.
@@ -50,14 +50,14 @@ class LocalScores:
         self,
         scores: ArrayLike,
         points: ArrayLike,
-        probes: ArrayLike,
+        probes: Iterable[ArrayLike],
         log_weights: LogWeights = np.negative,
         *,
         folds: ArrayLike | None = None,
         labels: ArrayLike | None = None,
     ) -> None:
         values = checks.scores(scores, "calibration scores", ndim=1)
-        where, around = np.asarray(points, dtype=np.float64), np.asarray(probes, dtype=np.float64)
+        where, around = np.asarray(points, dtype=np.float64), [np.asarray(of, dtype=np.float64) for of in probes]
         none = np.zeros(len(values), dtype=np.int64)
         self.folds = none if folds is None else np.asarray(folds)
         parts = np.stack([self.folds, none if labels is None else np.asarray(labels)], axis=1)
