@@ -9,6 +9,7 @@ from sklearn.svm import LinearSVC
 
 import dwac
 from dwac import DWACClassifier
+from dwac.encoders import TextEncoder
 from dwac.encoders.text_networks import LinearNetwork
 from dwac.errors import InputError
 from dwac.training.lines import _C, _sparse
@@ -88,6 +89,20 @@ def test_two_labels_weights_and_a_label_that_only_one_text_has() -> None:
 @pytest.mark.parametrize("settings", [{"encoder": "text:default", "epochs": 1}, {"epochs": 1}], ids=str)
 def test_other_ways_of_training_are_left_alone(settings: dict[str, Any]) -> None:
     assert not DWACClassifier(random_state=0, device="cpu", **settings).fit(*texts(40)).cross_fitted_
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"encoder": TextEncoder("linear")},
+        {"encoder": "text:linear", "cross_fit": False},
+        {"encoder": "text:linear", "shards": 2},
+    ],
+    ids=str,
+)
+def test_linear_scores_are_not_trained_in_another_way(settings: dict[str, Any]) -> None:
+    with refuses(InputError, "text:linear", "cross_fit=True", "encoder='text'"):
+        DWACClassifier(random_state=0, device="cpu", **settings).fit(*texts(200), ids=range(200))
 
 
 def test_several_labels_per_text_are_not_cross_fitted() -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from dwac import training
-from dwac.encoders import Encoder, TabularEncoder, backbone
+from dwac.encoders import Encoder, TabularEncoder, TextEncoder, backbone
 from dwac.encoders.text_networks import LinearNetwork
 from dwac.errors import InputError
 from dwac.estimator.novelty import Novelty
@@ -85,6 +85,11 @@ def train(
     **options: Any,
 ) -> pd.DataFrame:
     """Train on rows x, y. options: as for `dwac.training.train`."""
+    if isinstance(encoder, TextEncoder) and encoder.settings["network"] == "linear":
+        raise InputError(
+            "linear scores of texts are cross-fitted: that needs encoder='text:linear', one label per text, and no "
+            "setting that says how to train; from 10,000 texts on also cross_fit=True; or use encoder='text'"
+        )
     names = ("epochs", "batch_size", "learning_rate", "weight_decay", "patience")
     given: dict[str, Any] = {name: settings.or_recipe(name, encoder) for name in names}
     for name in ("mixed_precision", "compiled"):
