@@ -87,7 +87,10 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort files by how long they take."""
+    """Sort files by how long they take; refuse a name that differs between workers, which then run no test at all."""
+    changing = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if changing:
+        raise pytest.UsageError(f"A test needs a name without addresses (ids=): {', '.join(changing)}.")
     place = {name: number for number, name in enumerate(LONG)}
     sizes = {path: path.stat().st_size for path in {item.path for item in items}}
     items.sort(key=lambda item: (place.get(item.path.name, len(LONG)), -sizes[item.path]))

@@ -98,7 +98,7 @@ def test_other_ways_of_training_are_left_alone(settings: dict[str, Any]) -> None
         {"encoder": "text:linear", "cross_fit": False},
         {"encoder": "text:linear", "shards": 2},
     ],
-    ids=str,
+    ids=["its own encoder", "not cross-fitted", "shards"],
 )
 def test_linear_scores_are_not_trained_in_another_way(settings: dict[str, Any]) -> None:
     with refuses(InputError, "text:linear", "cross_fit=True", "encoder='text'"):
