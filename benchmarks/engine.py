@@ -8,7 +8,6 @@ multiprocessor starts 16 per clock cycle.
 
     python -m benchmarks.engine --device cpu
     python -m benchmarks.engine --device cpu --shared    # on a shared machine: processor time of one thread
-    python -m benchmarks.engine --before OTHER/src       # only an earlier version of dwac beside this one, in one run
 """
 
 from __future__ import annotations
@@ -29,12 +28,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from benchmarks.engine_peers import NEIGHBOURS, SUMS, Answer, Contender, Problem, ours
+from benchmarks import record
+from benchmarks.engine_peers import NEIGHBOURS, SUMS, Answer, Contender, Problem
 
 SEED, CENTRES, NOISE = 0, 0.7, 0.35  # spread between classes and within a class: norms of 2 to 3
 CHECKED = 10  # queries compared with float64
-BEFORE = "dwac, before"  # an earlier version
-OTHER_CLAIM = "Claim: this version of the engine is faster than an earlier one, in the same run on the same machine."
 FAR = 40.0  # distance of a far query: its weights are too small for any float
 
 
@@ -224,13 +222,10 @@ def best_of(work: Callable[[], object], turns: int = 200) -> float:
     return min(taken)
 
 
-def apart(
-    name: str, shape: Shape, turns: int, shared: bool, device: str = "cpu", source: Path | None = None
-) -> dict[str, Any]:
-    """`measure` in a separate process, so that contenders do not share memory; `source`: of another version of dwac."""
-    command = [sys.executable, "-m", "benchmarks.engine", "--one", json.dumps([name, shape, device, turns, shared])]
+def apart(name: str, shape: Shape, turns: int, shared: bool) -> dict[str, Any]:
+    """`measure` on the CPU in a separate process, so that contenders do not share memory."""
+    command = [sys.executable, "-m", "benchmarks.engine", "--one", json.dumps([name, shape, "cpu", turns, shared])]
     one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"} if shared else {}
-    one |= {} if source is None else {"PYTHONPATH": str(source.resolve())}
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | one)
     if done.returncode:
         return {"note": "failed: " + done.stderr.strip().split("\n")[-1]}
@@ -245,19 +240,13 @@ def here(name: str, shape: Shape, turns: int) -> dict[str, Any]:
         return {"note": "failed: " + str(error).split("\n")[0]}
 
 
-def compare(
-    shape: Shape, device: str, turns: int, shared: bool, most: float, before: Path | None
-) -> list[dict[str, Any]]:
+def compare(shape: Shape, device: str, turns: int, shared: bool, most: float) -> list[dict[str, Any]]:
     """Rows of the table: every contender on one problem, compared with the limit `most` in pairs per second."""
     rows: list[dict[str, Any]] = []
-    versions = {"dwac": Contender(ours), BEFORE: Contender(ours)}
-    for name, contender in (shape.contenders if before is None else versions).items():
+    for name, contender in shape.contenders.items():
         if (contender.cuda if device == "cuda" else contender.cpu) == 0 or (name, device) == ("dwac, triton", "cpu"):
             continue
-        if name == BEFORE:
-            row = apart("dwac", shape, turns, shared, device, before)
-        else:
-            row = here(name, shape, turns) if device == "cuda" else apart(name, shape, turns, shared)
+        row = here(name, shape, turns) if device == "cuda" else apart(name, shape, turns, shared)
         speed, first = row.get("pairs/s", float("nan")), (rows or [row])[0].get("pairs/s", float("nan"))
         row = {"who": name, **shape._asdict(), **row, "dwac is faster by": first / speed, "of the limit": speed / most}
         rows.append(row)
@@ -279,15 +268,12 @@ def main() -> None:
         "--scale", type=float, default=1.0, help="share of queries and references, for a trial; nothing is recorded"
     )
     parser.add_argument("--shared", action="store_true", help="measure processor time of one thread, not elapsed time")
-    parser.add_argument("--before", type=Path, help="the folder src of an earlier version, to compare with")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.one:
         name, shape, device, turns, shared = json.loads(chosen.one)
         print(json.dumps(measure(name, Shape(*shape), device, turns, shared)))
         return
-    from benchmarks import record  # not above: an earlier version of dwac may not have all that it needs
-
     if chosen.shared:
         torch.set_num_threads(1)
     rows = []
@@ -298,18 +284,15 @@ def main() -> None:
         alone = passes(shape.d) if chosen.device == "cpu" else {}
         config[f"limit in pairs/s, d = {shape.d}"] = f"{limit(alone):.3g}"
         config |= {f"{name} alone, d = {shape.d}": f"{speed:.3g}" for name, speed in alone.items()}
-        rows += compare(smaller, chosen.device, chosen.turns, chosen.shared, limit(alone), chosen.before)
+        rows += compare(smaller, chosen.device, chosen.turns, chosen.shared, limit(alone))
     config["load after"] = round(os.getloadavg()[0], 2)
     table = pd.DataFrame(rows).reindex(columns=COLUMNS)
     table[["note", "far query"]] = table[["note", "far query"]].fillna("")
     if chosen.scale != 1:
         print(table.to_string(index=False), config, sep="\n")
         return
-    claim, kind = (
-        (__doc__ or "").split("\n")[0] if chosen.before is None else OTHER_CLAIM,
-        "_versions" * bool(chosen.before),
-    )
-    record.write(f"engine{kind}_{'gpu' if chosen.device == 'cuda' else 'cpu'}", claim, config, table)
+    claim = (__doc__ or "").split("\n")[0]
+    record.write(f"engine_{'gpu' if chosen.device == 'cuda' else 'cpu'}", claim, config, table)
 
 
 if __name__ == "__main__":

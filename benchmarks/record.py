@@ -21,17 +21,13 @@ RESULTS = Path(__file__).parent.parent / "docs" / "results"
 # Parts of the package that only these benchmarks run, by the beginning of their records' names.
 PARTS = {
     "decisions": ("records",),
-    "defaults": ("cli",),
     "engines": ("reading", "scoring"),
     "explorer": ("server",),
     "label_issues": ("report",),
-    "label_lists": ("report",),
     "map": ("report",),
     "scoring": ("reading", "scoring"),
     "service": ("server",),
-    "stragglers": ("scoring",),
     "worth": ("worth",),
-    "worth_labels": ("report", "worth"),
 }
 STARTED = (commit(), code())  # both are cached: of the code that runs, not of what the checkout holds hours later
 

@@ -1,8 +1,8 @@
 """Claim: labels that are expected to be worth most teach more than random ones, and about as much as small margins.
 
 40 rows have labels; a pool of 600 has none. Six times 20 rows are chosen from it, their labels are told, and accuracy
-and log-loss are measured on test rows, (a) with the network of the first 40 labels, in which the new ones vote, and (b)
-with a network trained again on all labels so far, which then chooses the next. Choices, in the same run:
+and log-loss are measured on test rows with a network trained again on all labels so far, which then chooses the next.
+Choices, in the same run:
 
 - `clf.label_next`: of the 5 n smallest margins, those of the highest expected worth for the pool, in log-probability,
   one by one;
@@ -18,7 +18,6 @@ the default, after a trial with seed 50. The expected Shapley worth was no bette
 expected to stay what it is, so that the highest are those of which the model is sure.
 
     python -m benchmarks.worth_next --jobs 16
-    python -m benchmarks.worth_next --network fixed --name worth_next_fixed
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ from dwac.worth import of_mean
 
 NAMES = ("adult", "covertype", "digits", "subjectivity")
 CHOICES = ("label_next", "expected Shapley worth", "margin", "entropy", "random")
-NETWORKS = ("retrained", "fixed")
 SEEDS = (0, 1, 2, 3, 4)
 FIRST, BATCH, BATCHES, POOL, JUDGES, TEST = 40, 20, 6, 600, 150, 800
 SETTINGS: dict[str, dict[str, Any]] = {"subjectivity": {"calibration_size": 0}}
@@ -54,7 +52,6 @@ class Case(NamedTuple):
     """One curve."""
 
     name: str
-    network: str  # "fixed" or "retrained"
     choice: str
     seed: int
 
@@ -117,24 +114,20 @@ def curve(case: Case) -> list[dict[str, Any]]:
         batch_rows = chosen(case, clf, take(X, pool), Judges(take(X, judges), y[judges]))
         new, pool = pool[batch_rows], np.delete(pool, batch_rows)
         known = np.concatenate([known, new])
-        if case.network == "retrained":
-            clf = fitted(case, X, y, known)
-        else:
-            new = new[np.isin(y[new], clf.classes_)]
-            clf.add_references(take(X, new), y[new], ids=new.tolist())
+        clf = fitted(case, X, y, known)
     return rows
 
 
 def table(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """Means over seeds, one row per curve, if it has all of them; differences from random, seed by seed."""
-    keys, points = ["name", "network", "choice"], pd.DataFrame(rows)
+    keys, points = ["name", "choice"], pd.DataFrame(rows)
     chosen = points[points["labels"] > FIRST]
     means = chosen.groupby([*keys, "seed"])[["accuracy", "log-loss"]].mean()
     curves = []
-    for (name, network, choice), part in points.groupby(keys, sort=False):
-        beside = means.xs(name, level="name").xs(network, level="network")
+    for (name, choice), part in points.groupby(keys, sort=False):
+        beside = means.xs(name, level="name")
         own, random, margin = (beside.xs(each, level="choice") for each in (choice, "random", "margin"))
-        found: dict[str, Any] = {"dataset": name, "network": network, "choice": choice, "seeds": len(own)}
+        found: dict[str, Any] = {"dataset": name, "choice": choice, "seeds": len(own)}
         found |= {"mean accuracy": own["accuracy"].mean(), "mean log-loss": own["log-loss"].mean()}
         for other, theirs in (("random", random), ("margin", margin)):
             apart = own["accuracy"].sub(theirs["accuracy"]).dropna()
@@ -142,12 +135,12 @@ def table(rows: list[dict[str, Any]]) -> pd.DataFrame:
         by_labels = part.groupby("labels")["accuracy"].mean()
         found |= {f"at {labels}": by_labels.get(labels, np.nan) for labels in (40, 60, 100, 160)}
         curves.append(found)
-    return complete(pd.DataFrame(curves).sort_values(["dataset", "network"], kind="stable").round(4))
+    return complete(pd.DataFrame(curves).sort_values("dataset", kind="stable").round(4))
 
 
 def complete(table: pd.DataFrame) -> pd.DataFrame:
     """The curves that an early end left no gaps in, and their means over datasets."""
-    return with_means(table[table["seeds"] == len(SEEDS)], ["dataset", "network", "choice"])
+    return with_means(table[table["seeds"] == len(SEEDS)], ["dataset", "choice"])
 
 
 def main() -> None:
@@ -155,19 +148,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1, help="curves side by side, each with one thread")
     parser.add_argument("--seconds", type=float, default=1e6, help="stop after so long")
-    parser.add_argument("--network", choices=NETWORKS, action="append")
-    parser.add_argument("--name", default="worth_next")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     for name in NAMES:
         everything(name)  # once, for all processes
-    cases = [
-        Case(name, network, choice, seed)
-        for network in asked.network or NETWORKS
-        for seed in SEEDS
-        for name in reversed(NAMES)
-        for choice in CHOICES
-    ]
+    cases = [Case(name, choice, seed) for seed in SEEDS for name in reversed(NAMES) for choice in CHOICES]
     rows: list[dict[str, Any]] = []
     started, done = time.monotonic(), 0
     with multiprocessing.get_context("fork").Pool(asked.jobs) as pool:
@@ -189,7 +174,7 @@ def main() -> None:
         "test rows": TEST,
     }
     config |= {"settings that are not the defaults": str(SETTINGS), "jobs": asked.jobs}
-    record.write(asked.name, claim, config, table(rows))
+    record.write("worth_next", claim, config, table(rows))
 
 
 if __name__ == "__main__":

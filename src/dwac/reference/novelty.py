@@ -32,7 +32,7 @@ def novelty(
 
     With directions, ν also has the same term for u = h / ‖h‖: far from every voter, and in a direction that none has.
     In most measured pairs of images and texts, out-of-distribution rows had shorter h than test rows; there distances
-    are small and directions still differ (docs/notes/novelty-scores.md). Weights do not matter. Nothing is fitted.
+    are small and directions still differ (docs/decisions/0018-typicality.md). Weights do not matter. Nothing is fitted.
 
     Args:
         references: the voters.
