@@ -1,0 +1,170 @@
+"""Every record: when and by which code it was made, whether it is stale; and the command that makes stale ones anew.
+
+A record is stale if a source that can change it has changed since: its stamp is another than today's.
+
+    python -m benchmarks                                       # list the records
+    python -m benchmarks --stale --device cpu --minutes 60     # make stale ones anew, the cheapest first
+    python -m benchmarks --stale --only worth reasons          # of these names
+
+What takes longer than the time left is not begun. What is interrupted goes on with the same command, where the
+benchmark keeps parts of its work (in build/benchmarks). Data are read from $DWAC_DATA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from benchmarks import record
+
+WORK = Path(__file__).parent.parent / "build" / "benchmarks"
+
+
+class Plan(NamedTuple):
+    """How a record is made: about how many minutes, and the arguments of its script, one list per step.
+
+    {data} stands for $DWAC_DATA, {work} for a folder that keeps parts, {jobs} for the number of cores.
+    """
+
+    minutes: float
+    steps: str
+    script: str = ""  # if its name is not that of the record
+    device: str = "cpu"
+
+
+PLANS = {
+    "accountable": Plan(2, ""),
+    "accountable_within": Plan(4, ""),
+    "conformal": Plan(5, ""),
+    "decisions": Plan(3, ""),
+    "deletion": Plan(60, "measure --out {work}; report --out {work}"),
+    "end_to_end_cpu": Plan(60, "--device cpu --model {work}/model --trees {work}/trees.json", "end_to_end"),
+    "end_to_end_gpu": Plan(8, "--device cuda --model {work}/model --trees {work}/trees.json", "end_to_end", "cuda"),
+    "engine_cpu": Plan(10, "--device cpu", "engine"),
+    "engine_gpu": Plan(5, "--device cuda", "engine", "cuda"),
+    "engines": Plan(15, ""),
+    "explorer": Plan(3, ""),
+    "few_voters_gpu": Plan(25, "--models {work}", "few_voters", "cuda"),
+    "gradient_gpu": Plan(2, "", "gradient", "cuda"),
+    "label_issues": Plan(60, "votes --votes {work} --seeds 0 1; judge --votes {work} --seeds 0 1"),
+    "latency": Plan(10, "--texts"),
+    "local_coverage": Plan(30, "--data {data} --out {work}"),
+    "map": Plan(10, ""),
+    "numbers": Plan(
+        120, "; ".join(f"{part} --data {{data}} --out {{work}}" for part in ("ours", "xgboost", "others", "join"))
+    ),
+    "paper_texts": Plan(25, "fit {work}; score {work}", device="cuda"),
+    "pretrained_test_gpu": Plan(15, "--part test", "pretrained", "cuda"),
+    "processes_cpu": Plan(4, "", "processes"),
+    "processes_gpu": Plan(3, "--device cuda", "processes", "cuda"),
+    "reasons": Plan(30, ""),
+    "recourse": Plan(30, "", "reasons"),
+    "rescale": Plan(20, ""),
+    "reweighing": Plan(40, "{work}/points.jsonl"),
+    "scoring": Plan(15, "--rows 3000000"),
+    "scoring_10m": Plan(20, "--rows 10000000 --only memory --name scoring_10m", "scoring"),
+    "scoring_cancer": Plan(5, "--only cancer --name scoring_cancer", "scoring"),
+    "service": Plan(3, ""),
+    "several_labels": Plan(40, "--data {data} --rows {work}/rows.json --processes {jobs}"),
+    "sharded": Plan(10, ""),
+    "small_tables": Plan(120, "--jobs {jobs}"),
+    "small_texts": Plan(20, "{data}/texts"),
+    "stability": Plan(20, ""),
+    "stability_settings": Plan(20, "", "stability"),
+    "start": Plan(2, ""),
+    "strangers": Plan(5, ""),
+    "streaming": Plan(10, ""),
+    "table_peers": Plan(28, "", device="cuda"),
+    "training_cost_cpu": Plan(15, "--device cpu", "training_cost"),
+    "training_cost_gpu": Plan(6, "--device cuda", "training_cost", "cuda"),
+    "training_cost_targets_cpu": Plan(10, "--device cpu --data {data}", "training_cost"),
+    "training_cost_targets_gpu": Plan(5, "--device cuda --data {data}", "training_cost", "cuda"),
+    "worth": Plan(5, ""),
+    "worth_curves": Plan(60, "--jobs {jobs}"),
+    "worth_gpu": Plan(3, "--queries 10000 --voters 50000 --device cuda --name worth_gpu", "worth", "cuda"),
+    "worth_next": Plan(30, "--jobs {jobs}"),
+    "worth_retraining": Plan(30, "--jobs {jobs}"),
+}
+
+
+def overview() -> pd.DataFrame:
+    """One row per record in docs/results."""
+    kept = {path.stem: json.loads(path.read_text()) for path in sorted(record.RESULTS.glob("*.json"))}
+    rows = [
+        {
+            "record": name,
+            "date": found.get("date", "–")[:10],
+            "commit": (found.get("commit") or "–")[:12],
+            "stamp": found.get("code", "–"),
+            "GPU of the machine": found["machine"]["gpu"] or "–",
+            "stale": "stale" if record.stale(name, found) else "",
+        }
+        for name, found in kept.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def commands(name: str) -> list[list[str]]:
+    """The command lines that make a record, in their order."""
+    plan = PLANS[name]
+    places = {"data": os.environ.get("DWAC_DATA", "data"), "work": WORK / name, "jobs": os.cpu_count()}
+    script = f"benchmarks.{plan.script or name}"
+    return [[sys.executable, "-m", script, *step.format(**places).split()] for step in plan.steps.split(";")]
+
+
+def renew(names: list[str], minutes: float) -> dict[str, str]:
+    """Make records anew, the cheapest first, while there is time; what became of each."""
+    end, fates = time.monotonic() + 60 * minutes, {}
+    for number, name in enumerate(sorted(names, key=lambda name: PLANS[name].minutes), start=1):
+        left = end - time.monotonic()
+        if not record.stale(name, json.loads((record.RESULTS / f"{name}.json").read_text())):
+            fates[name] = "made with another"  # one script may write two records
+            continue
+        if 60 * PLANS[name].minutes > left:
+            fates[name] = f"not begun: takes about {PLANS[name].minutes:g} minutes, {left / 60:.0f} are left"
+            continue
+        (WORK / name).mkdir(parents=True, exist_ok=True)
+        print(f"\n== {number} of {len(names)}: {name}, about {PLANS[name].minutes:g} minutes", flush=True)
+        fates[name] = "made"
+        for command in commands(name):
+            try:
+                code = subprocess.run(command, timeout=max(end - time.monotonic(), 1)).returncode
+            except subprocess.TimeoutExpired:
+                code = -1
+            if code:
+                fates[name] = "interrupted: no time is left" if code == -1 else f"failed: {' '.join(command[2:])}"
+                break
+    return fates
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--stale", action="store_true", help="make stale records anew")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="the kind of machine this is")
+    parser.add_argument("--minutes", type=float, default=60.0, help="the time there is")
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=sorted(PLANS), help="of these records")
+    chosen = parser.parse_args()
+    table = overview()
+    if not chosen.stale:
+        print(record.markdown(table))
+        print(f"{(table['stale'] != '').sum()} of {len(table)} records are stale")
+        return
+    stale = table.loc[table["stale"] != "", "record"]
+    fates = renew(
+        [name for name in stale if PLANS[name].device == chosen.device and name in (chosen.only or PLANS)],
+        chosen.minutes,
+    )
+    print("\n" + "\n".join(f"{name}: {fate}" for name, fate in fates.items()))
+    sys.exit(any(fate.startswith("failed") for fate in fates.values()))
+
+
+if __name__ == "__main__":
+    main()
