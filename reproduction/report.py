@@ -1,4 +1,4 @@
-"""Records → RESULTS.md and figures. Every number in the report comes from a record or from `published`."""
+"""Records → paper.md and figures. Every number in the report comes from a record or from `published`."""
 
 from __future__ import annotations
 

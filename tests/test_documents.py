@@ -61,3 +61,8 @@ def test_the_changelog_has_this_version_by_kind() -> None:
     kinds = re.findall(r"^### (.+)$", newest, flags=re.MULTILINE)
     assert kinds
     assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_no_two_files_differ_in_case_alone() -> None:
+    kept = [path for top in ("docs", "src", "tests") for path in (ROOT / top).rglob("*") if path.suffix != ".pyc"]
+    assert len(kept) == len({str(path).lower() for path in kept})  # Windows and macOS have one file for both

@@ -14,15 +14,13 @@ def report(
     records: RecordsOption = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            help="File to write; by default docs/RESULTS.md in a checkout, else RESULTS.md next to the records."
-        ),
+        typer.Option(help="File to write; by default docs/paper.md in a checkout, else paper.md next to the records."),
     ] = None,
     quick: QuickOption = False,
 ) -> None:
-    """Write RESULTS.md and its figures from the records.
+    """Write paper.md and its figures from the records.
 
-    Example: python -m reproduction report --output docs/RESULTS.md
+    Example: python -m reproduction report --output docs/paper.md
     """
     from reproduction.cases import PaperError
     from reproduction.report import write_report
@@ -35,5 +33,5 @@ def report(
         )
     if output is None:
         usual = records is None and not quick and kept.folder.parts[0] == "docs"
-        output = Path("docs/RESULTS.md") if usual else kept.folder / "RESULTS.md"
+        output = Path("docs/paper.md") if usual else kept.folder / "paper.md"
     typer.echo(f"written: {write_report(kept.folder, output)}")

@@ -13,7 +13,7 @@ from tests.named import refuses
 GUIDE = sorted(
     path
     for path in DOCS.rglob("*.md")
-    if path.relative_to(DOCS).parts[0] not in {"decisions", "notes", "results", "RESULTS.md"} and blocks(path)
+    if path.relative_to(DOCS).parts[0] not in {"decisions", "notes", "results", "paper.md"} and blocks(path)
 )
 QUICK = {DOCS / name for name in ("start.md", "how-to/decide.md", "how-to/reasons.md", "tutorials/table.md")}
 TASK = re.compile(r"^\| (\d+) \| (.+?) \| \[(.+?)\]\((.+?)\) \|$", re.M)

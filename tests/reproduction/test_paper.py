@@ -117,7 +117,7 @@ def quick(patched: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="module")
 def report(quick: tuple[runner.Outcome, Path]) -> str:
     folder = quick[1]
-    return write_report(folder, folder / "RESULTS.md").read_text()
+    return write_report(folder, folder / "paper.md").read_text()
 
 
 @pytest.fixture(autouse=True)
@@ -203,7 +203,7 @@ def test_published_numbers_stand_in_the_report(report: str) -> None:
 
 
 def test_a_report_on_nothing_has_every_row_not_run(tmp_path: Path) -> None:
-    text = write_report(tmp_path / "none", tmp_path / "RESULTS.md").read_text()
+    text = write_report(tmp_path / "none", tmp_path / "paper.md").read_text()
     assert named(text.split("##")[0], "No records", NOT_RUN)
     assert "**met**" not in text
     assert "**missed**" not in text
@@ -251,7 +251,7 @@ def test_a_record_of_other_settings_is_repeated_and_named_in_the_report(
     assert runner.run(["accuracy"], **asked).fitted == ["adult-best-dwac-0"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(settings.BEST, "adult", settings.BEST["adult"] | {"batch_size": 32})
-        text = write_report(tmp_path, tmp_path / "RESULTS.md").read_text().split("##")[0]
+        text = write_report(tmp_path, tmp_path / "paper.md").read_text().split("##")[0]
         assert named(text, "1 records", "settings", "adult-best-dwac-0")
         assert runner.run(["accuracy"], **asked).fitted == ["adult-best-dwac-0"]
         assert runner.run(["accuracy"], **asked).fitted == []
@@ -288,7 +288,7 @@ def test_a_stale_record_is_marked_next_to_its_number(quick: Any, report: str, tm
         if Case(**record["case"]).plain and record["case"]["dataset"] == "adult":
             old = record["case"]["setting"] == "best" and record["case"]["head"] == "dwac"
             kept.write(Case(**record["case"]), {**record, "code": "of yesterday"} if old else record)
-    text = write_report(tmp_path, tmp_path / "RESULTS.md").read_text()
+    text = write_report(tmp_path, tmp_path / "paper.md").read_text()
     assert named(text, "1 of", "**stale**", "python -m reproduction run --stale")
     row = next(line for line in text.splitlines() if line.startswith("| Adult | 0.851 / 0.850"))
     marked = [STALE in cell for cell in row.split("|")[3:-1]]  # four models, the peer, the target, the verdict
@@ -433,7 +433,7 @@ def test_a_report_on_quick_and_full_records_is_refused(quick: Any, tmp_path: Pat
     for record, kind in zip(copied, (True, False), strict=True):
         Records(tmp_path).write(Case(**record["case"]), record | {"quick": kind})
     with refuses(PaperError, "quick", "full"):
-        write_report(tmp_path, tmp_path / "RESULTS.md")
+        write_report(tmp_path, tmp_path / "paper.md")
     for kind in (True, False):
         with refuses(PaperError):
             Records(tmp_path).require(quick=kind)
@@ -724,7 +724,7 @@ def test_the_report_quotes_no_slur_of_an_old_record(
     assert record is not None
     Records(tmp_path).write(Case(**record["case"]), record)
     monkeypatch.setattr(explanations, "UNPRINTED", ("thing",))  # in every made-up text
-    text = write_report(tmp_path, tmp_path / "RESULTS.md").read_text()
+    text = write_report(tmp_path, tmp_path / "paper.md").read_text()
     assert named(text, "not quoted", "slur")
     assert "thing |" not in text
 
@@ -934,7 +934,7 @@ def test_the_record_of_a_peer_holds_what_it_tried_and_no_journal_stays(
     assert [tried["C"] for tried in record["tuning"]["tried"]] == [values["C"] for _, values, _ in reported] == [0.3]
     assert record["tuning"]["edges"] == ["C"]  # a quick run has but one to choose from
     assert not list(tmp_path.rglob("*.jsonl"))
-    text = write_report(tmp_path, tmp_path / "RESULTS.md").read_text()
+    text = write_report(tmp_path, tmp_path / "paper.md").read_text()
     assert "| IMDB | svm | C 0.3 | 1.0 | C |" in text
 
 
@@ -972,8 +972,8 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_is_fitted
     (tmp_path / "file").touch()
     with refuses(PaperError, tmp_path / "file", "folder"):
         runner.run(["accuracy"], datasets=["adult"], quick=True, records=tmp_path / "file")
-    with refuses(PaperError, tmp_path / "file" / "RESULTS.md", "folder"):
-        write_report(tmp_path / "none", tmp_path / "file" / "RESULTS.md")
+    with refuses(PaperError, tmp_path / "file" / "paper.md", "folder"):
+        write_report(tmp_path / "none", tmp_path / "file" / "paper.md")
 
 
 def test_merging_takes_the_later_of_two_records(tmp_path: Path) -> None:

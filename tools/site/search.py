@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 FIRST = ("concepts/", "how-to/", "tutorials/", "faq.md", "glossary.md", "start.md")
-LAST = ("decisions/", "notes/", "results/", "RESULTS.md")
+LAST = ("decisions/", "notes/", "results/", "paper.md")
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
