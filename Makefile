@@ -90,7 +90,7 @@ clean:
 .venv/demo: EXTRAS := cli
 .venv/test: EXTRAS := dev
 .venv/slow: EXTRAS := dev,docs
-.venv/docs: EXTRAS := cli,docs
+.venv/docs: EXTRAS := cli,docs,server
 .venv/bench: EXTRAS := dev,bench
 .venv/engines: EXTRAS := dev,engines
 .venv/demo .venv/test .venv/slow .venv/docs .venv/bench .venv/engines: pyproject.toml | $(BIN)/python

@@ -5,6 +5,7 @@ Method: Card, Zhang and Smith, "Deep Weighted Averaging Classifiers", FAT* 2019.
 
 from collections.abc import Hashable, Iterable
 from importlib import import_module
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def explore(
     *,
     ids: Iterable[Hashable] | None = None,
     show: bool = True,
+    path: "str | PathLike[str] | None" = None,
     **options: Any,
 ) -> Any:
     """Open a local page to explore every prediction: a map, the voters, and what would change without them.
@@ -99,14 +101,17 @@ def explore(
         clf: a fitted classifier or regressor.
         X: rows to look at; by default the training examples. y: their labels or numbers, if known. ids: their names.
         show: open a browser; otherwise only print the address of the page.
+        path: write the page to this .html file instead, to read without a server or a network, and return the path. The
+            file holds the examples with their values, unless private=True; nothing can be changed in it.
         options: passed on to `dwac.server.explorer.Explorer.of`, such as private=True or title="…".
     """
     from dwac import errors
 
     try:
-        from dwac.server.explorer import Explorer, open_page
+        from dwac.server.explorer import Explorer, open_page, write_page
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "dwac":
             raise
         raise errors.InputError(f"explore needs {error.name}: pip install 'dwac[server]'") from None
-    return open_page(Explorer.of(clf, X, y, ids=ids, **options), show=show)
+    explorer = Explorer.of(clf, X, y, ids=ids, **options)
+    return open_page(explorer, show=show) if path is None else write_page(explorer, path)

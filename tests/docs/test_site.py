@@ -32,7 +32,7 @@ def built(folder: Path) -> Path:
     return folder
 
 
-# One test, because it builds the site: that takes 17 s of processor time.
+# One test, because it builds the site: that takes a minute of processor time, half of it for the explorer.
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning_and_is_complete(tmp_path: Path) -> None:
     site = built(tmp_path)
@@ -42,6 +42,7 @@ def test_the_site_builds_without_a_warning_and_is_complete(tmp_path: Path) -> No
     search_needs_no_server(site)
     links_to_source_files_lead_to_copies(site)
     notebooks_are_shown_with_their_pictures(site)
+    the_gallery_has_an_explorer(site)
 
 
 def names_are_in_the_reference(site: Path) -> None:
@@ -63,6 +64,13 @@ def places(module: str, name: str) -> set[str]:
     ):  # a file of the same name hides it
         return {f"{value.__module__}.{name}"}
     return {whole}
+
+
+def the_gallery_has_an_explorer(site: Path) -> None:
+    page = site / "gallery" / "wines-explorer.html"
+    assert f'src="{page.name}"' in (site / "gallery" / "wines.html").read_text()
+    assert 'id="answers"' in page.read_text()
+    assert page.stat().st_size < 3_000_000
 
 
 def commands_are_in_the_reference(site: Path) -> None:

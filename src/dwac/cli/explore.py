@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from dwac.cli import options
-from dwac.cli.output import print_notes, report_unreadable
+from dwac.cli.output import print_notes, print_written, report_unreadable
 from dwac.cli.serve import is_loopback, listen, needs_server, read_token, url_of
 from dwac.errors import EPSILON, InputError
 
@@ -42,8 +42,17 @@ def explore(
     ] = None,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
     most: Annotated[
-        int, typer.Option(min=1, help="Maximum number of training examples shown if no data is given.")
-    ] = 20_000,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Maximum number of training examples shown if no data is given (20,000); with -o, of examples that "
+            "the file explains (600).",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the page to this .html file; it needs no server."),
+    ] = None,
     *,
     reading: options.ReadingOptions,
     tables: options.TableOptions,
@@ -57,11 +66,16 @@ def explore(
     dwac explore model/ new.csv --compare other-model/
 
     dwac explore model/ test.csv --by sex       # measures by group, beside the map
+
+    dwac explore model/ new.csv -o page.html    # one file with these rows, to read or to put on a site
     """
     options.check_rows(model, tables.form, data)
+    if output is not None:
+        options.check_file(output, "-o")
     with needs_server("explore"):
-        from dwac.server.explorer import Explorer, explorer_app
+        from dwac.server.explorer import Explorer, explorer_app, onefile
         from dwac.server.explorer.page import address
+        from dwac.server.explorer.views import MOST
         from dwac.server.gate import LOOPBACK
         from dwac.server.run import serve
     from dwac.reading import load
@@ -78,7 +92,11 @@ def explore(
         rival = (other.clf, _read_rows(data, other, arguments).X, compare.resolve().name)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("predicting")
+        task = bar.add_task("predicting" if output is None else "predicting and explaining")
+
+        def show_progress(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
         explorer = Explorer.of(
             loaded.clf,
             None if rows is None else rows.X,
@@ -87,13 +105,18 @@ def explore(
             rival=rival,
             by=None if rows is None else rows.kept,
             private=True if private else None,
-            most=most,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            most=most or MOST,
+            progress=show_progress,
             title=model.resolve().name,
             epsilon=epsilon,
         )
+        if output is not None:
+            onefile.write_page(explorer, output, most=most or onefile.HELD, progress=show_progress)
     if rows is not None:
         report_unreadable(explorer.unreadable, rows, strict=reading.strict, fate="are left out")
+    if output is not None:
+        print_written(f"{output} ({output.stat().st_size / 1e6:.1f} MB). {onefile.describe_content(explorer, most)}")
+        return
     token = read_token(token_file) or secrets.token_urlsafe(24)
     app = explorer_app(explorer, token=token, hosts=(*LOOPBACK, host) if is_loopback(host) else None)
     listener = listen(host, port)

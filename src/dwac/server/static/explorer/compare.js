@@ -1,5 +1,6 @@
 // Two cases side by side, and bars between them: what each column, phrase or patch adds to the difference in the vote.
 
+import { oneFile } from "./api.js";
 import { chip, named } from "./chips.js";
 import { numberOf } from "./distribution.js";
 import { brief, el, fill, numeral, svg, text } from "./dom.js";
@@ -24,6 +25,7 @@ const short = (value) => (typeof value === "number" ? numeral(value) : brief(val
 
 // Against whom: the runner-up, another label, a range of numbers, or a training example.
 export function contrasts(app, own) {
+  if (oneFile) return null;
   const { against, reasons, answer: { explanation: e } } = own;
   const options = [["", { label: "the runner-up", labels: "the other answer", number: "another number" }[app.task.unit]]];
   if (app.task.unit === "label") app.task.names.slice(0, SHOWN).forEach((name, code) => String(name) !== String(e.label) && options.push([String(code), text(name)]));

@@ -1,5 +1,6 @@
 // One example: its prediction, how far to trust it, and the effect of edits on it.
 
+import { oneFile } from "./api.js";
 import { beforeAfter, predictionOf, same, told } from "./change.js";
 import { chip, named } from "./chips.js";
 import { ends, numberOf, showVotes } from "./distribution.js";
@@ -63,7 +64,7 @@ function actions(app, answer) {
   const open = (id) => () => app.openSection(id);
   const shown = (id) => !$(id).hidden;
   return menu("Actions", "Actions on this example", [
-    shown("whatif") && ["Compare it, or change it", open("whatif")],
+    shown("whatif") && [oneFile ? "Compare it with a precedent" : "Compare it, or change it", open("whatif")],
     shown("edits") && ["Edit its vote, or undo edits", open("edits")],
     answer.disc === null || answer.disc === undefined ? null : el("button", { type: "button", id: "its-disc", onclick: () => app.select(answer.disc) }, "List the group around it"),
     answer.point === null ? null : ["Centre the map on it", () => app.map.goTo(...answer.xy)],
@@ -71,8 +72,8 @@ function actions(app, answer) {
     shown("issues") && [app.task.words.issues, open("issues")],
     shown("worth") && ["The most and the least helpful examples", open("worth")],
     shown("compare") && ["Where the models disagree", open("compare")],
-    ["Copy a link to this view", app.copyLink],
-    ["Export", open("export")],
+    oneFile ? null : ["Copy a link to this view", app.copyLink],
+    shown("export") && ["Export", open("export")],
   ]);
 }
 

@@ -1,5 +1,6 @@
 // Something new: a text, a row or an uploaded image, its prediction, and the examples nearest to it.
 
+import { oneFile } from "./api.js";
 import { $, el, fill } from "./dom.js";
 import { formOf } from "./forms.js";
 
@@ -27,7 +28,7 @@ const TITLES = { image: "Search by an image", text: "Search by a new text", hugg
 
 export function listen(app) {
   const { kind } = app.start.card;
-  $("new-button").hidden = !(kind in TITLES);
+  $("new-button").hidden = oneFile || !(kind in TITLES);
   if ($("new-button").hidden) return;
   $("new-title").textContent = TITLES[kind];
   const form = kind === "image" ? upload() : formOf(app, null);

@@ -1,6 +1,6 @@
 // The vote in groups of training examples that vote alike, where a few examples do not explain it.
 
-import { get } from "./api.js";
+import { get, oneFile } from "./api.js";
 import { chip, named } from "./chips.js";
 import { brief, el, fill, numeral, percent, text } from "./dom.js";
 import { apart, bar, chooser, comparison, picture, whole } from "./records.js";
@@ -58,7 +58,7 @@ function label(app, { label: given }) {
 function voter(app, answer, member, point, before = null) {
   return el("span", { class: "member", title: apart(answer, member) }, before ? el("span", { class: "note" }, before) : null, picture(member.record, `training example ${text(member.id)}`),
     point === undefined ? el("b", {}, brief(member.id, 40)) : el("button", { type: "button", class: "link", onclick: () => app.choose(point) }, brief(member.id, 40)),
-    " ", point === undefined ? null : el("button", { type: "button", class: "link note", "aria-label": `Compare with ${brief(member.id, 40)}`, onclick: () => app.compare({ point }) }, "compare"),
+    " ", point === undefined || oneFile ? null : el("button", { type: "button", class: "link note", "aria-label": `Compare with ${brief(member.id, 40)}`, onclick: () => app.compare({ point }) }, "compare"),
     " ", member.size > 1 ? el("span", { class: "note" }, `votes for ${count(member.size)} `) : null,
     el("span", { class: "note" }, apart(answer, member)));
 }
@@ -68,6 +68,7 @@ async function open(app, answer, i, place) {
   const where = answer.groups?.[i];
   const members = el("ul", { class: "members" }, group.members.map((member, j) => el("li", {}, voter(app, answer, member, where?.member_points[j]), ` ${percent(member.share)}`)));
   fill(place, el("h4", {}, "Members most like this example"), members);
+  if (oneFile) return;
   const found = await get(`/explorer/answers/${answer.answer}/groups/${i}`);
   if (!found.n) return;
   place.append(el("h4", {}, `Subgroups: ${found.subgroups.length < found.n ? `the ${found.subgroups.length} heaviest of ` : ""}${found.n.toLocaleString("en")}`),

@@ -1,6 +1,6 @@
 // Lists that lead to examples: edits and what they change, labels to check, where two models disagree.
 
-import { get } from "./api.js";
+import { get, oneFile } from "./api.js";
 import { beforeAfter, predictionOf } from "./change.js";
 import { chip } from "./chips.js";
 import { $, brief, el, fill, numeral, percent } from "./dom.js";
@@ -13,7 +13,7 @@ const plural = (n, one) => `${n.toLocaleString("en")} ${one}${n === 1 ? "" : "s"
 
 export function showEdits(app, changes) {
   app.changes = changes;
-  $("edits").hidden = app.start.private;
+  $("edits").hidden = app.start.private || oneFile;
   $("edits").querySelector("summary").textContent = changes.edits.length ? `Edits (${changes.edits.length})` : "Edits";
   fill($("edits").querySelector("div"),
     el("p", { class: "note" }, app.start.guide.edits),

@@ -1,7 +1,7 @@
 // The page as a whole: selection, edits and requests, and the views that show them.
 
 import * as address from "./address.js";
-import { download, get, post, useToken } from "./api.js";
+import { download, get, oneFile, post, useToken } from "./api.js";
 import { on } from "./bus.js";
 import { predictionOf } from "./change.js";
 import { named } from "./chips.js";
@@ -319,6 +319,10 @@ async function begin() {
   $("title").textContent = start.title;
   document.title = `${start.title}: dwac explorer`;
   $("lead").textContent = start.guide.lead;
+  $("export").hidden = oneFile;
+  if (oneFile) $("whatif").querySelector("summary").textContent = "Why? Compared with a precedent";
+  $("held").textContent = start.held ?? "";
+  $("epsilon").disabled = oneFile && Boolean(start.columns.interval); // intervals are computed by the model
   $("map-help").textContent = `${start.map} Drag or use the arrow keys to move, the wheel or + and − to zoom.`;
   $("issues").hidden = start.private;
   $("worth").hidden = !start.worth;

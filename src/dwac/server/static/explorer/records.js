@@ -1,5 +1,6 @@
 // Records of examples: pictures, lines of text, rows of a table beside each other; and shares as bars.
 
+import { oneFile } from "./api.js";
 import { brief, el, percent } from "./dom.js";
 import { meaningOf, titleOf } from "./names.js";
 
@@ -22,8 +23,8 @@ export function lineOf(record) {
 }
 
 // How many neighbours or groups to show.
-export const chooser = (app, id) => el("select", { id, onchange: (event) => app.setNeighbors(Number(event.target.value)) },
-  [5, 10, 20].map((k) => el("option", { value: k, selected: k === app.k }, String(k))));
+export const chooser = (app, id) => (oneFile ? String(app.k) : el("select", { id, onchange: (event) => app.setNeighbors(Number(event.target.value)) },
+  [5, 10, 20].map((k) => el("option", { value: k, selected: k === app.k }, String(k)))));
 
 // A share of the whole: the full width is all votes.
 export function bar(share, other) {

@@ -1,6 +1,6 @@
 // What would change it? The smallest changes towards real examples that give another label or number.
 
-import { post } from "./api.js";
+import { oneFile, post } from "./api.js";
 import { rangeOf } from "./compare.js";
 import { el, fill, numeral, percent, text } from "./dom.js";
 import { meaningOf, titleOf } from "./names.js";
@@ -9,7 +9,7 @@ const frozen = new Set(); // places of columns that cannot change, for every exa
 
 export function recourse(app, { answer }, load) {
   const { columns } = app.start.card;
-  if (answer.kind !== "table" && !(app.start.private && columns)) return null;
+  if (oneFile || answer.kind !== "table" && !(app.start.private && columns)) return null;
   const ways = el("div", { id: "ways", role: "status" });
   const wanted = wantedOf(app, answer);
   const form = el("form", {}, el("p", { class: "tools" }, wanted.fields),

@@ -1,6 +1,6 @@
 // Many examples at once: chosen with a lasso or all that are in view; counted, listed and exported.
 
-import { download, post } from "./api.js";
+import { download, oneFile, post } from "./api.js";
 import { chip } from "./chips.js";
 import { $, brief, el, fill, percent, text } from "./dom.js";
 import { NONE } from "./points.js";
@@ -54,7 +54,7 @@ async function show(app, start) {
   Object.assign($("selection").dataset, { n: selected.length, wrong });
   fill($("selection"),
     el("div", { class: "head" }, el("h2", {}, `${n(selected.length)} selected`), el("span", { class: "buttons" },
-      el("button", { type: "button", id: "export-selection", onclick: () => app.tried(download(`/explorer/selected.csv?epsilon=${app.epsilon}`, "selection.csv", { points: selected })) }, "Export (CSV)"),
+      oneFile ? null : el("button", { type: "button", id: "export-selection", onclick: () => app.tried(download(`/explorer/selected.csv?epsilon=${app.epsilon}`, "selection.csv", { points: selected })) }, "Export (CSV)"),
       el("button", { type: "button", id: "clear-selection", onclick: () => clear(app) }, "Clear"))),
     el("p", {}, `${said}.`, judged.length ? ` ${n(wrong)} of ${n(judged.length)} ${app.task.unit === "number" ? "are outside their interval" : "are predicted wrongly"} (${percent(wrong / judged.length)}).` : ""),
     counts(app),

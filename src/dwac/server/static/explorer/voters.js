@@ -1,5 +1,6 @@
 // The votes: images side by side, texts, rows of a table with their differences. Bars are shares of the whole vote.
 
+import { oneFile } from "./api.js";
 import { chip, named } from "./chips.js";
 import { $, brief, el, percent, short, text } from "./dom.js";
 import { menu } from "./menu.js";
@@ -39,7 +40,7 @@ function actions(app, answer, i) {
   if (point === undefined) return null;
   const name = text(answer.explanation.neighbors[i].id);
   return menu("⋯", `Actions on ${name}`, [
-    ["Show this example", () => app.choose(point), `Show ${name}`], ["Compare with it", () => app.compare({ point }), `Compare with ${name}`], ["Remove its vote", () => app.remove(point), `Remove ${name}`], relabel(app, point, name)]);
+    ["Show this example", () => app.choose(point), `Show ${name}`], ...oneFile ? [] : [["Compare with it", () => app.compare({ point }), `Compare with ${name}`], ["Remove its vote", () => app.remove(point), `Remove ${name}`], relabel(app, point, name)]]);
 }
 
 const missing = () => el("span", { class: "note" }, "no picture");

@@ -1,6 +1,6 @@
 // What training examples are worth: the most and the least helpful of their class, and what removing each would change, exactly.
 
-import { bytes, get } from "./api.js";
+import { bytes, get, oneFile } from "./api.js";
 import { chip } from "./chips.js";
 import { $, brief, el, fill } from "./dom.js";
 
@@ -57,5 +57,5 @@ function part(app, title, rows, { before }) {
       el("td", { class: "number", data: { worth: String(row.worth) }, title: error(row) }, points(row.worth, digits)),
       el("td", { class: "number", data: { relative: String(row.relative) } }, signed(row.relative)),
       el("td", { class: "number", data: { after: String(row.after) } }, `${percent(before)} \u2192 ${percent(row.after)}\u00a0%`),
-      el("td", {}, el("button", { type: "button", "aria-label": `Remove ${brief(row.id, 40)}`, onclick: () => app.remove(row.point) }, "Remove")))))))];
+      el("td", {}, oneFile ? null : el("button", { type: "button", "aria-label": `Remove ${brief(row.id, 40)}`, onclick: () => app.remove(row.point) }, "Remove")))))))];
 }
