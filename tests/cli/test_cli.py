@@ -2,11 +2,12 @@
 
 import importlib
 import inspect
+import io
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 import dwac
 from dwac import reading, worth
 from dwac.cli import demo as demo_module
-from dwac.cli import main, options
+from dwac.cli import main, options, write_any_character
 from dwac.cli.app import COMMANDS, app, command
 from dwac.errors import InputError
 from dwac.reading.layouts import FORMS
@@ -152,3 +153,20 @@ def test_without_its_extra_the_command_says_what_to_install(monkeypatch: pytest.
     monkeypatch.delitem(sys.modules, "dwac.cli.app")
     with refuses(SystemExit, "pip install 'dwac[cli]'"):
         main()
+
+
+@pytest.mark.parametrize(("chosen", "written"), [("", "ε → ü".encode()), ("cp1252", b"? ? \xfc")], ids=["none", "own"])
+def test_any_character_can_be_written_where_the_system_has_another_encoding(
+    chosen: str, written: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Windows, what goes to a file or a pipe is cp1252 unless the program says otherwise."""
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding="cp1252") for _ in range(2)]
+    monkeypatch.setenv("PYTHONIOENCODING", chosen)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", streams[0])
+        patch.setattr(sys, "stderr", streams[1])
+        write_any_character()
+    for stream in streams:
+        stream.write("ε → ü")
+        stream.flush()
+        assert cast(io.BytesIO, stream.buffer).getvalue() == written

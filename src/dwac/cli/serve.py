@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -140,7 +141,7 @@ def read_token(path: Path | None) -> str | None:
     if path is None:
         return os.environ.get("DWAC_TOKEN") or None
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--token-file must be a readable text file: {error}") from None
     if not lines or not lines[0].strip():
@@ -164,7 +165,10 @@ def listen(host: str, port: int) -> socket.socket:
         # Name the protocol: otherwise asyncio does not treat it as TCP, and answers wait 40 ms for an acknowledgement.
         listener = socket.socket(family, kind, protocol)
         try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if sys.platform == "win32":  # where the other option would share a port with a service that has it
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+            else:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
         except OSError:
             listener.close()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -30,10 +29,7 @@ from dwac.scoring.engines import engine as engine_named
 from dwac.scoring.pieces import Done, Piece, choose_forms, columns_of, number_pieces, plan, shard_name
 from dwac.scoring.request import Request, model_of, notation_of, request_of
 from dwac.scoring.task import UNREADABLE, Task
-from dwac.storage.files import TEMPORARY, make_folder, remove_files
-
-if sys.platform != "win32":
-    import fcntl
+from dwac.storage.files import TEMPORARY, locked, make_folder, remove_files
 
 _SHARD = re.compile(r"part-\d{5,}-\d{5,}\.parquet")
 _PANDAS_INDEX = "__index_level_0__"
@@ -237,23 +233,14 @@ def _clear(out: Place) -> None:
 @contextmanager
 def _alone(out: Place, *, tidy: bool = True) -> Iterator[None]:
     """Refuse to write where another run on this machine writes; remove the partial files of a killed run."""
-    if not out.local or sys.platform == "win32":
+    if not out.local:
         yield
         return
     make_folder(Path(out.path))
-    descriptor = os.open(out.path, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"another dwac score writes to {out.url} now; wait for it, or choose a new folder"
-            ) from None
-        except OSError:  # some network drives have no locks
-            pass
+    with locked(Path(out.path), wait=False) as alone:
+        if not alone:
+            raise InputError(f"another dwac score writes to {out.url} now; wait for it, or choose a new folder")
         for folder in (Path(out.path), Path(out.path, UNREADABLE)):
             if tidy and folder.is_dir():
                 remove_files(folder, TEMPORARY, set())
         yield
-    finally:
-        os.close(descriptor)

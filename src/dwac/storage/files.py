@@ -12,18 +12,24 @@ import re
 import secrets
 import stat
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dwac.errors import StorageError
 
-if sys.platform != "win32":  # on Windows, writers of one folder do not exclude each other
+if sys.platform == "win32":
+    import msvcrt
+else:
     import fcntl
 
 TEMPORARY = re.compile(r"\.dwac-[0-9a-f]{16}\.tmp")
 _BINARY = getattr(os, "O_BINARY", 0)
 _PIECE = 2**26  # bytes per call; some systems refuse to write gigabytes at once
+_WINDOWS = sys.platform == "win32"
+_MOMENT = 0.05  # seconds between two attempts
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -54,11 +60,23 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        os.replace(temporary, path)
+        rename(temporary, path)
     except BaseException:  # Ctrl-C leaves nothing behind either
         with suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def rename(old: Path, new: Path) -> None:
+    """Give a complete file its name. Windows refuses while a program reads the replaced file: try for a second."""
+    for left in reversed(range(20 if _WINDOWS else 1)):
+        try:
+            os.replace(old, new)
+            return
+        except PermissionError:
+            if not left:
+                raise
+            time.sleep(_MOMENT)
 
 
 def make_folder(folder: Path) -> None:
@@ -85,20 +103,55 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
-    """Wait until no other dwac process writes to this folder. The lock ends with the process, however it ends."""
-    if sys.platform == "win32":
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
+def locked(folder: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Whether no other dwac process on this machine writes to this folder; by default wait until none does.
+
+    The lock ends with the process, however it ends.
+    """
+    descriptor, alone = _open_lock(folder), False
     try:
-        with suppress(OSError):  # some network drives have no locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        while not (alone := _lock(descriptor)) and wait:
+            time.sleep(_MOMENT)
+        yield alone
     finally:
         with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # otherwise a process forked in between would keep the lock
+            if alone:
+                _unlock(descriptor)  # otherwise a process forked in between would keep the lock
         os.close(descriptor)
+
+
+if sys.platform == "win32":  # which locks no folders: a file elsewhere stands for it
+
+    def _open_lock(folder: Path) -> int:
+        name = hashlib.sha256(os.path.normcase(folder.resolve()).encode()).hexdigest()[:16]
+        return os.open(Path(tempfile.gettempdir(), f"dwac-{name}.lock"), os.O_RDWR | os.O_CREAT)
+
+    def _lock(descriptor: int) -> bool:
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+    def _unlock(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+
+else:
+
+    def _open_lock(folder: Path) -> int:
+        return os.open(folder, os.O_RDONLY)
+
+    def _lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # some network drives have no locks
+            pass
+        return True
+
+    def _unlock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def remove_files(folder: Path, pattern: re.Pattern[str], keep: set[str]) -> None:

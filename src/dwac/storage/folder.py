@@ -30,8 +30,8 @@ from dwac.errors import InputError, StorageError
 from dwac.storage.files import (
     TEMPORARY,
     digest_of,
+    locked,
     make_folder,
-    only_writer,
     read_file,
     remove_files,
     replace_file,
@@ -106,7 +106,7 @@ def write_model(
     manifest = _manifest(config, files)
     try:
         make_folder(folder)
-        with only_writer(folder):
+        with locked(folder):
             _refuse_occupied(folder, overwrite=overwrite)
             try:
                 for part, data in parts.items():

@@ -24,7 +24,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from dwac.errors import InputError, StorageError
-from dwac.storage.files import temporary_name
+from dwac.storage.files import rename, temporary_name
 
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
 _LARGEST_HEADER = 100_000_000  # the limit of the format
@@ -182,7 +182,7 @@ class RowsWriter:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        os.replace(self._temporary, self.path)
+        rename(self._temporary, self.path)
 
     def abandon(self) -> None:
         """Remove the unfinished file."""

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from dwac.errors import DwacError, InputError, StorageError
-from dwac.storage.files import TEMPORARY, make_folder, only_writer, remove_files, replace_file, sync_folder
+from dwac.storage.files import TEMPORARY, locked, make_folder, remove_files, replace_file, sync_folder
 from dwac.storage.folder import dwac_version
 from dwac.storage.tensors import pack_tensors, plain_tensors, unpack_tensors
 from dwac.storage.values import decode_value, encode_value, json_text
@@ -56,7 +56,7 @@ def save_checkpoint(path: str | os.PathLike[str], tensors: Mapping[str, Tensor],
     data = pack_tensors(plain, about | {"sha256": _digest(plain, text)})
     try:
         make_folder(target.parent)
-        with only_writer(target.parent):
+        with locked(target.parent):
             remove_files(target.parent, TEMPORARY, keep=set())  # left by writers that were killed
             replace_file(target, data)
             sync_folder(target.parent)
