@@ -2,16 +2,17 @@
 
 import datetime
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
+import dwac
+
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 DECISIONS = sorted((DOCS / "decisions").glob("0*.md"))
-VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+VERSION = dwac.__version__
 
 
 def test_the_tour_names_what_the_linked_files_define() -> None:

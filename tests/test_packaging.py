@@ -1,5 +1,7 @@
 """What is built is complete: the wheel has every file of the package, and each dependency a lowest version to test."""
 
+import ast
+import datetime
 import fnmatch
 import re
 import runpy
@@ -7,9 +9,13 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
+import yaml
+
 import dwac
 from reproduction import datasets
 from tests.named import refuses
+from tools import release
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "dwac"
@@ -18,8 +24,79 @@ LICENCES = runpy.run_path(str(ROOT / "tools" / "licences.py"))
 LOWEST = runpy.run_path(str(ROOT / "tools" / "lowest.py"))
 
 
-def test_the_package_says_the_version_of_pyproject() -> None:
-    assert dwac.__version__ == PYPROJECT["project"]["version"]
+def test_the_version_is_that_of_the_package_everywhere() -> None:
+    assert PYPROJECT["project"]["dynamic"] == ["version"]
+    assert PYPROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "dwac.__version__"}
+    assert set(release.versions().values()) == {dwac.__version__}
+
+
+def test_a_cut_dates_what_is_unreleased_and_keeps_the_rest() -> None:
+    today = datetime.date(2026, 12, 1)
+    before = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    changelog = "# Changelog\n\n## [Unreleased]\n\n### Added\n\n## [0.9.0] - 2026-01-01\n"
+    after = release.cut("1.0.0", changelog, today)
+    assert re.findall(r"^## (.*)$", after, flags=re.M) == ["[1.0.0] - 2026-12-01", "[0.9.0] - 2026-01-01"]
+    assert after.count("\n") == changelog.count("\n")
+    for version, text in (("1.0", before), ("0.9.0", changelog), ("2.0.0", after)):
+        with refuses(SystemExit, version if version != "1.0" else "1.2.3"):
+            release.cut(version, text, today)
+
+
+def test_links_of_the_page_on_pypi_are_absolute() -> None:
+    page = release.absolute((ROOT / "README.md").read_text(encoding="utf-8"), "https://forge.example", "v1")
+    links = re.findall(r"\]\(([^)]+)\)", page)
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith(("https://", "http://", "#"))] == []
+
+
+def test_the_address_of_the_repository_is_stated_in_one_file() -> None:
+    address = release.address()
+    assert all(url.startswith(address) for url in PYPROJECT["project"]["urls"].values())
+    others = ["README.md", "CITATION.cff", "SECURITY.md", "mkdocs.yml", "deploy/conda/recipe.yaml"]
+    paths = [*(ROOT / name for name in others), *(ROOT / ".github").rglob("*.yml")]
+    assert [path.name for path in paths if address in path.read_text(encoding="utf-8")] == []
+
+
+def test_the_conda_recipe_needs_what_pyproject_needs() -> None:
+    recipe = yaml.safe_load((ROOT / "deploy" / "conda" / "recipe.yaml").read_text(encoding="utf-8"))
+    own = {line.replace("torch", "pytorch") for line in PYPROJECT["project"]["dependencies"]}
+    own |= {f"python{PYPROJECT['project']['requires-python']}"}
+    assert {line.replace(" ", "") for line in recipe["requirements"]["run"]} == own
+    assert recipe["about"]["license"] == PYPROJECT["project"]["license"]
+
+
+def test_every_job_can_be_run_with_make_and_without_and_workflows_run_nothing_else() -> None:
+    jobs = set(runpy.run_path(str(ROOT / "tools" / "__main__.py"))["JOBS"])
+    line = re.search(r"^JOBS := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M)
+    assert line is not None
+    assert set(line[1].split()) == jobs
+    steps = [*(ROOT / ".github" / "workflows").glob("*.yml"), ROOT / ".pre-commit-config.yaml"]
+    named = {job for path in steps for job in re.findall(r"python -m tools ([\w-]+)", path.read_text(encoding="utf-8"))}
+    assert {"test", "lint", "types", "docs", "build", "test-lowest", "test-newest"} <= named <= jobs
+
+
+@pytest.mark.parametrize("path", [ROOT / "src" / "dwac", ROOT / "tools"], ids=["package", "tools"])
+def test_the_encoding_of_every_text_file_is_stated(path: Path) -> None:
+    """By default it is the system's, which is not UTF-8 on Windows."""
+    assert [place for file in path.rglob("*.py") for place in _unstated(file)] == []
+
+
+def _unstated(file: Path) -> list[str]:
+    source = file.read_text(encoding="utf-8")
+    tree = ast.parse(source if re.search(r"(_text|open)\(", source) else "")
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [
+        f"{file.name}:{call.lineno}"
+        for call in calls
+        if (name := getattr(call.func, "attr", getattr(call.func, "id", ""))) in {"read_text", "write_text", "open"}
+        and not any(word.arg == "encoding" for word in call.keywords)
+        and not ("utf-8" in (text := ast.unparse(call)) or (name == "open" and _opens_bytes(text)))
+    ]
+
+
+def _opens_bytes(call: str) -> bool:
+    """Whether a call opens no text: a mode with b, or something else than a file."""
+    return bool(re.search(r"'[rwax+]*b[+]?'|^(os|webbrowser|tarfile|archive|Image|pillow)\.", call))
 
 
 def test_every_folder_with_modules_is_a_package() -> None:

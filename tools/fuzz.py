@@ -39,7 +39,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Keep what failed."""
     if report.failed:
         FOUND.mkdir(parents=True, exist_ok=True)
-        (FOUND / re.sub(r"\W+", "_", report.nodeid)).write_text(f"{report.nodeid}\n{report.longreprtext}\n")
+        text = f"{report.nodeid}\n{report.longreprtext}\n"
+        (FOUND / re.sub(r"\W+", "_", report.nodeid)).write_text(text, encoding="utf-8")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -69,7 +70,7 @@ def main(minutes: float, folders: list[str]) -> int:
             env=os.environ | {"FUZZ_SEED": str(seed), "FUZZ_END": str(end), "OMP_NUM_THREADS": "1"},
         )
         rounds += 1
-        failed = [file.read_text().partition("\n")[0] for file in sorted(FOUND.iterdir())]
+        failed = [file.read_text(encoding="utf-8").partition("\n")[0] for file in sorted(FOUND.iterdir())]
         if done.returncode not in (0, 1, 2):
             print(f"pytest ended with {done.returncode}", flush=True)
             return 1

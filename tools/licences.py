@@ -132,11 +132,11 @@ def page(packages: Packages) -> str:
 
 def main() -> None:
     """Write the page from the report that is named."""
-    report = json.loads(Path(sys.argv[1]).read_text())
+    report = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     found = [item["metadata"] for item in report["install"]]
     if not any("license_expression" in about for about in found):
         raise SystemExit(f"pip {report['pip_version']} reports no licence expressions; upgrade pip, and report again")
-    PAGE.write_text(page({canonicalize_name(about["name"]): about for about in found}))
+    PAGE.write_text(page({canonicalize_name(about["name"]): about for about in found}), encoding="utf-8")
     print(f"written: docs/licences.md, {len(found)} packages resolved together")
 
 

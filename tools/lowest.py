@@ -1,7 +1,4 @@
-"""The lowest version of each dependency that pyproject.toml allows, as a requirements file for `make test-lowest`.
-
-python tools/lowest.py > requirements.txt
-"""
+"""The lowest version of each dependency that pyproject.toml allows, as a requirements file for `make test-lowest`."""
 
 import re
 import tomllib
@@ -37,6 +34,7 @@ def pins(project: dict[str, Any]) -> Iterator[str]:
             yield lowest(requirement)
 
 
-if __name__ == "__main__":
-    pyproject = Path(__file__).parent.parent / "pyproject.toml"
-    print("\n".join(pins(tomllib.loads(pyproject.read_text())["project"])))
+def requirements(pyproject: Path, *, newest: bool = False) -> str:
+    """The requirements file; newest: of the same packages any version, as `make test-newest` wants."""
+    lines = pins(tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"])
+    return "\n".join(re.sub(r"==[\w.]+", "", line) if newest else line for line in lines)

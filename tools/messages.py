@@ -32,7 +32,7 @@ def find_messages() -> Catalog:
         catalog.add(mark, context=meaning)
     for path in sorted((ROOT / "src" / "dwac").rglob("*")):
         method, sign = METHODS.get(path.suffix, ("", ""))
-        if not method or path.parent == FOLDER or sign not in path.read_text():
+        if not method or path.parent == FOLDER or sign not in path.read_text(encoding="utf-8"):
             continue
         with path.open("rb") as file:
             for line, text, _, context in extract(method, file, KEYWORDS):

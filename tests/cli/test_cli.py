@@ -7,7 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -169,4 +169,4 @@ def test_any_character_can_be_written_where_the_system_has_another_encoding(
     for stream in streams:
         stream.write("ε → ü")
         stream.flush()
-        assert cast(io.BytesIO, stream.buffer).getvalue() == written
+        assert stream.buffer.getvalue() == written

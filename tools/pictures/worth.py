@@ -22,7 +22,7 @@ LEAST, FLIPPED = "least worthy removed", 0.2
 
 def curves() -> Any:
     """A column of panels for each dataset: above with the network as it was, below with a new one."""
-    record = json.loads((DOCS / "results" / "worth_curves.json").read_text())
+    record = json.loads((DOCS / "results" / "worth_curves.json").read_text(encoding="utf-8"))
     table = pd.DataFrame(record["rows"])
     table = table[table["flipped"] == FLIPPED]
     names = [name for name in dict.fromkeys(table["dataset"]) if not name.startswith("mean of")]

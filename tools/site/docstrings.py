@@ -25,7 +25,7 @@ class Examples(griffe.Extension):
 
 def comment(constant: Any) -> str:
     """The comment above a constant of a module, or behind it, which is where constants are explained."""
-    lines = constant.filepath.read_text().splitlines()
+    lines = constant.filepath.read_text(encoding="utf-8").splitlines()
     above: list[str] = []
     for line in reversed(lines[: constant.lineno - 1]):
         if not line.startswith("# "):

@@ -20,10 +20,10 @@ def on_files(files: Any, config: Any) -> Any:
     """Add a copy of every file outside docs/ to which a page links."""
     docs = Path(config["docs_dir"])
     for page in sorted(docs.rglob("*.md")):
-        for found in LINK.finditer(page.read_text()):
+        for found in LINK.finditer(page.read_text(encoding="utf-8")):
             source = outside(page, found["path"], docs)
             if source and source.is_file() and files.get_file_from_path(copied(source, docs)) is None:
-                files.append(File.generated(config, copied(source, docs), content=source.read_text()))
+                files.append(File.generated(config, copied(source, docs), content=source.read_text(encoding="utf-8")))
     return files
 
 

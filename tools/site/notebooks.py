@@ -27,7 +27,9 @@ Cell = dict[str, Any]
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Fill in a notebook where a page asks for one."""
     del page, config, files
-    return MARK.sub(lambda found: "\n\n".join(shown(json.loads((ROOT / found[1]).read_text()))), markdown)
+    return MARK.sub(
+        lambda found: "\n\n".join(shown(json.loads((ROOT / found[1]).read_text(encoding="utf-8")))), markdown
+    )
 
 
 def shown(notebook: dict[str, Any]) -> Iterator[str]:
@@ -106,7 +108,8 @@ def _display(data: dict[str, Any]) -> Cell:
 def main(paths: list[str]) -> None:
     """Run notebooks and store their outputs."""
     for path in map(Path, paths):
-        path.write_text(json.dumps(run(json.loads(path.read_text())), indent=1, ensure_ascii=False) + "\n")
+        notebook = run(json.loads(path.read_text(encoding="utf-8")))
+        path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
