@@ -1,5 +1,6 @@
 """What a message names. Tests hold these facts still; the sentence around them is free to become better English."""
 
+import os
 import re
 import warnings
 from collections.abc import Iterator
@@ -7,6 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+
+posix = pytest.mark.skipif(os.name == "nt", reason="needs signals or links as POSIX systems have them")
 
 
 def named(message: object, *facts: object) -> bool:

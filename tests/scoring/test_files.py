@@ -21,7 +21,7 @@ from dwac.reading import layouts
 from dwac.scoring import pieces
 from dwac.scoring.run import prepare, score_files
 from tests.cli.helpers import run
-from tests.named import named, refuses
+from tests.named import named, posix, refuses
 from tests.scoring.conftest import people
 
 Folders = Any
@@ -234,6 +234,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
+@posix
 def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_bytes(folder_of: Folders, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for number in range(30):
@@ -282,6 +283,7 @@ def test_another_run_is_neither_cleared_nor_mixed_while_it_goes_on(folder_of: Fo
     assert len(list(out.glob("part-*"))) == 3
 
 
+@posix
 def test_linked_files_and_folders_are_scored_too(folder_of: Folders, tmp_path: Path) -> None:
     for folder in ("in", "elsewhere"):
         (tmp_path / folder).mkdir()

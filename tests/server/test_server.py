@@ -34,7 +34,7 @@ from dwac.server.batching import Batcher
 from dwac.server.gate import HEADERS
 from dwac.server.limits import RefusalError
 from dwac.server.service import json_response, parse_json
-from tests.named import named, refuses
+from tests.named import named, posix, refuses
 from tests.server.client import HANG, TOKEN, Answer, Client, served, until
 from tests.server.data import DIGITS, PEOPLE, fitted, people, pixels, png
 
@@ -1119,6 +1119,7 @@ def command(folder: Path, *options: str, **environment: str) -> Iterator[tuple[s
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@posix
 def test_a_signal_ends_the_service_when_those_in_flight_are_answered(folder: Path, sign: signal.Signals) -> None:
     with command(folder, "--private", "--rows", "7", DWAC_TOKEN=TOKEN) as (process, client):
         right = {"authorization": f"Bearer {TOKEN}"}

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from dwac.errors import DwacError, EncodingError, InputError, StorageError
 from dwac.storage import decode_value, encode_value, read_model, write_model
 from dwac.storage import folder as folder_module
-from tests.named import named, refuses
+from tests.named import named, posix, refuses
 
 ROOT = Path(__file__).parents[2]
 CONFIG = {"labels": ["a", 1, None, True, 0.5], "nested": {"é": [[], {}]}}
@@ -308,6 +308,7 @@ def test_an_absurdly_large_manifest_is_not_read(model):
 
 
 @pytest.mark.parametrize("part", ["weights", "examples"])
+@posix
 def test_missing_cut_altered_and_linked_files_are_named(model, tmp_path, part):
     path = the(model, f"{part}*")
     data = path.read_bytes()
@@ -331,6 +332,7 @@ def test_missing_cut_altered_and_linked_files_are_named(model, tmp_path, part):
         read_model(model)
 
 
+@posix
 def test_a_linked_manifest_is_refused_but_a_link_to_the_folder_is_followed(model, tmp_path):
     (tmp_path / "latest").symlink_to(model)
     assert read_model(tmp_path / "latest").config == CONFIG
@@ -840,6 +842,7 @@ def kill_at_random(path: Path) -> None:
 
 
 @pytest.mark.slow
+@posix
 def test_killed_at_any_moment(tmp_path):
     """At every operation, and at random: both in one process, which takes seconds to start."""
     code = "from pathlib import Path; from tests.storage import test_storage as t; "
