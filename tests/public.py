@@ -17,5 +17,6 @@ PUBLIC = [
     "dwac.scoring",
     "dwac.server",
     "dwac.training",
+    "dwac.votes",
     "dwac.worth",
 ]

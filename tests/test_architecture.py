@@ -34,6 +34,7 @@ FLOORS = [
     "training",
     "tasks",
     "estimator",
+    "votes",
     "monitoring",
     "reading",
     "records",

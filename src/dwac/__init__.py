@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         report,
         scoring,
         training,
+        votes,
         worth,
     )
     from dwac.estimator import DWACClassifier, DWACRegressor, Training, load
@@ -54,6 +55,7 @@ __all__ = [
     "report",
     "scoring",
     "training",
+    "votes",
     "worth",
 ]
 

@@ -57,9 +57,15 @@ def worth_of(
 
 
 def worth_by(
-    model: DWACEstimator, judges: Judges, options: Options, *, groups: Any = None, show: bool | str = False
+    model: DWACEstimator,
+    judges: Judges,
+    options: Options,
+    *,
+    groups: Any = None,
+    show: bool | str = False,
+    votes: Iterable[tuple[slice, Tensor]] | None = None,
 ) -> pd.DataFrame:
-    """The same for rows that are embedded already."""
+    """The same for rows that are embedded already; votes: the log of every vote on them, if these are known."""
     references = model.references_
     options.check()
     game = game_of(model.fitted_, judges, options)
@@ -70,7 +76,7 @@ def worth_by(
         codes = torch.as_tensor(names.get_indexer(pd.Index(members)), device=references.labels.device)
     tally = worth.Tally(len(names), references.labels.device)
     with rows_bar("worth", len(judges.h), show=show) as done:
-        for rows, log_w in worth.vote_blocks(references, judges.h, judges.own):
+        for rows, log_w in worth.vote_blocks(references, judges.h, judges.own) if votes is None else votes:
             tally.add(game.values(log_w, rows, codes, len(names)))
             done(tally.n)
     table = pd.DataFrame(

@@ -540,8 +540,8 @@ def in_groups(references: ReferenceSet) -> ReferenceSet:
 
     `ReferenceSet.groups` are within classes, and the classes of numbers are bins: too many and too narrow to read.
     """
-    if not (references.class_weights == 1).all():
-        return references  # votes for different bins count differently
+    if references.n_classes == 1 or not (references.class_weights == 1).all():
+        return references  # there are no bins, or votes for different bins count differently
     return with_classes(references, np.zeros(references.n_classes, dtype=np.int64), 1)
 
 
