@@ -15,6 +15,7 @@ import dwac
 from dwac import DWACClassifier, ReferenceSet
 from dwac.errors import CalibrationError, DwacError, IdError, InputError
 from dwac.estimator.condensing import represent
+from dwac.estimator.fitted import Fitted
 from dwac.estimator.held_out import Folds
 from dwac.training.cross_fit import FOLDS
 from tests.estimator.helpers import fit_once, forge
@@ -68,6 +69,23 @@ def test_the_same_seed_gives_the_same_fit(clf: DWACClassifier) -> None:
 )
 def test_auto_leaves_other_ways_of_training_alone(settings: dict[str, Any]) -> None:
     assert not crossed(fitted(**settings))
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["cross-fitted", "held out"])
+def test_a_table_of_middle_size_is_fitted_both_ways_and_the_better_one_is_kept(
+    kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def know_nothing(self: Any, *where: Any) -> Any:
+        return np.zeros((len(where[0] if kept else where[1]), 3))
+
+    X, y = table()
+    y[0] = "a label that one of the two may not know"
+    monkeypatch.setattr("dwac.estimator.settings.SMALL_TABLE", 100)
+    with monkeypatch.context() as during:
+        during.setattr(Fitted if kept else Folds, "votes" if kept else "judge", know_nothing)
+        clf = DWACClassifier(random_state=1, device="cpu").fit(X, y)
+    assert crossed(clf) == clf.cross_fitted_ == kept
+    assert clf.score(*table(400, seed=1)) > 0.7
 
 
 @pytest.mark.parametrize(

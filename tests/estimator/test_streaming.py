@@ -342,7 +342,8 @@ def test_what_cannot_be_learned_from_is_named(
         DWACClassifier(**SETTINGS).fit(batches, y)
 
 
-def test_images_and_networks_of_your_own_need_all_rows() -> None:
+def test_images_and_networks_of_your_own_need_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dwac.estimator.fit.MIDDLE_TABLE", N)  # fewer rows would be read at once
     for encoder in ("image", torch.nn.Linear(3, 2)):
         with refuses(InputError, "tables", "texts"):
             DWACClassifier(**{**SETTINGS, "encoder": encoder}).fit(rows(*FEATURES), "label")

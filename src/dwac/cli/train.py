@@ -142,7 +142,7 @@ def train(
         bool | None,
         typer.Option(
             help="Cross-fit a small table: every row trains, votes and calibrates. Default: for fewer than 4,000 rows, "
-            "unless another option says how to train.",
+            "and up to 30,000 if it predicts better, unless another option says how to train.",
             show_default=False,
         ),
     ] = None,

@@ -34,7 +34,7 @@ Indices = NDArray[np.int64]
 
 log = logging.getLogger(__name__)
 
-_WIDE, _WIDE_DROPOUT = 64, 0.3  # the hidden layer of the wide network
+_WIDE, _WIDER, _MANY = 64, 128, 4_000  # the hidden layer of the wide network, and that from so many rows on
 _MOST_BINS = 1024  # bins of all numbers together
 _DEEPEST = 1000  # most layers
 _AT_ONCE = 512  # rows of mixed types that are faster to read all at once than column by column
@@ -56,8 +56,8 @@ class TabularEncoder(Encoder):
         network: "default": periodic embeddings of numbers, then a multi-layer perceptron. "numbers": the same for
             predicting numbers, with finer steps, the plain numbers as extra inputs, and no number as a category; it is
             the default of `DWACRegressor`. "paper": standardised numbers and one-hot categories → 32 → 8, with ReLU
-            and dropout 0.2; its shape is fixed. "wide": one hidden layer of 64 beside a linear path, for tables of few
-            rows (`DWACClassifier(cross_fit=True)`); its shape is fixed.
+            and dropout 0.2; its shape is fixed. "wide": one hidden layer of 64 beside a linear path, or of 128
+            from 4,000 rows on, for cross-fitting (`DWACClassifier(cross_fit=True)`); its shape is fixed.
         width: size of the hidden layers; by default 128 below 2,000 training rows, 512 from 100,000 rows, else 256; for
             "numbers" 512 from 2,000 rows.
         depth: number of hidden layers.
@@ -123,7 +123,8 @@ class TabularEncoder(Encoder):
             self.recipe = Recipe(10, batch_size=256, learning_rate=1e-3, weight_decay=0.0, patience=2, compiled=True)
             return
         if self.settings["network"] == "wide":
-            self.widths = [_WIDE]
+            self.widths = widths or [_WIDE if rows < _MANY else _WIDER]
+            self.dropout = 0.3 if self.widths == [_WIDE] else 0.2
             # What counts is the number of steps, which cross-fitting knows; these are for a single split.
             self.recipe = Recipe(40, batch_size=128, learning_rate=5e-3, weight_decay=1e-2, embedding_size=8, threads=2)
             return
@@ -329,7 +330,8 @@ class TabularEncoder(Encoder):
         # New dates are later than all training dates, which does not make a row unfamiliar.
         places = [place for place, dated in enumerate(continuous + plain) if not dated]
         if self.settings["network"] == "wide":
-            return WideNetwork(self._edges(), n_plain, sizes, _WIDE, dropout=_WIDE_DROPOUT, coordinates=places)
+            hidden = self.widths[0]
+            return WideNetwork(self._edges(), n_plain, sizes, hidden, dropout=self.dropout, coordinates=places)
         return TabularNetwork(
             n_continuous,
             n_plain,

@@ -16,7 +16,7 @@ from dwac import _checks as checks
 from dwac.encoders import Encoder
 from dwac.errors import InputError
 from dwac.kernels import get_kernel
-from dwac.nn.ranks import owns_gpu
+from dwac.nn.ranks import owns_gpu, sharing_ranks
 from dwac.training.cross_fit import FEWEST
 
 P = ParamSpec("P")
@@ -40,6 +40,7 @@ _OTHER_WAYS = (
     "patience", "validation_size", "calibration_size", "checkpoint",
 )  # fmt: skip
 SMALL_TABLE, _COLUMNS = 4_000, 1_000  # "auto" cross-fits below this number of rows, and up to this number of columns
+MIDDLE_TABLE = 30_000  # below this number of rows, "auto" fits a table both ways, and held-out votes choose
 SMALL_TEXTS = 10_000
 _WHOLE = ("epochs", "batch_size", "patience", "embedding_size", "ensemble_size")
 _RATES = ("learning_rate", "weight_decay", "penalty", "auxiliary_weight")
@@ -236,20 +237,26 @@ def _check_shards(settings: FitSettings) -> None:
         raise InputError("with shards, validation_size and calibration_size must leave rows to train on")
 
 
-def uses_cross_fit(settings: FitSettings, encoder: Encoder, n: int, columns: int, *, classes: bool) -> bool:
-    """Whether n rows with this many columns are cross-fitted; with cross_fit=True, an error says why they cannot be.
+def other_ways(settings: FitSettings) -> list[str]:
+    """The settings that say how to train, which cross-fitting does not use."""
+    return [name for name in _OTHER_WAYS if getattr(settings, name) is not None]
+
+
+def ways_of(settings: FitSettings, encoder: Encoder, n: int, columns: int, *, classes: bool) -> tuple[bool, ...]:
+    """How n rows with this many columns are fitted: cross-fitted (True), with rows held out (False), or both ways.
 
     classes: whether one label per row is predicted, as texts need it.
 
-    "auto" applies to default settings only: not if a setting says how to train.
+    "auto" applies to default settings only: not if a setting says how to train. With cross_fit=True, an error says why
+    rows cannot be cross-fitted.
     """
     setting = settings.cross_fit
     if setting is False:
-        return False
+        return (False,)
     usual = isinstance(settings.encoder, str) and settings.encoder in (
         ("auto", "text", "text:linear") if encoder.kind == "text" else ("auto", "tabular", "tabular:wide")
     )
-    given = [name for name in _OTHER_WAYS if getattr(settings, name) is not None]
+    given = other_ways(settings)
     wrong = ""
     if encoder.kind not in ("tabular", "text") or not usual:
         wrong = (
@@ -265,7 +272,10 @@ def uses_cross_fit(settings: FitSettings, encoder: Encoder, n: int, columns: int
         wrong = f"at most {_COLUMNS:,} columns; got {columns:,}"
     if setting is True and wrong:
         raise InputError(f"cross_fit=True needs {wrong}; change that, or use cross_fit='auto'")
-    return not wrong and (setting is True or n < (SMALL_TEXTS if encoder.kind == "text" else SMALL_TABLE))
+    if wrong or setting is True or n < (SMALL_TEXTS if encoder.kind == "text" else SMALL_TABLE):
+        return (not wrong,)
+    both = encoder.kind == "tabular" and classes and n < MIDDLE_TABLE and sharing_ranks() is None
+    return (True, False) if both else (False,)
 
 
 def _check_rate(name: str, value: Any) -> None:

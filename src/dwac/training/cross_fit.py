@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 FOLDS, VIEWS = 5, 2  # each fold is left out by one member of each view: without and with bins
 FEWEST = 20  # rows needed
 STEPS, MOST_STEPS, BATCH = 60, 120, 128  # of training: more steps from 900 rows on, larger batches from 2,000
+_MANY, _MANY_STEPS = 4000, 300  # from so many rows on
 _FEW, _RATES = 300, (5e-3, 1.2e-2)  # the learning rates below so many rows, and from there on
 _ROUNDS = 10  # rows of the history
 _RIDGE, _SPREAD = 0.1, 1.5  # linear start: its penalty, and the root mean square of h
@@ -133,7 +134,7 @@ def cross_fit(
         rescale: choose the scale of each view, and the base vote, by out-of-fold votes.
         linear_start: start the linear paths as ridge regressions, or at random.
         base_votes: give every example a base vote at any distance, if that improves out-of-fold votes.
-        steps, batch_size: by default 60 steps of 128 rows, and more from 900 rows on.
+        steps, batch_size: by default 60 steps of 128 rows, more from 900 rows on, up to 300 of 256.
         learning_rate: by default 0.005 below 300 rows, else 0.012.
     """
     inputs, n = move_to(inputs_of(x), model.device), len(y)
@@ -144,7 +145,7 @@ def cross_fit(
     y, folds = y.to(model.device), folds.to(model.device)
     with torch.no_grad():
         model.embed(tuple(part[:2] for part in inputs))  # initialise lazy layers
-    steps = steps or max(STEPS, min(MOST_STEPS, n // 15))
+    steps = steps or max(STEPS, min(MOST_STEPS if n < _MANY else _MANY_STEPS, n // 15))
     run = CrossFitRun(model, inputs, y, weights, folds, seed, steps, batch_size or (BATCH if n < 2000 else 2 * BATCH))
     run.prepare(learning_rate or _RATES[n >= _FEW], weight_decay, linear_start)
     rows: list[dict[str, Any]] = []

@@ -47,9 +47,10 @@ from dwac.estimator.preparation import (
     split,
     take,
 )
-from dwac.estimator.settings import FitSettings, device_of, uses_cross_fit
+from dwac.estimator.settings import FitSettings, device_of, ways_of
 from dwac.nn.batches import Inputs
 from dwac.tasks import read_target
+from dwac.tasks.base import log_probabilities
 from dwac.tasks.targets import TargetValues
 from dwac.training.cross_fit import FOLDS, VIEWS, folds_of
 from dwac.training.rows import fixed_features
@@ -76,7 +77,54 @@ def fit_rows(settings: FitSettings, rows: FitInput) -> Fitted:
     weights = row_weights(rows.sample_weight, n)
     rng = check_random_state(settings.random_state if settings.random_state is not None else agree_on_seed())
     table, classes = encoder.kind == "tabular", reading.exact.shape[1] == 0
-    crossed = uses_cross_fit(settings, encoder, n, width_of(X) if table else 0, classes=classes)
+    ways = ways_of(settings, encoder, n, width_of(X) if table else 0, classes=classes)
+    prepared = PreparedRows(X, features, reading, names, within)
+    fits = [_fit_way(settings, encoder, prepared, weights, kept_together, rng, crossed=crossed) for crossed in ways]
+    fitted = fits[0] if len(fits) == 1 else _choose(*fits)
+    if settings.voters is not None and should_condense(
+        settings.voters, len(fitted.references), len(fitted.validation.y)
+    ):
+        return condense(fitted, None if settings.voters == "auto" else int(settings.voters), strict=False)
+    return fitted
+
+
+def _choose(crossed: Fitted, split: Fitted) -> Fitted:
+    """Of a cross-fitted model and one with rows held out, the one that is better on the latter's validation rows.
+
+    Both have one label per row. The networks and voters that judge a row never saw it; of the second model, only its
+    scales and the number of its epochs were chosen by these rows.
+    """
+    names, kept = split.validation.ids, crossed.calibration
+    places = pd.Index(kept.ids, tupleize_cols=False).get_indexer(names)
+    h, y = kept.h[torch.as_tensor(places, device=kept.h.device)], kept.y[places]
+    assert crossed.folds is not None
+    found = (
+        (crossed.folds.judge(crossed.references, h, names), y),
+        (split.votes(split.validation.h), split.validation.y),
+    )
+    losses = [np.average(_losses(*each), weights=crossed.references.class_weights[y]) for each in found]
+    return crossed if losses[0] <= losses[1] else split
+
+
+def _losses(votes: Floats, y: Ints) -> Floats:
+    """-log P(y), (n,), of votes (n, K); a class that has no voters, -1 or not, loses 20, as do all beyond."""
+    log_p = log_probabilities(votes)[np.arange(len(y)), y]
+    return np.asarray(-np.maximum(np.where(y < 0, -np.inf, log_p), -20))
+
+
+def _fit_way(
+    settings: FitSettings,
+    encoder: Encoder,
+    rows: PreparedRows,
+    weights: Floats,
+    kept_together: Ints | None,
+    rng: np.random.RandomState,
+    *,
+    crossed: bool,
+) -> Fitted:
+    """Fit all rows by cross-fitting, or with some of them held out."""
+    X, features, reading, names, within = rows
+    n, table = len(names), encoder.kind == "tabular"
     if crossed:
         encoder, parts = TabularEncoder(network="wide") if table else TextEncoder(network="linear"), all_rows(n)
     else:
@@ -94,7 +142,7 @@ def fit_rows(settings: FitSettings, rows: FitInput) -> Fitted:
     seed = int(rng.randint(2**31 - 1))
     inputs = _encode(encoder, X, codes, parts)
     numbers = target.numbers_of_voters(reading.exact)
-    if rows.groups is None and encoder.kind == "tabular" and have_near_copies(inputs, codes, numbers):
+    if kept_together is None and encoder.kind == "tabular" and have_near_copies(inputs, codes, numbers):
         checks.warn(
             "most rows have near-copies among the others, with which they share what is predicted; if rows belong "
             "together, such as visits of one patient, name that with groups=… (dwac train --groups COLUMN): "
@@ -124,7 +172,7 @@ def fit_rows(settings: FitSettings, rows: FitInput) -> Fitted:
             left_out, held = encoder.transform_left_out(X, kept_together), parts.training
             encoded = encoded._replace(inputs=left_out if table else (*left_out[:-1], inputs[-1]))
         calibration = novelty.hold_out(model, *encoded.at(held))
-        fitted = Fitted(
+        return Fitted(
             settings=settings,
             encoder=encoder,
             model=model,
@@ -140,9 +188,6 @@ def fit_rows(settings: FitSettings, rows: FitInput) -> Fitted:
             within=within,
             n_groups=None if kept_together is None else len(np.unique(kept_together[held])),
         )
-        if settings.voters is not None and should_condense(settings.voters, len(parts.training), len(validation.y)):
-            return condense(fitted, None if settings.voters == "auto" else int(settings.voters), strict=False)
-    return fitted
 
 
 class PreparedRows(NamedTuple):
