@@ -119,6 +119,13 @@ def test_engines() -> None:
     run(*words, DWAC_ENGINES="all")
 
 
+def test_onnx() -> None:
+    """Run the tests of exported files, with ONNX Runtime."""
+    # A conversion takes half a minute, and what it needs 110 MB: `test` checks the numbers of the same module.
+    install_extras("onnx", "dev,onnx")
+    end(pytest("-n0", "-m", "", "tests/estimator/test_export.py"))
+
+
 def test_lowest() -> None:
     """Run most tests with the lowest versions that pyproject.toml allows; torch 2.6 for Linux takes 6 GB of disk."""
     # Deprecations are those of old packages among new ones.
@@ -154,7 +161,7 @@ def clean() -> None:
             shutil.rmtree(path)
 
 
-_TESTS = (test, lint, types, test_slow, fuzz, test_triton, test_engines, test_lowest, test_newest)
+_TESTS = (test, lint, types, test_slow, fuzz, test_triton, test_engines, test_onnx, test_lowest, test_newest)
 JOBS: dict[str, Callable[[], None]] = {
     job.__name__.replace("_", "-"): job for job in (demo, *_TESTS, docs, build, bench, clean)
 }

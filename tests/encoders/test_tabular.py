@@ -141,7 +141,7 @@ def test_columns_read_all_at_once_are_as_one_by_one(network):
     cells = new.astype(object).to_numpy()
     rows: list[Any] = [new, new[:1], new[:500], new[new.columns[::-1]][:9], new.astype(object), cells, cells[:3]]
     for Z in [*rows, cells.tolist(), [tuple(row) for row in cells[:2]]]:
-        at_once, one_by_one = encoder._plan.read(Z), encoder._read_columns(encoder.records(Z))
+        at_once, one_by_one = encoder.plan.read(Z), encoder._read_columns(encoder.records(Z))
         assert (at_once is None) == (Z is new)  # many rows of mixed types are read faster one by one
         for a, b in zip(at_once or one_by_one, one_by_one, strict=True):
             assert a.dtype == b.dtype

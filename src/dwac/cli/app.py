@@ -34,6 +34,7 @@ COMMANDS = {
     "silence": "Remove the votes of training rows, such as those with wrong labels, and leave calibration unchanged.",
     "reweigh": "Change the weights of voters as little as possible, so that rates of groups differ by little.",
     "condense": "Make a model small and fast: a few of its training examples vote for all.",
+    "export": "Write a model with its vote to one file, for ONNX Runtime or PyTorch, and check it against Python.",
     "score": "Predict any number of rows, and write the predictions to a folder of Parquet shards.",
     "monitor": "Check whether new rows still resemble the calibration rows, and if not, show what changed.",
     "replay": "Compute recorded decisions again, and say which differ.",

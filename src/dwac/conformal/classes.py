@@ -180,6 +180,10 @@ class Calibration:
         p = self.p_values(scores if fold_scores is None else fold_scores, **options)
         return ConformalPrediction(p, scores, n_calibration, classes, self, ordered=ordered)
 
+    def tables(self, n_labels: int) -> list[list[Floats]]:
+        """The sorted scores by fold, and then by label: one list for all labels unless they are calibrated apart."""
+        return [[self._for(k) for k in range(n_labels if self.class_conditional else 1)]]
+
     def _count(self, scores: Floats) -> NDArray[np.int64]:
         """How many calibration scores are at least as large as each score, in the same shape."""
         if not self.class_conditional:
@@ -261,6 +265,11 @@ class CrossCalibration(Calibration):
         n = self.n_calibration(scores.shape[2]) if scores.ndim == 3 else len(self._sorted[0])
         itself = int(finite_sample)
         return np.asarray(np.where(n + itself > 0, (at_least + itself) / np.maximum(n + itself, 1), 1.0))
+
+    def tables(self, n_labels: int) -> list[list[Floats]]:
+        """As in `Calibration`; a fold without scores has empty lists."""
+        empty = [np.zeros(0)] * (n_labels if self.class_conditional else 1)
+        return [empty if part is None else part.tables(n_labels)[0] for part in self._parts]
 
     def expected_sets(self, epsilon: float, *, ordered: bool = False) -> ExpectedSets:
         """The prediction sets to expect at error rate ε, estimated from the examples, each out of fold."""

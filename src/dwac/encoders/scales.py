@@ -7,12 +7,14 @@ array([0.])
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 Floats = NDArray[np.float64]
 
@@ -22,6 +24,7 @@ _EDGE = 5.2  # the largest z = Φ⁻¹(rank)
 _ROBUST, _QUARTERS = 3.0, 1.35  # the limit of robust z; the interquartile range of a normal distribution
 _EDGE_OF_MOST = 1.645  # z of the quantile .95
 _EDGE_OF_SIXTEENTH = 1.534  # z of the quantile 15/16
+_STEP = 0.005  # between the z at which an exported model tabulates Φ
 
 
 @dataclass(frozen=True)
@@ -184,9 +187,111 @@ class _Ranks:
         return np.asarray(np.where(below < 0, 0.0, np.where(points == low, ties, np.where(length > 0, inside, 1.0))).T)
 
 
+class ScalesGraph(nn.Module):
+    """`Scales` as operations on tensors, for exported models."""
+
+    fill: Tensor
+    low: Tensor
+    high: Tensor
+    span: Tensor
+    middles: Tensor
+    steps: Tensor
+    starts: Tensor
+    lengths: Tensor
+    values: Tensor
+    first: Tensor
+    end: Tensor
+    most: Tensor
+    grouped: Tensor
+    back: Tensor
+    grid: Tensor
+    normal: Tensor
+    density: Tensor
+    extremes: Tensor
+
+    def __init__(self, scales: Scales) -> None:
+        super().__init__()
+        groups = [places_of(part, len(scales.fill)) for part in (scales._ranked, scales._robust, scales._linear)]
+        ranks, self._n = scales._ranks, [len(places) for places in groups]
+        names = ("fill", "_low", "_high", "_span", "_middles", "_steps", "_starts", "_lengths")
+        arrays = {name.removeprefix("_"): getattr(scales, name) for name in names}
+        arrays |= {"values": ranks._values, "first": ranks._first, "end": ranks._end, "most": ranks._most[:, 0]}
+        arrays["span"] = scales._span / (2 * _EDGE)
+        arrays |= {"grouped": torch.cat(groups), "back": torch.cat(groups).argsort()}
+        for name, values in arrays.items():
+            self.register_buffer(name, torch.as_tensor(values), persistent=False)
+        last = round((_EDGE + 0.1) / _STEP)
+        self.register_buffer("grid", _STEP * torch.arange(-last, last + 1, dtype=torch.float64), persistent=False)
+        self.register_buffer("normal", torch.special.ndtr(self.grid), persistent=False)
+        density = (-self.grid.square() / 2).exp() / math.sqrt(2 * math.pi)
+        self.register_buffer("density", density, persistent=False)
+        # ONNX rounds plain numbers to float32, tensors not.
+        self.register_buffer("extremes", torch.tensor([1e-7, 1 - 1e-7], dtype=torch.float64), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """z of x, both (n, p); no value is missing."""
+        ranked, robust, linear = x[:, self.grouped].split(self._n, dim=1)
+        parts = []
+        if self._n[0]:
+            low, high = self.extremes
+            parts.append(self._inverse_normal(torch.minimum(torch.maximum(self._ranks(ranked), low), high)))
+        if self._n[1]:
+            r = ((robust - self.middles) / self.steps).clamp(-_FARTHEST, _FARTHEST)
+            parts.append(r / (1 + (r / _ROBUST).square()).sqrt())
+        if self._n[2]:
+            parts.append(((linear - self.starts) / self.lengths).clamp(-_FARTHEST, _FARTHEST))
+        return torch.cat(parts, dim=1)[:, self.back]
+
+    def beyond(self, x: Tensor) -> Tensor:
+        """As `Scales.beyond`."""
+        return (torch.maximum(self.low - x, x - self.high) / self.span).clamp(0, _FARTHEST)
+
+    def _ranks(self, x: Tensor) -> Tensor:
+        """The ranks of x (n, q) among the quantiles of their columns, in [0, 1]."""
+        columns, width = self.values.shape
+        own = width * torch.arange(columns)
+
+        def take(table: Tensor, places: Tensor) -> Tensor:
+            return table.flatten()[places + own]
+
+        below = count_below(lambda places: take(self.values, places), width, x, or_equal=True) - 1
+        place = below.clamp_min(0)
+        after = torch.minimum(place + 1, self.most)
+        low, start, first = (take(table, place) for table in (self.values, self.end, self.first))
+        length, rise = take(self.values, after) - low, take(self.first, after) - start
+        inside = torch.where(length > 0, start + (x - low) / torch.where(length > 0, length, 1.0) * rise, 1.0)
+        return torch.where(below < 0, 0.0, torch.where(x == low, (first + start) / 2, inside))
+
+    def _inverse_normal(self, p: Tensor) -> Tensor:
+        """Φ⁻¹(p), by its series at a tabulated z: no runtime has the function."""
+        place = count_below(lambda places: self.normal[places], len(self.normal), p, or_equal=True) - 1
+        z = self.grid[place]
+        t = (p - self.normal[place]) / self.density[place]
+        series = 1 + t * (z / 2 + t * ((2 * z.square() + 1) / 6 + t * (6 * z**3 + 7 * z) / 24))
+        return z + t * series
+
+
+def count_below(take: Callable[[Tensor], Tensor], n: int, x: Tensor, *, or_equal: bool = False) -> Tensor:
+    """How many of n ascending values, which `take` gives by their places, are below x, or equal to it: by bisection."""
+    count, step = torch.zeros_like(x, dtype=torch.int64), 1 << max(n.bit_length() - 1, 0)
+    while step and n:
+        ahead = count + step
+        value = take((ahead - 1).clamp_max(n - 1))
+        reached = (value <= x) if or_equal else (value < x)
+        count = torch.where((ahead <= n) & reached, ahead, count)
+        step //= 2
+    return count
+
+
 def select(places: Sequence[int], n: int) -> slice | NDArray[np.intp]:
     """An index for some of n columns; for all of them one that copies nothing."""
     return slice(None) if list(places) == list(range(n)) else np.array(places, dtype=np.intp)
+
+
+def places_of(part: slice | NDArray[np.intp] | None, n: int) -> Tensor:
+    """The places of some of n columns, selected by `select`."""
+    every = torch.arange(n)
+    return every[:0] if part is None else every[part if isinstance(part, slice) else torch.as_tensor(part)]
 
 
 def _least(x: Floats) -> Floats:

@@ -208,7 +208,7 @@ class TabularEncoder(Encoder):
         row is outside the training data: numbers out of range, or gaps where training had none. The network does not
         read that column, which is always 0 in training; it only helps to tell whether a row is like any other.
         """
-        plan = self._plan
+        plan = self.plan
         parts, indices = plan.read(X) or self._read_columns(self.records(X))
         return torch.from_numpy(plan.numeric(parts)), torch.from_numpy(indices)
 
@@ -229,7 +229,7 @@ class TabularEncoder(Encoder):
         return numeric, categorical
 
     @property
-    def _plan(self) -> _Plan:
+    def plan(self) -> _Plan:
         """The plan that turns columns into tensors; made once per set of columns."""
         self._require_fit()
         if self._cached_plan is None or self._cached_plan.columns is not self.columns:
@@ -265,7 +265,7 @@ class TabularEncoder(Encoder):
 
     def records(self, X: Any) -> pd.DataFrame:
         """The rows of X with the columns and order of fit; an error names a missing or extra column."""
-        if isinstance(X, pd.DataFrame) and X.columns.equals(self._plan.names):
+        if isinstance(X, pd.DataFrame) and X.columns.equals(self.plan.names):
             return X.reset_index(drop=True)
         frame, names = frame_of(X), [column.name for column in self.columns]
         if not isinstance(X, pd.DataFrame):  # matched by position
@@ -397,7 +397,7 @@ class _Plan:
     """
 
     def __init__(self, columns: list[Column], *, beyond: bool) -> None:
-        self.columns, self._beyond = columns, beyond
+        self.columns, self.beyond = columns, beyond
         self.names = pd.Index([c.name for c in columns], tupleize_cols=False)
         self._plain_table = all(c.kind != "datetime" for c in columns)
         used = [place for place, c in enumerate(columns) if c.scales]
@@ -419,7 +419,7 @@ class _Plan:
                     scales.append(scale)
                     scaled.append(starts[-1] + place)
             starts.append(starts[-1] + len(column.scales))
-        self._scales = Scales(scales)
+        self.scales = Scales(scales)
         binary = [scale.form == "binary" for scale in scales]
         continuous = [place for place, is_binary in enumerate(binary) if not is_binary]
         plain, new, place = [], list[int](), 0  # gaps come after all z
@@ -432,11 +432,11 @@ class _Plan:
             elif n:
                 new.append(number)
         order = continuous + plain
-        self._used, self._scaled = select(used, len(columns)), select(scaled, starts[-1])
-        self._firsts, self._new = select(starts[:-1], starts[-1]), select(new, len(starts) - 1)
-        self._limited, self._width, self._n_new = select(limited, len(scales)), len(order), max(len(new), 1)
-        self._flags_gaps = any(place >= len(scales) for place in order)
-        self._order = select(order, len(scales) + (len(starts) - 1) * self._flags_gaps)
+        self._used, self.scaled = select(used, len(columns)), select(scaled, starts[-1])
+        self.firsts, self.new = select(starts[:-1], starts[-1]), select(new, len(starts) - 1)
+        self.limited, self._width, self.n_new = select(limited, len(scales)), len(order), max(len(new), 1)
+        self.flags_gaps = any(place >= len(scales) for place in order)
+        self.order = select(order, len(scales) + (len(starts) - 1) * self.flags_gaps)
 
     def read(self, X: Any) -> tuple[Floats, Indices] | None:
         """The parts (n, p) of all numbers and the indices (n, q) of categories, from all columns at once.
@@ -491,17 +491,17 @@ class _Plan:
 
     def numeric(self, parts: Floats) -> NDArray[np.float32]:
         """(n, p): continuous numbers, then plain 0/1 numbers, then how far rows are outside the training data."""
-        gaps = np.isnan(parts[:, self._firsts])
-        filled = self._scales.filled(parts[:, self._scaled])
-        z = self._scales.apply(filled)
-        table = np.empty((len(parts), self._width + (self._beyond and self._width > 0)), dtype=np.float32)
-        table[:, : self._width] = (np.concatenate([z, gaps], axis=1) if self._flags_gaps else z)[:, self._order]
+        gaps = np.isnan(parts[:, self.firsts])
+        filled = self.scales.filled(parts[:, self.scaled])
+        z = self.scales.apply(filled)
+        table = np.empty((len(parts), self._width + (self.beyond and self._width > 0)), dtype=np.float32)
+        table[:, : self._width] = (np.concatenate([z, gaps], axis=1) if self.flags_gaps else z)[:, self.order]
         if table.shape[1] == self._width:
             return table
-        far = np.square(self._scales.beyond(filled)[:, self._limited]).sum(axis=1)
+        far = np.square(self.scales.beyond(filled)[:, self.limited]).sum(axis=1)
         # Filling a gap with the median has a mean squared error of 1. So, squared, new gaps in all p columns count p,
         # and a gap in one of them counts 1 / p, because the other columns still identify the row.
-        new = np.square(gaps[:, self._new].sum(axis=1)) / self._n_new
+        new = np.square(gaps[:, self.new].sum(axis=1)) / self.n_new
         table[:, -1] = np.sqrt(far + new)
         return table
 

@@ -42,7 +42,6 @@ class _Table(nn.Module):
     """
 
     places: Tensor
-    buckets: Tensor
 
     def __init__(
         self, n_continuous: int, n_plain: int, sizes: Sequence[int], coordinates: Sequence[int], *, compared: bool
@@ -50,7 +49,7 @@ class _Table(nn.Module):
         super().__init__()
         self.n_continuous, self.n_plain, self.n_raw_features = n_continuous, n_plain, len(coordinates)
         buckets = _share_places(sizes) if compared else []
-        self.register_buffer("buckets", torch.tensor(buckets, dtype=torch.int64), persistent=False)
+        self.buckets = buckets
         self.n_compared_features = len(coordinates) + (bool(coordinates) if compared else 0) + sum(buckets)
         self.register_buffer("places", torch.tensor(coordinates, dtype=torch.int64), persistent=False)
 
@@ -68,7 +67,7 @@ class _Table(nn.Module):
         parts = [numeric[:, self.places]]
         if len(self.places):
             parts.append(numeric[:, self.n_continuous + self.n_plain :])
-        for column, size in enumerate(self.buckets.tolist()):
+        for column, size in enumerate(self.buckets):
             code = categorical[:, column]
             place = torch.where(code <= UNKNOWN, 0, 1 + (code - 1) % (size - 1))
             parts.append(F.one_hot(place, size).to(numeric) / math.sqrt(2))
@@ -87,7 +86,6 @@ class TabularNetwork(_Table):
 
     starts: Tensor
     places: Tensor
-    buckets: Tensor
 
     def __init__(
         self,

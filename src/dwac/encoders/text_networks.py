@@ -201,7 +201,7 @@ def trim_padding(first: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
 
     Only on the CPU, where it saves half the work: reading the longest length back from a GPU would stall it.
     """
-    if first.device.type != "cpu":
+    if first.device.type != "cpu" or torch.compiler.is_compiling():
         return first, *others
     longest = int((first != PADDING).sum(dim=1).max()) if len(first) else 1
     return tuple(column[:, : max(longest, 1)] for column in (first, *others))

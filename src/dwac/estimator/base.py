@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Never, Self
+from typing import TYPE_CHECKING, Any, Never, Self
 
 import numpy as np
 import pandas as pd
@@ -51,6 +51,9 @@ from dwac.tasks.decisions import Decisions, control_of, decide_rows, list_strang
 from dwac.tasks.goals import goal_of
 from dwac.tasks.sets import sets_of
 from dwac.tasks.shift import ShiftReport, shift_report
+
+if TYPE_CHECKING:
+    from dwac.estimator.export import Exported
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -695,6 +698,21 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         )
         rows = saving.all_rows(fitted, include_examples=include_examples)
         return storage.write_model(path, config, tensors, examples, rows, overwrite=overwrite)
+
+    def export(self, path: str | PathLike[str], *, epsilon: float = EPSILON, k: int = 5, X: Any = None) -> Exported:
+        """Write the model with its vote to one file: .onnx, or .pt2 for torch.export; it is checked against Python.
+
+        The file takes columns and gives what `predict`, `predict_proba` and `predict_set` give (for numbers,
+        `predict_interval`), typicality, and the ids and shares of the k heaviest voters. docs/how-to/export.md has the
+        names of inputs and outputs. A file .onnx needs the extra onnx: pip install 'dwac[onnx]'.
+
+        epsilon: the error rate of the sets or intervals. X: rows to check the file with; by default training rows. A
+        file whose answers differ by more than 1e-5 is refused and removed.
+        """
+        check_is_fitted(self, "fitted_")
+        from dwac.estimator.export import export  # late: few need it
+
+        return export(self, path, epsilon=epsilon, k=k, X=X)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The settings; for a condensed model also how many vote for how many, and how often they agree with all."""

@@ -295,11 +295,14 @@ class Fitted:
         """(n,): the typicality of rows, from their novelty (n,), or by fold (n, F)."""
         if private:
             novelty = privacy.novelty(novelty)
-        p_values = self.derive("typicality", self._calibrate_typicality).p_values(novelty)
+        p_values = self.typical_scores().p_values(novelty)
         return privacy.p_values(p_values) if private else p_values
 
-    def _calibrate_typicality(self) -> Calibration:
+    def typical_scores(self) -> Calibration:
         """The novelty of the calibration rows, sorted; see `dwac.conformal.typicality`."""
+        return self.derive("typicality", self._calibrate_typicality)
+
+    def _calibrate_typicality(self) -> Calibration:
         novelty = self.calibration_novelty()
         if self.folds is None:
             return Calibration(novelty, tolerance=ROUNDING)

@@ -131,7 +131,7 @@ class SharedBackbone(Ensemble):
 
     def _features_beside(self, network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
         """The features of a network beside f; row by row for predictions on a CPU, so that each rounds as if alone."""
-        if self.training or inputs[0].is_cuda or len(inputs[0]) <= 1:
+        if self.training or inputs[0].is_cuda or torch.compiler.is_compiling() or len(inputs[0]) <= 1:
             return features_of(network(*inputs))
         _, places = torch.unique(torch.cat([part.double() for part in inputs], dim=1), dim=0, return_inverse=True)
         firsts = places.new_full((int(places.max()) + 1,), len(places)).scatter_reduce(

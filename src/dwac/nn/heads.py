@@ -77,6 +77,8 @@ class _Head(nn.Module):
             return None
         if held is not None and held.current and held.stamps[0][0] is weight:
             return held
+        if torch.compiler.is_compiling():
+            return None
         self._frozen = None
         if weight.device.type == "cpu" and hasattr(backbone, "freeze") and not isinstance(weight, _LAZY):
             with torch.no_grad():

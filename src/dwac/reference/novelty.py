@@ -19,7 +19,7 @@ from dwac.reference.voters import unit
 
 NEAREST = 5  # voters: a single one may be a coincidence, and would reveal who votes
 # The smallest distance that counts. Without it, a query in the direction of a voter would be known at any distance.
-_LEAST = 0.01
+LEAST = 0.01
 _CANDIDATES = 6  # voters among which the nearest of each of several sets is sought first
 _LATEST = 8  # sets of voters to cache: each fold of a cross-fitted model has its own
 
@@ -72,7 +72,7 @@ def novelty_by_set(sets: VoterSets, h: Tensor, *, directions: bool = False, squa
 def _log_mean(squared: Tensor, own: bool = False) -> Tensor:
     """log (d² + ε²), d² the mean of squared distances (…, k), nearest first; with `own`, without the first."""
     squared = squared[..., 1:] if own and squared.shape[-1] > 1 else squared
-    return (squared.mean(dim=-1).clamp(max=torch.finfo(torch.float64).max) + _LEAST**2).log()
+    return (squared.mean(dim=-1).clamp(max=torch.finfo(torch.float64).max) + LEAST**2).log()
 
 
 class Known:
