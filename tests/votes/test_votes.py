@@ -1,6 +1,7 @@
 """Votes of other models: the same predictions to 1e-9, and what follows from their weights."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
+import dwac
 from dwac import ReferenceSet
 from dwac.errors import CalibrationError, CalibrationWarning, InputError, KindError, ShapeError
 from dwac.explain import explain
@@ -48,7 +50,13 @@ def voters() -> Voters:
 
 
 @pytest.mark.filterwarnings("ignore:Some inputs do not have OOB scores", "ignore:invalid value encountered")
-@pytest.mark.parametrize("kind", [RandomForestClassifier, ExtraTreesClassifier], ids=["random", "extra"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(RandomForestClassifier, id="random"),
+        pytest.param(ExtraTreesClassifier, id="extra", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
 @pytest.mark.parametrize(
     "settings",
@@ -100,6 +108,26 @@ def test_a_forest_of_numbers_and_its_voters_agree(kind: Any, settings: dict[str,
         own = np.concatenate([rows @ voters._values for rows in voters.own_weights()])
         judged = np.concatenate([np.diff(rows.indptr) > 0 for rows in voters.own_weights()])
         assert np.abs(own - model.oob_prediction_.reshape(own.shape))[judged].max() <= 1e-9
+
+
+def test_sparse_tables_and_missing_values_are_read_as_scikit_learn_reads_them() -> None:
+    sparse, holes = csr_array(A * (A > 0)), np.where(A > 0.08, np.nan, A)
+    for rows in (sparse, holes):
+        model = forest().fit(rows, B > 140)
+        voters = from_forest(model, rows, B > 140).calibrate()
+        assert np.abs(voters.predict_proba(rows) - model.predict_proba(rows)).max() <= 1e-9
+        told = voters.explain(rows[:2])[1]
+        assert told.label == model.predict(rows[:2])[1]
+        assert (told.neighbors[0].record is None) == (rows is sparse)
+    near = KNeighborsClassifier().fit(sparse, B > 140)
+    assert (from_neighbors(near, sparse, B > 140).predict(sparse) == near.predict(sparse)).all()
+
+
+def test_what_needs_a_model_of_ours_says_so(voters: Voters, tmp_path: Path) -> None:
+    with refuses(AttributeError, "records", "explorer", "explain"):
+        dwac.records.record(tmp_path, voters, X_NEW)  # type: ignore[arg-type]
+    with refuses(AttributeError, "explorer", "explain"):
+        dwac.explore(voters, X_NEW, show=False)  # type: ignore[arg-type]
 
 
 def test_one_of_several_outputs_of_a_classifier_is_explained() -> None:

@@ -15,7 +15,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import check_is_fitted
 
 from dwac.errors import InputError, KindError, ShapeError
-from dwac.estimator.preparation import count, take
+from dwac.estimator.preparation import take
 from dwac.votes.voters import Voters
 
 Floats = NDArray[np.float64]
@@ -85,7 +85,7 @@ def from_forest(forest: Any, X: Any, y: Any, *, sample_weight: Any = None, ids: 
             f"from_forest reads RandomForest and ExtraTrees; got {type(forest).__name__}, which is no average of "
             "leaves; a model that is a vote in another way needs weights(X): see dwac.votes.Weights"
         )
-    n, values, regression = count(X), np.asarray(y), not hasattr(forest, "classes_")
+    n, values, regression = _length(X), np.asarray(y), not hasattr(forest, "classes_")
     if len(values) != n or np.shape(sample_weight) not in ((), (n,)):
         raise ShapeError(f"X, y and sample_weight must have one entry per row; X has {n}, y has {len(values)}")
     outputs, names = values.reshape(n, -1), [None] * forest.n_outputs_
@@ -184,7 +184,7 @@ class Smoother:
 
     def weights(self, X: Any) -> Iterator[Floats]:
         """(b, m)."""
-        n, size = count(X), max(1, _ENTRIES // len(self._inverse))
+        n, size = _length(X), max(1, _ENTRIES // len(self._inverse))
         for start in range(0, n, size):
             yield cho_solve(self._factor, self._kernel(take(X, np.arange(start, min(n, start + size)))).T).T
 
@@ -232,6 +232,11 @@ def _smoother(model: Any, kernel: Any, factor: Any, X: Any, y: Any, ids: Ids) ->
     return voters
 
 
+def _length(X: Any) -> int:
+    """The number of rows, also of a sparse table."""
+    return int(X.shape[0] if hasattr(X, "shape") else len(X))
+
+
 def _rows(weights: NDArray[Any], places: Ints, m: int) -> csr_array:
     """(n, m): weights (n, k) at the places (n, k)."""
     ends = np.arange(len(places) + 1) * places.shape[1]
@@ -251,7 +256,7 @@ def _apart(own: Floats, other: Floats) -> float:
 
 def _check_same(voters: Voters, X: Any, predict: Callable[[Any], Any], output: int = 0) -> None:
     """Raise an error unless the votes on some training rows give what the model predicts."""
-    rows = take(X, np.unique(np.linspace(0, count(X) - 1, _CHECKED).round().astype(np.int64)))
+    rows = take(X, np.unique(np.linspace(0, _length(X) - 1, _CHECKED).round().astype(np.int64)))
     own = voters.predict(rows) if voters.regression else voters.predict_proba(rows)
     model = predict(rows)
     apart = _apart(own, np.reshape(model[output] if isinstance(model, list) else model, own.shape))

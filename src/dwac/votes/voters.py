@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from dwac import _checks as checks
 from dwac.conformal import Calibration, ConformalPrediction, IntervalCalibration, tail_scores, tails_of
@@ -101,7 +101,7 @@ class Voters:
         target, names = values.target(np.arange(len(y))), row_ids(X, ids, len(y))
         if target.kind == LABELS or (signed and not regression):
             raise InputError("y must have one label per row, by weights of one sign; make a Voters for each label")
-        frame = pd.DataFrame(X).set_axis(names, axis=0) if np.ndim(X) == 2 else None
+        frame = pd.DataFrame(X).set_axis(names, axis=0) if np.ndim(X) == 2 and not issparse(X) else None
         points, labels = _standardised(frame, len(y)), np.zeros(len(y), int) if regression else values.strata
         n_classes, numbers = (1, values.exact) if regression else (target.n_codes, None)
         return cls(source, ReferenceSet(points, labels, names, n_classes, targets=numbers), target, frame, signed)
@@ -110,6 +110,12 @@ class Voters:
         """Its size, in words."""
         calibrated = "calibrated" if self.calibration else "not calibrated"
         return f"<Voters: {len(self.references):,} training examples of {type(self.source).__name__}, {calibrated}>"
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"Voters have no {name!r}: saving, records, reports, the service and the explorer need a dwac model; ask "
+            "the votes of another model by explain, contributions, conformal, predict_set, predict_interval or worth"
+        )
 
     @property
     def regression(self) -> bool:
@@ -212,10 +218,10 @@ class Voters:
         return self._conformal(self.predict_proba(X))
 
     def _conformal(self, p: Floats) -> ConformalPrediction:
-        prediction: ConformalPrediction = self._require_calibration()[0].predict(-p, classes=self.classes_)
+        prediction: ConformalPrediction = self._calibrations()[0].predict(-p, classes=self.classes_)
         return prediction
 
-    def _require_calibration(self) -> tuple[Any, ...]:
+    def _calibrations(self) -> tuple[Any, ...]:
         if not self.calibration:
             raise CalibrationError("sets and intervals need calibration; call calibrate(X, y), or calibrate(), first")
         return self.calibration
@@ -232,7 +238,7 @@ class Voters:
     def _intervals(self, blocks: Iterable[csr_array], epsilon: float) -> Floats:
         if not self.regression:
             raise KindError("intervals are for numbers; these voters vote for labels; use predict_set")
-        at = [float(each.score_at(epsilon)) for each in self._require_calibration()]
+        at = [float(each.score_at(epsilon)) for each in self._calibrations()]
         ends = [[self._ends(vote, t, score) for t, score in enumerate(at)] for vote in self._votes(blocks)]
         return np.array(ends).reshape(-1, len(at), 2)
 
