@@ -169,3 +169,16 @@ def test_examples_in_docstrings_become_code_and_prose_does_not() -> None:
         "Adds two numbers.\n\n```pycon\n>>> add(1, 1)\n2\n```\n\n"
         "```python\nmodel = Model()\nmodel.fit(X)  # trains\n```\n\nNothing else, see there."
     )
+
+
+def test_the_recording_takes_a_minute_and_loads_nothing() -> None:
+    head, *events = map(json.loads, (DOCS / "pictures" / "recording.cast").read_text("utf-8").splitlines())
+    assert head["version"] == 2
+    times = [at for at, _, _ in events]
+    assert times == sorted(times)
+    assert times[-1] == 60
+    typed = "".join(text for _, _, text in events)
+    drawing = (DOCS / "pictures" / "recording.svg").read_text("utf-8")
+    assert all(f"$ dwac {name} " in typed and f"$ dwac {name} " in drawing for name in ("train", "predict", "explain"))
+    assert len(drawing) < 300_000
+    assert not re.search(r"(?:href|src)=|url\(|@import", drawing)
