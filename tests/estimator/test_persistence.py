@@ -105,7 +105,7 @@ def test_a_label_that_could_not_be_loaded_is_named_when_saving(fitted, tmp_path)
     for classes, facts in (
         (periods, ["Period('2020-01', 'M')", "label"]),
         (np.array([1 + 2j, 2, 3]), ["1+2j", "label"]),
-        (np.array([1, 1, 2]), ["labels", "unique", "np.int64(1)"]),
+        (np.array([1, 1, 2]), ["labels", "unique", repr(np.int64(1))]),
         (np.array([date(2020, 1, 1), object(), 3], dtype=object), ["object", "label"]),
     ):
         clf = load(fitted.save(tmp_path / "other", overwrite=True))
