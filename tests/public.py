@@ -9,6 +9,7 @@ PUBLIC = [
     "dwac.explain",
     "dwac.kernels",
     "dwac.metrics",
+    "dwac.mlflow",
     "dwac.monitoring",
     "dwac.nn",
     "dwac.records",

@@ -119,6 +119,12 @@ def test_engines() -> None:
     run(*words, DWAC_ENGINES="all")
 
 
+def test_mlflow() -> None:
+    """Run the tests with MLflow, which test skips: it brings 40 packages."""
+    install_extras("mlflow", "dev,mlflow")
+    end(pytest("-n0", "-m", "", "tests/mlflow"))
+
+
 def test_onnx() -> None:
     """Run the tests of exported files, with ONNX Runtime."""
     # A conversion takes half a minute, and what it needs 110 MB: `test` checks the numbers of the same module.
@@ -161,7 +167,19 @@ def clean() -> None:
             shutil.rmtree(path)
 
 
-_TESTS = (test, lint, types, test_slow, fuzz, test_triton, test_engines, test_onnx, test_lowest, test_newest)
+_TESTS = (
+    test,
+    lint,
+    types,
+    test_slow,
+    fuzz,
+    test_triton,
+    test_engines,
+    test_mlflow,
+    test_onnx,
+    test_lowest,
+    test_newest,
+)
 JOBS: dict[str, Callable[[], None]] = {
     job.__name__.replace("_", "-"): job for job in (demo, *_TESTS, docs, build, bench, clean)
 }

@@ -27,7 +27,10 @@ def explore(
         str | None, typer.Argument(metavar="[DATA]", help="Rows to explore. Default: the training examples.")
     ] = None,
     compare: Annotated[
-        Path | None, typer.Option(metavar="MODEL", help="A second model: show where the two disagree on the data.")
+        Path | None,
+        typer.Option(
+            metavar="MODEL", callback=options.from_hub, help="A second model: show where the two disagree on the data."
+        ),
     ] = None,
     private: options.Private = False,
     by: options.By = None,
@@ -89,7 +92,7 @@ def explore(
     rival = None
     if compare is not None and data is not None:
         other = load(compare, device=reading.device)
-        rival = (other.clf, _read_rows(data, other, arguments).X, compare.resolve().name)
+        rival = (other.clf, _read_rows(data, other, arguments).X, options.model_name(compare))
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("predicting" if output is None else "predicting and explaining")
@@ -107,7 +110,7 @@ def explore(
             private=True if private else None,
             most=most or MOST,
             progress=show_progress,
-            title=model.resolve().name,
+            title=options.model_name(model),
             epsilon=epsilon,
         )
         if output is not None:

@@ -65,7 +65,30 @@ def share(value: float | None) -> float | None:
 
 # The model and the rows
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, written by `dwac train`.")]
+
+def from_hub(model: Path | None) -> Path | None:
+    """A callback: the folder of a model that is named hf://owner/name, downloaded; any other path stays as it is."""
+    if model is None or not str(model).startswith("hf:"):
+        return model
+    from dwac.storage import local_folder
+
+    return Path(local_folder(model))
+
+
+def model_name(model: Path) -> str:
+    """The name of a model for people: that of its folder, or of its repository on the Hub."""
+    repository = [part for part in model.parts if part.startswith("models--")]
+    return "/".join(repository[-1].split("--")[1:]) if repository else model.resolve().name
+
+
+Model = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL",
+        callback=from_hub,
+        help="A model folder, written by `dwac train`; or hf://owner/name, on the Hugging Face Hub.",
+    ),
+]
 Data = Annotated[
     str,
     typer.Argument(

@@ -125,7 +125,8 @@ def report(
             output,
             ids=rows.ids,
             unlike=strange,
-            title=title or ("Model card of" if output.suffix == ".md" else "Report on") + f" {model.resolve().name}",
+            title=title
+            or ("Model card of" if output.suffix == ".md" else "Report on") + f" {options.model_name(model)}",
             epsilon=epsilon,
             k=k,
             cases=cases,

@@ -22,7 +22,10 @@ _NAMED = 5  # failed pieces whose reasons are shown
 
 def score(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A model folder; every worker must see it under this path.")
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A model folder, or hf://owner/name; every worker must see it under this path."
+        ),
     ],
     data: Annotated[
         str,

@@ -714,6 +714,25 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         return export(self, path, epsilon=epsilon, k=k, X=X)
 
+    def push_to_hub(self, repo: str, X: Any = None, y: Any = None, **options: Any) -> str:
+        """Upload the model folder and a model card to the Hugging Face Hub; `dwac.load` reads what this returns.
+
+        Needs the extra `dwac[hub]` and a login (`hf auth login`, or HF_TOKEN).
+
+        Args:
+            repo: owner/name, made if it does not exist; owner/name@branch for another branch.
+            X, y: test rows and their targets, on which the card's results are measured; without them it has none.
+            private: whether only you may read the repository (default); a public one is refused then.
+            include_examples: as for `save`; by default True, but for a public repository it must be stated. What is
+                uploaded is logged before.
+            card: a Markdown file instead, such as `dwac report … -o README.md` writes.
+            message: of the commit. token: instead of the login. options: others are for `dwac.report.write`, such as
+                purpose="…" and licence="mit".
+        """
+        from dwac.report.hub import push  # late: the card uses the classifier, not the other way round
+
+        return push(self, repo, X, y, **options)
+
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The settings; for a condensed model also how many vote for how many, and how often they agree with all."""
         settings: str = super().__repr__(N_CHAR_MAX)

@@ -7,8 +7,8 @@ computed from them are then computed again.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from copy import copy
-from dataclasses import dataclass, field, replace
+from copy import copy, deepcopy
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -127,6 +127,11 @@ class Fitted:
             self._derived[name] = known
         value: T = known[1]
         return value
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Fitted:
+        """A copy in memory; anything else that sends a model writes the files of its folder (`loading`)."""
+        parts = {each.name: deepcopy(getattr(self, each.name), memo) for each in fields(self) if each.init}
+        return Fitted(**parts)
 
     def edited(self, references: ReferenceSet, **changes: Any) -> Fitted:
         """The same model with other voters; values computed from the old ones are dropped."""

@@ -6,11 +6,14 @@ memory than the files do.
 
 from __future__ import annotations
 
+import copyreg
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -78,6 +81,7 @@ def load(
 ) -> DWACClassifier | DWACRegressor:
     """The model that `save` wrote to a folder. Nothing in the folder is ever executed.
 
+    path: the folder, or hf://owner/name[@revision] for a model on the Hugging Face Hub, which needs `dwac[hub]`.
     module: the network, if the model was trained with one of your own. mapped: leave the voters in the folder, and read
     them block by block for each prediction: the same answers, for voters that do not fit into memory, on a CPU. Voters
     cannot be added or removed then, and the folder must stay as it is. expect: the fingerprint that the folder must
@@ -87,6 +91,7 @@ def load(
         raise InputError(f"voters that stay in their file are asked on a CPU; got device={device!r}; use device='cpu'")
     device = "cpu" if mapped else device
     left = frozenset(_VOTERS) if mapped else ()
+    path = storage.local_folder(path)
     stored = storage.read_model(path, most_examples=_most_examples, mapped=left, expect=expect)
     with _named_errors(path):
         encoder = encoder_of(stored.config)
@@ -469,3 +474,42 @@ def _unpack_shard_rows(n: int, tensors: Mapping[str, Tensor], frame: pd.DataFram
     require(inside and in_order, "the rows that its networks were trained on do not fit together")
     X = frame.reset_index(drop=True) if images is None else images.numpy()
     return ShardRows(X, frame.index.rename(None), **columns)
+
+
+# joblib, processes, and copies
+
+
+def _to_bytes(fitted: Fitted) -> tuple[Any, ...]:
+    """How joblib and others that send objects write a fitted model: the files of its folder.
+
+    A later version of dwac reads them as it reads a folder, and changes in between are noticed.
+    """
+    if (fitted.references.members or fitted.references).voters.blocks:
+        raise StorageError(
+            "voters that stay in their file (mapped=True) cannot be sent; send the path of the model folder, and load "
+            "it there: dwac.load(path, mapped=True)"
+        )
+    settings = {each.name: getattr(fitted.settings, each.name) for each in fields(fitted.settings)}
+    estimator: Any = (DWACRegressor if settings.pop("regression") else DWACClassifier)()
+    estimator.set_params(**{name: value for name, value in parameters(settings).items() if hasattr(estimator, name)})
+    estimator.fitted_ = fitted
+    with TemporaryDirectory(prefix="dwac-") as folder:
+        keep = {"include_examples": not fitted.private, "include_members": fitted.references.members is not None}
+        path = estimator.save(Path(folder, "model"), **keep)
+        files = {file.name: file.read_bytes() for file in path.iterdir()}
+    module = getattr(fitted.encoder, "module", None)
+    return _from_bytes, (files, module, fitted.settings, fitted.stream, fitted.fingerprint)
+
+
+def _from_bytes(
+    files: Mapping[str, bytes], module: Any, settings: FitSettings, stream: Any, fingerprint: str | None
+) -> Fitted:
+    with TemporaryDirectory(prefix="dwac-") as folder:
+        for name, data in files.items():
+            Path(folder, Path(name).name).write_bytes(data)
+        fitted = load(folder, device=str(settings.device), module=module).fitted_
+    origin = None if fingerprint is None else Origin(fingerprint, fitted.references.voters)
+    return replace(fitted, settings=settings, stream=stream, origin=origin)
+
+
+copyreg.pickle(Fitted, _to_bytes)

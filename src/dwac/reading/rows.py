@@ -21,7 +21,7 @@ from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator import load as load_estimator
 from dwac.estimator.preparation import take
 from dwac.reading.notation import Notation
-from dwac.storage import COLUMNS
+from dwac.storage import COLUMNS, local_folder
 from dwac.storage.files import read_file, replace_file
 
 _LARGEST = 2**24
@@ -128,6 +128,7 @@ def load(
 
     unknown: how to read categories that training never had; None: as the model was saved.
     """
+    folder = local_folder(folder)
     clf, path = load_estimator(folder, device=device, expect=expect), Path(folder) / COLUMNS
     if unknown is not None:
         clf.set_params(unknown=unknown)

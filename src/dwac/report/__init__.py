@@ -89,6 +89,7 @@ def write(
     language: str | None = None,
     purpose: str = "",
     licence: str = "",
+    place: str = "model",
 ) -> Path:
     """Write a report on a model, measured on test examples X with known targets y, to one HTML file.
 
@@ -126,6 +127,7 @@ def write(
         language: of the explained predictions, such as "de"; the rest of the report is in English.
         purpose: what the model is for, in your words.
         licence: of the model, as Hugging Face's cards name it, such as "apache-2.0".
+        place: where a model card says that the model is, such as "hf://owner/name".
     """
     kind = clf.target_.kind
     if kind in _OTHERS and issues is not None:
@@ -145,8 +147,8 @@ def write(
     )
     notes = [text for text in (note, _privacy_note(findings), _training_note(findings)) if text]
     if is_card:
-        filed = filed_facts(findings, y, source, target)
-        return _write(path, card_text(findings, filed, title, notes, purpose, licence))
+        filed = filed_facts(clf, y, source, target, private=findings.private)
+        return _write(path, card_text(findings, filed, title, notes, purpose, licence, place))
     names = [by] if isinstance(by, str) else list(by) if isinstance(by, list | tuple | pd.DataFrame | Mapping) else []
     worthy = [name for name in names if isinstance(name, str) and name in known]
     values = values_of(findings, k, cases, None if by is None else worthy) | filing_values(findings, y, source, target)

@@ -15,7 +15,7 @@ import pandas as pd
 from dwac.drawing.records import shorten
 from dwac.estimator.evaluation import Fact, GroupComparison, amount
 from dwac.report.findings import Findings
-from dwac.report.measures import percent
+from dwac.report.measures import Estimator, percent
 from dwac.report.parts import Plot, ReportTable, images
 
 _DRAWN = 12  # measures with a picture in each division
@@ -42,7 +42,7 @@ def filing_values(
     """The values of a report that name what it is about, and of the sections on groups and costs."""
     groups: GroupComparison | None = findings.result.groups
     return {
-        "filed": filed_facts(findings, y, source, target),
+        "filed": filed_facts(findings.clf, y, source, target, private=findings.private),
         "compared": [] if groups is None else [_division(groups, by) for by in groups.divisions],
         "compared_notes": [] if groups is None else groups.notes,
         "costs": _costs(findings),
@@ -50,15 +50,19 @@ def filing_values(
 
 
 def filed_facts(
-    findings: Findings, y: Any, source: str | PathLike[str] | None, target: Sequence[str] = ()
+    clf: Estimator,
+    y: Any = None,
+    source: str | PathLike[str] | None = None,
+    target: Sequence[str] = (),
+    *,
+    private: bool,
 ) -> list[Fact]:
     """Date, target, columns, test data and model, with the hashes that identify a file and a model."""
-    clf = findings.clf
     names = target or ([y.name] if getattr(y, "name", None) is not None else getattr(y, "columns", []))
     columns = getattr(clf.encoder_, "columns", None)
     title = clf.legend_.head
     known = [f"{shorten(title(each.name))} ({each.kind})" for each in columns] if isinstance(columns, list) else []
-    if findings.private and known:
+    if private and known:
         known = [f"{len(known):,}, not named in a private report"]
     mark = clf.fingerprint_
     facts = [

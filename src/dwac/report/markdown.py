@@ -14,9 +14,11 @@ from dwac._checks import listed
 from dwac.drawing.pages import MARKDOWN, fill, one_line
 from dwac.drawing.records import plain
 from dwac.estimator.evaluation import Fact, GroupComparison
+from dwac.explain import privacy
 from dwac.report.card import KINDS, LEAD, LEADS
+from dwac.report.filing import filed_facts
 from dwac.report.findings import Findings
-from dwac.report.measures import percent
+from dwac.report.measures import Estimator, percent
 from dwac.report.worth import columns_of_people
 from dwac.tasks import LABELS, NUMBERS
 
@@ -27,29 +29,56 @@ _DIGITS = 6  # of numbers in the front matter
 
 
 def card_text(
-    findings: Findings, filed: Sequence[Fact], title: str, notes: Sequence[str], purpose: str, licence: str
+    findings: Findings, filed: Sequence[Fact], title: str, notes: Sequence[str], purpose: str, licence: str, place: str
 ) -> str:
     """The card of a model, from findings that compare groups; filed: what it is about, by name and hash."""
     groups: GroupComparison = findings.result.groups
-    values = {
-        "title": title,
+    results = {
         "notes": notes,
-        "purpose": purpose or "Not stated.",
-        "lead": LEADS.get(findings.clf.target_.kind, LEAD),
-        "licence": licence or _NOT_STATED,
-        "filed": filed,
         "facts": findings.result.facts,
         "measures": list(zip(groups.measures, groups.cells("all")[0][2], strict=True)),
         "n": f"{findings.result.n:,}",
-        "n_training": f"{findings.n_examples:,}",
-        "kind": KINDS.get(findings.clf.encoder_.kind, "cases"),
         "divisions": [_tables(groups, by) for by in compared(groups)],
         "group_notes": groups.notes if compared(groups) else [],
         "limits": limits(findings),
-        "fingerprint": findings.clf.fingerprint_,
     }
-    body = fill(_TEMPLATE.read_text("utf-8"), MARKDOWN, values)
+    body = _body(findings.clf, findings.n_examples, filed, title, purpose, licence, place, results)
     return f"{front_matter(_fields(findings, groups, filed, title, licence))}\n\n{body}"
+
+
+def untested_card(clf: Estimator, title: str, purpose: str, licence: str, place: str) -> str:
+    """The card of a model without test rows: what it is, what it reads and how to load it, but no results."""
+    n, filed = round(float(clf.references_.sizes.sum())), filed_facts(clf, private=clf.private_)
+    untested = "The model was not tested for this card: nothing is said about its errors."
+    none: Any = ("notes", "facts", "measures", "divisions", "group_notes")
+    more = {**dict.fromkeys(none, ()), "limits": [untested]}
+    body = _body(clf, privacy.count(n) if clf.private_ else n, filed, title, purpose, licence, place, more)
+    return f"{front_matter(_about(clf, licence))}\n\n{body}"
+
+
+def _body(
+    clf: Estimator,
+    n_training: int,
+    filed: Sequence[Fact],
+    title: str,
+    purpose: str,
+    licence: str,
+    place: str,
+    results: dict[str, Any],
+) -> str:
+    """The card below its front matter. results: the values of its other sections."""
+    values = {
+        "title": title,
+        "purpose": purpose or "Not stated.",
+        "lead": LEADS.get(clf.target_.kind, LEAD),
+        "licence": licence or _NOT_STATED,
+        "filed": filed,
+        "n_training": f"{n_training:,}",
+        "kind": KINDS.get(clf.encoder_.kind, "cases"),
+        "fingerprint": clf.fingerprint_,
+    }
+    template = _TEMPLATE.read_text("utf-8").replace('"model"', json.dumps(place))  # in code nothing is a mark
+    return fill(template, MARKDOWN, values | results)
 
 
 def _tables(groups: GroupComparison, by: str) -> list[tuple[list[Any], list[Any]]]:
@@ -121,10 +150,8 @@ def _fields(
 ) -> dict[str, Any]:
     """The fields that Hugging Face's cards have."""
     kind, known = findings.clf.target_.kind, {fact.name: fact for fact in filed}
-    data = known.get("Test data")
-    task = (
-        f"{_INPUTS.get(findings.clf.encoder_.kind, 'tabular')}-{'regression' if kind == NUMBERS else 'classification'}"
-    )
+    data, about = known.get("Test data"), _about(findings.clf, licence)
+    task = about["pipeline_tag"]
     source: dict[str, Any] = {"type": "file", "name": _NOT_STATED if data is None else data.value}
     if data is not None and data.meaning.startswith("SHA-256 "):
         source["revision"] = data.meaning.removeprefix("SHA-256 ").rstrip(".")
@@ -135,15 +162,19 @@ def _fields(
         part: dict[str, Any] = {} if by == "all" else {"config": f"{by}: {group}"}
         tested = source | part | {"split": "test"}
         results.append({"task": {"type": task}, "dataset": tested, "metrics": _metrics(lines)})
-    tags = ["dwac", "interpretability", "conformal-prediction", *(["multi-label"] if kind == LABELS else [])]
     names = groups.table[~of_labels]["measure"].drop_duplicates().map(_slug).tolist()
+    return about | {"metrics": names, "model-index": [{"name": title, "results": results}]}
+
+
+def _about(clf: Estimator, licence: str) -> dict[str, Any]:
+    """The fields that need no test."""
+    kind = clf.target_.kind
+    task = "regression" if kind == NUMBERS else "classification"
     return {
         **({"license": licence} if licence else {}),
         "library_name": "dwac",
-        "pipeline_tag": task,
-        "tags": tags,
-        "metrics": names,
-        "model-index": [{"name": title, "results": results}],
+        "pipeline_tag": f"{_INPUTS.get(clf.encoder_.kind, 'tabular')}-{task}",
+        "tags": ["dwac", "interpretability", "conformal-prediction", *(["multi-label"] if kind == LABELS else [])],
     }
 
 

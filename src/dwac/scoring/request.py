@@ -21,7 +21,7 @@ from dwac import _checks as checks
 from dwac.errors import EPSILON, InputError, StorageError
 from dwac.reading import Columns, Model, load
 from dwac.reading.notation import Notation, check_notation
-from dwac.storage import COLUMNS, MANIFEST
+from dwac.storage import COLUMNS, MANIFEST, local_folder
 
 ID_TYPES = ("string", "int64")
 ROWS = 8192  # rows answered at once
@@ -110,7 +110,7 @@ def request_of(model: str | PathLike[str] | Request, **options: Any) -> Request:
             raise InputError("a Request holds all options; change it with dataclasses.replace")
         return model
     try:
-        path = fspath(model)
+        path = fspath(local_folder(model))
     except TypeError:
         raise InputError(
             f"model must be the path of a model folder, not a model ({type(model).__name__}): each process loads it; "

@@ -9,6 +9,7 @@ docs/decisions/0006-model-folder.md.
 
 from dwac.storage.files import replace_file
 from dwac.storage.folder import COLUMNS, MANIFEST, Stored, fingerprint, read_model, write_model
+from dwac.storage.hub import local_folder
 from dwac.storage.tensors import FileRows, RowsWriter, tensor_rows
 from dwac.storage.values import decode_value, encode_value
 
@@ -21,6 +22,7 @@ __all__ = [
     "decode_value",
     "encode_value",
     "fingerprint",
+    "local_folder",
     "read_model",
     "replace_file",
     "tensor_rows",

@@ -37,6 +37,7 @@ from dwac.storage.files import (
     replace_file,
     sync_folder,
 )
+from dwac.storage.hub import local_folder
 from dwac.storage.parquet import MOST_BYTES, pack_examples, unpack_examples
 from dwac.storage.tensors import FileRows, pack_tensors, read_tensors, tensor_rows, unpack_tensors
 from dwac.storage.values import json_text
@@ -191,7 +192,7 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
     Keep it where people who can write to the folder cannot change it, and require it: `dwac.load(path, expect=…)`.
     """
     try:
-        return str(_read_manifest(Path(path))[_MARK])
+        return str(_read_manifest(Path(local_folder(path)))[_MARK])
     except StorageError:
         raise
     except OSError as error:
