@@ -12,11 +12,11 @@ from safetensors.torch import load_file, save_file
 from sklearn.utils.estimator_checks import check_class_weight_classifiers
 
 import dwac
-from dwac import DWACClassifier, ReferenceSet
+from dwac import DWACClassifier, DWACRegressor, ReferenceSet
 from dwac.errors import CalibrationError, DwacError, IdError, InputError
 from dwac.estimator.condensing import represent
-from dwac.estimator.fitted import Fitted
-from dwac.estimator.held_out import Folds
+from dwac.estimator.fit import rows as fit_rows
+from dwac.estimator.held_out import Folds, HeldOutRows
 from dwac.training.cross_fit import FOLDS
 from tests.estimator.helpers import fit_once, forge
 from tests.named import refuses, warns
@@ -75,17 +75,27 @@ def test_auto_leaves_other_ways_of_training_alone(settings: dict[str, Any]) -> N
 def test_a_table_of_middle_size_is_fitted_both_ways_and_the_better_one_is_kept(
     kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def know_nothing(self: Any, *where: Any) -> Any:
-        return np.zeros((len(where[0] if kept else where[1]), 3))
+    def losses(voters: ReferenceSet, rows: HeldOutRows, units: Any) -> Any:
+        asked.append(rows)  # by each fold's networks, and then by the one network
+        return measured(voters, rows, units) + ((len(asked) <= FOLDS) != kept)
 
     X, y = table()
     y[0] = "a label that one of the two may not know"
+    asked: list[HeldOutRows] = []
+    measured = fit_rows._losses
+    monkeypatch.setattr(fit_rows, "_losses", losses)
     monkeypatch.setattr("dwac.estimator.settings.SMALL_TABLE", 100)
-    with monkeypatch.context() as during:
-        during.setattr(Fitted if kept else Folds, "votes" if kept else "judge", know_nothing)
-        clf = DWACClassifier(random_state=1, device="cpu").fit(X, y)
+    clf = DWACClassifier(random_state=1, device="cpu").fit(X, y)
     assert crossed(clf) == clf.cross_fitted_ == kept
     assert clf.score(*table(400, seed=1)) > 0.7
+
+
+@pytest.mark.slow
+def test_numbers_of_middle_size_are_fitted_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dwac.estimator.settings.SMALL_TABLE", 100)
+    X, y = table(300)
+    reg = DWACRegressor(random_state=0, device="cpu").fit(X[["z"]].assign(label=y), X[["x"]])
+    assert reg.cross_fitted_  # one network has fewer rows
 
 
 @pytest.mark.parametrize(

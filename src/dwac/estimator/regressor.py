@@ -44,8 +44,8 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
     guarantee. The scale of the numbers does not matter: the loss measures how far the distribution is from the number
     (the continuous ranked probability score), in logs if the numbers are skewed.
 
-    Rows are divided as in `DWACClassifier`; a table of fewer than 4,000 rows is cross-fitted, too. Settings that are
-    not listed are those of `DWACClassifier`.
+    Rows are divided as in `DWACClassifier`; a table of fewer than 4,000 rows is cross-fitted, too, and one of up to
+    30,000 rows if that predicts better. Settings that are not listed are those of `DWACClassifier`.
 
     Args:
         average: whether `predict` returns the "mean" or the "median" of the votes.

@@ -274,7 +274,8 @@ def ways_of(settings: FitSettings, encoder: Encoder, n: int, columns: int, *, cl
         raise InputError(f"cross_fit=True needs {wrong}; change that, or use cross_fit='auto'")
     if wrong or setting is True or n < (SMALL_TEXTS if encoder.kind == "text" else SMALL_TABLE):
         return (not wrong,)
-    both = encoder.kind == "tabular" and classes and n < MIDDLE_TABLE and sharing_ranks() is None
+    one = classes or settings.regression
+    both = encoder.kind == "tabular" and one and n < MIDDLE_TABLE and sharing_ranks() is None
     return (True, False) if both else (False,)
 
 

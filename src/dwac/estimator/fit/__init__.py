@@ -47,7 +47,7 @@ def _fit_batches(settings: FitSettings, rows: FitInput) -> Fitted:
     with workspace(settings.checkpoint) as folder:
         stream = open_stream(rows.X, Roles(rows.y, rows.ids, rows.sample_weight, rows.within), folder)
         texts = stream.texts or str(settings.encoder).startswith("text")
-        few = SMALL_TABLE if settings.regression or other_ways(settings) else MIDDLE_TABLE
+        few = SMALL_TABLE if other_ways(settings) else MIDDLE_TABLE
         if stream.n - len(stream.left_out) >= (SMALL_TEXTS if texts else few):
             return fit_stream(settings, stream, folder)
         kept = stream.read_all()  # few rows may be cross-fitted

@@ -32,7 +32,7 @@ from dwac.estimator.fit.network import (
     train_parts,
 )
 from dwac.estimator.fitted import Features, Fitted
-from dwac.estimator.held_out import Folds
+from dwac.estimator.held_out import Folds, HeldOutRows
 from dwac.estimator.observed import features_of, rows_for, width_of
 from dwac.estimator.preparation import (
     Examples,
@@ -49,6 +49,7 @@ from dwac.estimator.preparation import (
 )
 from dwac.estimator.settings import FitSettings, device_of, ways_of
 from dwac.nn.batches import Inputs
+from dwac.reference import ReferenceSet
 from dwac.tasks import read_target
 from dwac.tasks.base import log_probabilities
 from dwac.tasks.targets import TargetValues
@@ -91,25 +92,24 @@ def fit_rows(settings: FitSettings, rows: FitInput) -> Fitted:
 def _choose(crossed: Fitted, split: Fitted) -> Fitted:
     """Of a cross-fitted model and one with rows held out, the one that is better on the latter's validation rows.
 
-    Both have one label per row. The networks and voters that judge a row never saw it; of the second model, only its
-    scales and the number of its epochs were chosen by these rows.
+    The networks and voters that judge a row never saw it; of the second model, only its scales and the number of its
+    epochs were chosen by these rows.
     """
-    names, kept = split.validation.ids, crossed.calibration
-    places = pd.Index(kept.ids, tupleize_cols=False).get_indexer(names)
-    h, y = kept.h[torch.as_tensor(places, device=kept.h.device)], kept.y[places]
-    assert crossed.folds is not None
-    found = (
-        (crossed.folds.judge(crossed.references, h, names), y),
-        (split.votes(split.validation.h), split.validation.y),
-    )
-    losses = [np.average(_losses(*each), weights=crossed.references.class_weights[y]) for each in found]
-    return crossed if losses[0] <= losses[1] else split
+    folds, kept = crossed.folds, crossed.calibration
+    assert folds is not None
+    rows = kept.without(kept.ids.difference(split.validation.ids, sort=False))
+    sets, units = folds.sets(crossed.references), np.asarray(kept.exact.std(axis=0)) + 1e-300
+    losses = [_losses(voters, rows.of_fold(folds, fold), units) for fold, voters in enumerate(sets)]
+    other = _losses(split.references, split.validation, units)
+    return crossed if np.concatenate(losses).mean() <= other.mean() else split
 
 
-def _losses(votes: Floats, y: Ints) -> Floats:
-    """-log P(y), (n,), of votes (n, K); a class that has no voters, -1 or not, loses 20, as do all beyond."""
-    log_p = log_probabilities(votes)[np.arange(len(y)), y]
-    return np.asarray(-np.maximum(np.where(y < 0, -np.inf, log_p), -20))
+def _losses(voters: ReferenceSet, rows: HeldOutRows, units: Floats) -> Floats:
+    """-log P(y), at most 20, of each row; of numbers the CRPS, in these units."""
+    if voters.targets is not None:
+        return np.asarray((np.asarray(voters.distribution(rows.h).crps(rows.exact).cpu()) / units).mean(axis=1))
+    log_p = log_probabilities(np.asarray(voters.log_class_weights(rows.h).cpu()))[np.arange(len(rows.y)), rows.y]
+    return np.asarray(-np.maximum(np.where(rows.y < 0, -np.inf, log_p), -20))
 
 
 def _fit_way(
