@@ -92,10 +92,21 @@ def test_a_table_of_middle_size_is_fitted_both_ways_and_the_better_one_is_kept(
 
 @pytest.mark.slow
 def test_numbers_of_middle_size_are_fitted_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    def losses(*rows: Any) -> Any:
+        kept.append(measured(*rows))
+        return kept[-1]
+
+    kept: list[Any] = []
+    measured = fit_rows._losses
+    monkeypatch.setattr(fit_rows, "_losses", losses)
     monkeypatch.setattr("dwac.estimator.settings.SMALL_TABLE", 100)
     X, y = table(300)
-    reg = DWACRegressor(random_state=0, device="cpu").fit(X[["z"]].assign(label=y), X[["x"]])
-    assert reg.cross_fitted_  # one network has fewer rows
+    numbers = X[["x"]].assign(thousands=1000 * X["x"])
+    reg = DWACRegressor(random_state=0, device="cpu").fit(X[["z"]].assign(label=y), numbers)
+    folds, whole = np.concatenate(kept[:FOLDS]), kept[FOLDS]
+    assert len(folds) == len(whole) == len(reg.validation_ids_ if not reg.cross_fitted_ else whole)
+    assert reg.cross_fitted_ == (folds.mean() <= whole.mean())
+    assert 0.1 < whole.mean() < 1  # in standard deviations
 
 
 @pytest.mark.parametrize(
