@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from dwac import _checks as checks
@@ -16,6 +18,7 @@ from dwac.errors import CalibrationWarning, InputError, NonFiniteError, ShapeErr
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 _GROUPS = 20  # groups that are listed
+_SHOWN = 10  # examples in a notebook
 
 
 def nonconformity(log_class_weights: ArrayLike, kind: str = "weights") -> Floats:
@@ -357,6 +360,14 @@ class ConformalPrediction:
         n, k = self.p_values.shape
         names = "p_values, labels, confidence, credibility" + (", typicality" if self.typicality is not None else "")
         return f"<ConformalPrediction of {n:,} examples, {k:,} labels: {names}, label_sets(epsilon)>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the first examples in a table; every label is escaped."""
+        first = self.part(slice(0, _SHOWN))
+        table = pd.DataFrame({"label": first.labels, "confidence": first.confidence, "credibility": first.credibility})
+        if first.typicality is not None:
+            table["typicality"] = first.typicality
+        return f"{table.to_html(float_format='{:.3f}'.format)}<p>{escape(repr(self))}</p>"
 
     def without(self, unreadable: Bools) -> ConformalPrediction:
         """A copy in which nothing is known of the unreadable rows, (n,): no label, p = 0, everything else NaN."""
