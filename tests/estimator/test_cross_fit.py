@@ -363,6 +363,21 @@ def test_the_number_of_voters_is_chosen_without_validation_rows() -> None:
     assert few.agreement_.share == 1.0
 
 
+@pytest.mark.parametrize("numbers", [False, True], ids=["classes", "numbers"])
+def test_wide_tables_have_a_third_view_that_is_stored_without_rows(numbers: bool, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 12))
+    y = X[:, 0] + np.abs(X[:, 1])
+    kind: Any = DWACRegressor if numbers else DWACClassifier
+    model = kind(random_state=0, verbose=False).fit(X, y if numbers else y > 0.8)
+    assert model.model_.ensemble_size == 15
+    assert kind(random_state=0, verbose=False).fit(X[:, :3], y > 0.8 if not numbers else y).model_.ensemble_size == 10
+    h = model.embed(X)
+    assert np.array_equal(model.embed(X[7:8]), h[7:8])
+    model.save(tmp_path / "m", include_examples=False)
+    assert np.array_equal(dwac.load(tmp_path / "m").embed(X), h)
+
+
 def test_weights_of_rows_and_classes_count() -> None:
     X, y = table()
     usual = fitted().predict_proba(X)

@@ -37,12 +37,15 @@ def model_of(
     network: str, members: int = 2, X: pd.DataFrame | None = None
 ) -> tuple[WeightedAverage, tuple[Tensor, ...]]:
     torch.manual_seed(0)
-    encoder = TabularEncoder(network).fit(table(400, seed=1) if X is None else X)
-    backbone = encoder.ensemble(members) if members > 1 else encoder.network()
+    name, _, waves = network.partition(" with ")
+    encoder = TabularEncoder(name, waves=64 if waves else 0).fit(table(400, seed=1) if X is None else X)
+    backbone: Any = encoder.ensemble(members) if members > 1 else encoder.network()
     model = WeightedAverage(backbone, n_classes=3, embedding_size=8)
     inputs = encoder.transform(table() if X is None else X)
     with torch.no_grad():
         model.embed(inputs)
+        if waves:
+            backbone.scores.normal_()
     return model.eval(), inputs
 
 
@@ -65,7 +68,8 @@ def test_a_row_has_the_same_product_alone_and_in_any_tiles(threads: int, n: int,
 
 
 @pytest.mark.parametrize(
-    ("network", "members"), [("wide", 10), ("default", 1), ("default", 3), ("numbers", 2), ("paper", 1)]
+    ("network", "members"),
+    [("wide", 10), ("wide with waves", 15), ("default", 1), ("default", 3), ("numbers", 2), ("paper", 1)],
 )
 def test_a_row_of_a_table_has_the_same_embedding_alone_and_in_any_batch(
     threads: int, network: str, members: int

@@ -12,7 +12,18 @@ from dwac.encoders.tabular_networks import WideEnsemble, WideNetwork
 from dwac.errors import InputError, ShapeError
 from dwac.nn import Ensemble, WeightedAverage
 from dwac.nn.batches import embed
-from dwac.training.cross_fit import FOLDS, CrossFitRun, cross_fit, fit_votes, folds_of, part_of, ridge_directions
+from dwac.training.cross_fit import (
+    _RIDGE,
+    _RIDGES,
+    FOLDS,
+    CrossFitRun,
+    _choose_ridge,
+    cross_fit,
+    fit_votes,
+    folds_of,
+    part_of,
+    ridge_directions,
+)
 from tests.named import refuses
 
 Data = tuple[tuple[Tensor, Tensor], Tensor]
@@ -192,6 +203,23 @@ def test_linear_start_is_the_same_whether_columns_or_rows_are_more() -> None:
     assert ridge_directions(x, y[:, :1], 8).shape == (1, 12)
     h = (x - x.mean(dim=0)) @ some.T
     assert float(h.square().sum(dim=1).mean()) == pytest.approx(1.5**2)
+
+
+def test_penalty_of_the_linear_start_is_chosen_by_leaving_out_rows() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 90, generator=generator).double()
+    for noise in (0.1, 3.0):
+        y = (x[:, :3].sum(dim=1, keepdim=True) + noise * torch.randn(40, 1, generator=generator)).double()
+        losses = []
+        for ridge in _RIDGES:
+            penalty, errors = ridge * _RIDGE * (x - x.mean(dim=0)).square().sum() / 90, []
+            for row in range(40):
+                rest = torch.arange(40) != row
+                own, values = x[rest] - x[rest].mean(dim=0), y[rest] - y[rest].mean(dim=0)
+                line = own.T @ torch.linalg.solve(own @ own.T + penalty * torch.eye(39), values)
+                errors.append((x[row] - x[rest].mean(dim=0)) @ line + y[rest].mean(dim=0) - y[row])
+            losses.append(float(torch.stack(errors).square().sum()))
+        assert _choose_ridge(x, y) == _RIDGES[int(np.argmin(losses))]
 
 
 def test_wide_ensemble_computes_what_its_networks_would() -> None:

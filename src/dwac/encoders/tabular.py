@@ -67,6 +67,7 @@ class TabularEncoder(Encoder):
             more rows; by default 0.1 below 2,000 rows, 0.5 from 100,000 rows, else 0.25; for "numbers" 0.25 below 2,000
             rows, else 1.
         ignored: columns that tables have and no network sees.
+        waves: of "wide": a third of an ensemble sees so many random waves instead, for tables of many columns.
 
     >>> X = pd.DataFrame({"age": [31, 45, None, 28], "job": ["nurse", "clerk", "nurse", "clerk"]})
     >>> numeric, categorical = TabularEncoder().fit(X).transform(X)
@@ -86,6 +87,7 @@ class TabularEncoder(Encoder):
         frequencies: int = 48,
         sigma: float | None = None,
         ignored: Sequence[Name] = (),
+        waves: int = 0,
     ) -> None:
         if network not in ("default", "numbers", "paper", "wide"):
             raise InputError(f"unknown network {network!r} for tables; choose 'default', 'numbers', 'paper' or 'wide'")
@@ -103,6 +105,7 @@ class TabularEncoder(Encoder):
             "frequencies": checks.positive_int(frequencies, "frequencies"),
             "sigma": None if sigma is None else float(sigma),
             "ignored": list(ignored),
+            "waves": int(waves),
         }
         self.columns: list[Column] = []
         self._cached_plan: _Plan | None = None
@@ -330,8 +333,8 @@ class TabularEncoder(Encoder):
         # New dates are later than all training dates, which does not make a row unfamiliar.
         places = [place for place, dated in enumerate(continuous + plain) if not dated]
         if self.settings["network"] == "wide":
-            hidden = self.widths[0]
-            return WideNetwork(self._edges(), n_plain, sizes, hidden, dropout=self.dropout, coordinates=places)
+            edges, hidden, waves = self._edges(), self.widths[0], self.settings["waves"]
+            return WideNetwork(edges, n_plain, sizes, hidden, dropout=self.dropout, coordinates=places, n_waves=waves)
         return TabularNetwork(
             n_continuous,
             n_plain,

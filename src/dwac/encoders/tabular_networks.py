@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -19,6 +20,8 @@ UNKNOWN = 0  # the index of rare and unseen categories
 _MANY = 2**14  # numbers, from which on quicker dropout pays
 MOST_PLACES = 128  # places for all categories together, in comparisons of rows
 _ROWS = 1024  # embedded at once by frozen networks
+_WAVE_COLUMNS = (1, 2, 4, 8, 16)  # how many columns a wave reads: one of these
+N_SCORES = 8  # numbers that the members of the third view make of the waves
 _REPEATED = 2**19  # numbers: the weights of periodic embeddings are repeated for as many tiles as these allow
 
 
@@ -168,13 +171,15 @@ class WideNetwork(_Table):
     curve of a number, which a few rows can support. "PLE" of Gorishniy et al. (2022), arXiv:2203.05556.
 
     edges: of the bins of each continuous number, ascending; fewer than three make no bins. `coordinates`: as in
-    `TabularNetwork`.
+    `TabularNetwork`. `n_waves`: an ensemble may have members that see so many waves of the columns instead of these.
     """
 
     starts: Tensor
     columns: Tensor
     lower: Tensor
     widths: Tensor
+    frequencies: Tensor
+    phases: Tensor
 
     def __init__(
         self,
@@ -185,6 +190,7 @@ class WideNetwork(_Table):
         *,
         dropout: float,
         coordinates: Sequence[int] = (),
+        n_waves: int = 0,
     ) -> None:
         super().__init__(len(edges), n_plain, sizes, coordinates, compared=True)
         self.n_raw_features = 0  # rows are compared by their numbers, but these do not enter the votes
@@ -201,6 +207,10 @@ class WideNetwork(_Table):
         self.n_features = self.fan_in + hidden
         self.weight = nn.Parameter(torch.randn(self.fan_in, hidden) / math.sqrt(max(self.fan_in, 1)))
         self.bias = nn.Parameter(torch.randn(hidden) / 2)
+        self.n_waves = n_waves
+        frequencies, phases = _waves_of(self.fan_in, self.n_waves)
+        self.register_buffer("frequencies", frequencies, persistent=False)
+        self.register_buffer("phases", phases, persistent=False)
 
     def numbers(self, numeric: Tensor, categorical: Tensor) -> Tensor:
         """x (n, fan_in)."""
@@ -228,14 +238,23 @@ class WideEnsemble(Ensemble):
     """M networks like `WideNetwork`, computed together: one matrix product with a leading dimension of members.
 
     The first half of the members does not see the bins: for some tables lines are enough, others need curves, and
-    out-of-fold votes decide (`dwac.training.cross_fit`).
+    out-of-fold votes decide (`dwac.training.cross_fit`). If the network has waves, the last third of the members is
+    linear in them: `scores` (M/3, waves, 8), at the first places of the hidden layer. The waves cos(ω·x + φ) of random
+    columns are fixed, and a line in them is a kernel machine without its rows (Rahimi and Recht, 2007): near rows get
+    near scores, however many columns there are. `pitch` scales ω.
     """
 
     seen: Tensor
+    pitch: Tensor
 
     def __init__(self, size: int, network: WideNetwork) -> None:
         nn.Module.__init__(self)  # no members of their own: their weights are stacked
         self.shape, self.dropout = network, network.dropout
+        self.scores: nn.Parameter | None = None
+        if network.n_waves:
+            self.scores = nn.Parameter(torch.zeros(size // 3, network.n_waves, N_SCORES), requires_grad=False)
+            self.register_buffer("pitch", torch.ones(()))
+            size -= size // 3
         seen = torch.ones(size, 1, network.fan_in)
         seen[: size // 2, :, network.n_numbers :] = 0.0
         self.register_buffer("seen", seen, persistent=False)
@@ -247,7 +266,11 @@ class WideEnsemble(Ensemble):
         del network.weight, network.bias  # it is only used for the columns
 
     def __len__(self) -> int:
-        return len(self.weight)
+        return len(self.weight) + (0 if self.scores is None else len(self.scores))
+
+    def waves(self, x: Tensor) -> Tensor:
+        """cos(ω·x + φ), (n, n_waves), of x (n, fan_in)."""
+        return torch.addmm(self.shape.phases, x, self.pitch * self.shape.frequencies).cos_()
 
     @property
     def first(self) -> WideNetwork:
@@ -256,35 +279,49 @@ class WideEnsemble(Ensemble):
 
     def forward(self, numeric: Tensor, categorical: Tensor) -> Tensor:
         """(n, M, n_features)."""
-        x = self.shape.numbers(numeric, categorical).expand(len(self), -1, -1) * self.seen
+        numbers = self.shape.numbers(numeric, categorical)
+        x = numbers.expand(len(self.weight), -1, -1) * self.seen
         hidden = drop(F.relu(torch.baddbmm(self.bias, x, self.weight)), self.dropout, self.training)
-        return torch.cat([x, hidden], dim=2).transpose(0, 1)
+        features = torch.cat([x, hidden], dim=2)
+        if self.scores is not None:
+            scores = self.waves(numbers) @ self.scores
+            features = torch.cat([features, F.pad(scores, (x.shape[2], hidden.shape[2] - N_SCORES))])
+        return features.transpose(0, 1)
 
     def freeze(self, weight: Tensor, bias: Tensor) -> Frozen:
         """h of rows in tiles: the members of a view, without or with bins, are one product per layer."""
         size, fan_in, hidden = self.weight.shape
-        last = (weight / math.sqrt(size)).view(size, -1, fan_in + hidden).transpose(1, 2)
-        starts = torch.cat([self.bias.flatten(1), bias.view(size, -1) / math.sqrt(size)], dim=1)
+        last = (weight / math.sqrt(len(self))).view(len(self), -1, fan_in + hidden).transpose(1, 2)
+        shifts = bias.view(len(self), -1) / math.sqrt(len(self))
+        starts = torch.cat([self.bias.flatten(1), shifts[:size]], dim=1)
         views = []
-        for members, width in ((slice(size // 2), self.shape.n_numbers), (slice(size // 2, None), fan_in)):
+        for members, width in ((slice(size // 2), self.shape.n_numbers), (slice(size // 2, size), fan_in)):
             linear, out = last[members, :width], last[members, fan_in:]
             parts = [part.transpose(0, 1).flatten(1) for part in (self.weight[members, :width], linear)]
             start = torch.cat([part.flatten() for part in starts[members].split([hidden, last.shape[2]], dim=1)])
             views.append((torch.cat(parts, dim=1), start, torch.block_diag(*out)))
+        waves = None
+        if self.scores is not None:
+            lines = (self.scores @ last[size:, fan_in:][:, :N_SCORES]).transpose(0, 1).flatten(1)
+            waves = (self.pitch * self.shape.frequencies, self.shape.phases, lines, shifts[size:].flatten())
 
         def embed(numeric: Tensor, categorical: Tensor) -> Tensor:
             x, h = split_tiles(self.shape.numbers(numeric, categorical)), []
             for first, start, second in views:
                 y = multiply_tiles(x[:, :, : len(first)], first, start)
                 h.append(multiply_tiles(y[:, :, : len(second)].relu_(), second, y[:, :, len(second) :]))
+            if waves is not None:
+                y = multiply_tiles(x, waves[0], waves[1]).cos_()
+                h.append(multiply_tiles(y, waves[2], waves[3]))
             return join_tiles(torch.cat(h, dim=2), numeric.shape[0])
 
         return Frozen(embed, _ROWS)
 
     def views(self, x: Tensor, embedding: nn.Linear) -> list[WideView]:
-        """Each half of the members, for training with rows of x (n, fan_in), with the layer that makes h of them."""
+        """Each half of the trained members, with rows of x (n, fan_in) and the layer that makes h of them."""
         members, fan_in, _ = self.weight.shape
-        weight, bias = embedding.weight.view(members, -1, self.shape.n_features), embedding.bias.view(members, 1, -1)
+        weight = embedding.weight.view(len(self), -1, self.shape.n_features)[:members]
+        bias = embedding.bias.view(len(self), 1, -1)[:members]
         halves = ((slice(members // 2), self.shape.n_numbers), (slice(members // 2, None), fan_in))
         return [
             WideView(
@@ -402,6 +439,18 @@ class _Waves(torch.autograd.Function):
             torch.cat([torch.bmm(cos.mT, grad), torch.bmm(sin.mT, grad)], dim=1),
             grad.sum(dim=1),
         )
+
+
+def _waves_of(n_numbers: int, n_waves: int) -> tuple[Tensor, Tensor]:
+    """Frequencies ω (n_numbers, n_waves), not 0 for a few random columns, and phases φ; they are always the same."""
+    random = np.random.RandomState(0)  # its draws never change between versions of numpy
+    most, frequencies = max(_WAVE_COLUMNS), np.zeros((n_numbers, n_waves), np.float32)
+    columns = random.randint(max(n_numbers, 1), size=(most, n_waves))
+    n_columns = np.array(_WAVE_COLUMNS)[random.randint(len(_WAVE_COLUMNS), size=n_waves)]
+    sizes = random.normal(size=(most, n_waves)) * (np.arange(most)[:, None] < n_columns) * np.sqrt(2 / n_columns)
+    if frequencies.size:
+        np.add.at(frequencies, (columns, np.arange(n_waves)), sizes)
+    return torch.tensor(frequencies), torch.tensor(random.uniform(0, 2 * np.pi, n_waves), dtype=torch.float32)
 
 
 def _share_places(sizes: Sequence[int]) -> list[int]:

@@ -170,7 +170,7 @@ def _stored_networks(tensors: Mapping[str, Tensor]) -> int:
     """How many networks of an ensemble are stored: one by one, or stacked in one tensor."""
     stacked = tensors.get("backbone.weight")
     if stacked is not None and stacked.ndim == 3:
-        return len(stacked)
+        return len(stacked) + len(tensors.get("backbone.scores", ()))
     return len({name.split(".")[2] for name in tensors if name.startswith("backbone.members.")})
 
 

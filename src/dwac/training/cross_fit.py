@@ -12,6 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +37,7 @@ Ints = NDArray[np.int64]
 logger = logging.getLogger(__name__)
 
 FOLDS, VIEWS = 5, 2  # each fold is left out by one member of each view: without and with bins
+WAVES, WIDE = 2048, 12  # a third view, of waves, in tables with fewer than so many rows for each column
 FEWEST = 20  # rows needed
 STEPS, MOST_STEPS, BATCH = 60, 120, 128  # of training: more steps from 900 rows on, larger batches from 2,000
 _MANY, _MANY_STEPS = 4000, 300  # from so many rows on
@@ -43,7 +45,16 @@ _FEW, _RATES = 300, (5e-3, 1.2e-2)  # the learning rates below so many rows, and
 _ROUNDS = 10  # rows of the history
 _RIDGE, _SPREAD = 0.1, 1.5  # linear start: its penalty, and the root mean square of h
 _NOISE = 0.03  # size of the random part of the linear path, next to that start
-_SHARES = ((1.0, 0.0), (0.8, 0.2), (0.5, 0.5), (0.2, 0.8), (0.0, 1.0))  # shares of the views in the squared distance
+_RIDGES, _JUDGES = (1, 3, 10, 30, 100, 300, 1000, 3000), 400  # multiples of that penalty, and rows that choose one
+_SHARES = {  # of the views in the squared distance
+    1: ((1.0,),),
+    2: ((1.0, 0.0), (0.8, 0.2), (0.5, 0.5), (0.2, 0.8), (0.0, 1.0)),
+    3: tuple(
+        share
+        for shares in ((1.0, 0.0, 0.0), (0.8, 0.2, 0.0), (0.5, 0.5, 0.0), (0.6, 0.2, 0.2), (1 / 3, 1 / 3, 1 / 3))
+        for share in sorted(set(permutations(shares)))
+    ),
+}
 _SCALES = tuple(np.geomspace(0.5, 60, 9).tolist())  # multiples of the median squared distance
 _BASES = (0.0, *(10**exponent for exponent in np.arange(-6, 0.01, 0.5)))
 _USUAL_LOG_SCALE = 1.5  # the log of a usual scale, ± 1
@@ -140,8 +151,9 @@ def cross_fit(
     inputs, n = move_to(inputs_of(x), model.device), len(y)
     if n < FEWEST:
         raise ShapeError(f"cross-fitting needs at least {FEWEST} training rows; got {n}")
-    if model.ensemble_size != FOLDS * VIEWS or not hasattr(model.backbone, "views"):
-        raise InputError(f"cross-fitting needs a wide ensemble of {FOLDS * VIEWS} networks")
+    trained = getattr(model.backbone, "weight", ()) if hasattr(model.backbone, "views") else ()
+    if len(trained) != FOLDS * VIEWS:
+        raise InputError(f"cross-fitting needs a wide ensemble of {FOLDS * VIEWS} networks; got {len(trained)}")
     y, folds = y.to(model.device), folds.to(model.device)
     with torch.no_grad():
         model.embed(tuple(part[:2] for part in inputs))  # initialise lazy layers
@@ -213,14 +225,27 @@ class CrossFitRun:
         """
         backbone: Any = self.model.backbone
         members, fan_in, hidden = backbone.weight.shape
-        weight = self.model.embedding.weight.view(members, -1, fan_in + hidden)
+        weight = self.model.embedding.weight.view(len(backbone), -1, fan_in + hidden)
         weight[:, :, fan_in:].normal_(std=hidden**-0.5)
         weight[:, :, :fan_in].normal_(std=_NOISE / math.sqrt(max(fan_in, 1)))
         for member in range(members if linear else 0):
             rows = self.rows[member % FOLDS]
             targets = self._targets_of(self.y[rows]).to(self.x)
-            lines = ridge_directions(self.x[rows] * backbone.seen[member], targets, weight.shape[1])
+            x = self.x[rows] * backbone.seen[member]
+            lines = ridge_directions(x, targets, weight.shape[1], choose=backbone.scores is not None)
             weight[member, : len(lines), :fan_in] += lines
+        if backbone.scores is not None:
+            self._fit_waves(backbone, weight[members:, :, fan_in:])
+
+    def _fit_waves(self, backbone: Any, weight: Tensor) -> None:
+        """Fit the scores of the waves by ridge regressions, and let weight (FOLDS, d, hidden) pass them on as h."""
+        backbone.pitch.copy_(self.x.var(dim=0).mean().nan_to_num(1.0).clamp_min(1e-6).rsqrt())  # NaN: no columns
+        waves, size = backbone.waves(self.x), min(weight.shape[1], backbone.scores.shape[2])
+        self.model.embedding.weight.view(len(backbone), -1)[-FOLDS:] = 0.0
+        for fold, rows in enumerate(self.rows):
+            lines = ridge_directions(waves[rows], self._targets_of(self.y[rows]).to(waves), size, choose=True)
+            backbone.scores[fold, :, : len(lines)] = lines.T
+            weight[fold, :size, :size] = torch.eye(size).to(weight)
 
     def _targets_of(self, y: Tensor) -> Tensor:
         """(n, B): the regression targets: `averaged` values of labels, or class indicators (one for two classes)."""
@@ -251,7 +276,7 @@ class CrossFitRun:
         while True:
             orders = [
                 rows[torch.randperm(len(rows), generator=self.generator).to(rows.device)[:least]]
-                for rows in (self.rows[m % FOLDS] for m in range(self.model.ensemble_size))
+                for rows in (self.rows[m % FOLDS] for m in range(FOLDS * VIEWS))
             ]
             yield from (part for part in torch.stack(orders).split(self.size, dim=1) if part.shape[1] == self.size)
 
@@ -268,16 +293,18 @@ class CrossFitRun:
         return loss.detach()
 
 
-def ridge_directions(x: Tensor, targets: Tensor, size: int) -> Tensor:
+def ridge_directions(x: Tensor, targets: Tensor, size: int, *, choose: bool = False) -> Tensor:
     """(at most size, p): the directions of x (n, p) that predict targets (n, B); ‖h‖ has a root mean square of 1.5.
 
-    If B exceeds the length of h, these are the principal directions.
+    If B exceeds the length of h, these are the principal directions. choose: the penalty by leave-one-out errors.
     """
     x, p = x - x.mean(dim=0), x.shape[1]
     if p == 0:
         return x.new_zeros(0, 0)
     targets = targets - targets.mean(dim=0)
     penalty = _RIDGE * x.square().sum() / p + torch.finfo(x.dtype).tiny
+    if choose:
+        penalty *= _choose_ridge(x, targets)
     if p <= len(x):
         lines = torch.linalg.solve(x.T @ x + penalty * torch.eye(p).to(x), x.T @ targets)
     else:
@@ -288,6 +315,27 @@ def ridge_directions(x: Tensor, targets: Tensor, size: int) -> Tensor:
     spread = (x @ lines).square().sum(dim=1).mean().sqrt()
     directions: Tensor = lines.T * (_SPREAD / float(spread) if spread > 0 else 0.0)
     return directions
+
+
+def _choose_ridge(x: Tensor, targets: Tensor) -> float:
+    """How many times the usual penalty has the least squared leave-one-out errors of some rows.
+
+    A row's own error is that of the fit divided by 1 - its leverage: one decomposition serves all penalties. More
+    columns than rows ask for more than the usual penalty, never for less.
+    """
+    some = torch.linspace(0, len(x) - 1, min(len(x), _JUDGES)).long().to(x.device)
+    x, targets = (part - part.mean(dim=0) for part in (x[some].double(), targets[some].double()))
+    values, left = torch.linalg.eigh(x @ x.T)
+    values, projected = values.clamp_min(0), left.T @ targets
+    usual = _RIDGE * values.sum() / x.shape[1] + torch.finfo(x.dtype).tiny
+
+    def loss(ridge: float) -> float:
+        kept = values / (values + ridge * usual)
+        errors = targets - left @ (kept[:, None] * projected)
+        leverage = left.square() @ kept + 1 / len(x)
+        return float((errors / (1 - leverage).clamp_min(1e-3)[:, None]).square().sum())
+
+    return min(_RIDGES, key=loss)
 
 
 class ViewVotes(NamedTuple):
@@ -332,15 +380,15 @@ def fit_votes(
     medians = [float(part[part.isfinite()].median().clamp_min(1e-9)) for part in parts]
 
     def penalised_loss(votes: ViewVotes) -> float:
-        """The loss plus a prior for the usual scale and for both views, which a few rows must not overrule."""
+        """The loss plus a prior for the usual scale and for all views, which a few rows must not overrule."""
         parts = [scale * part for scale, part in zip(votes.scales, medians, strict=True)]
-        penalty = (math.log(sum(parts)) - _USUAL_LOG_SCALE) ** 2 / 2 + ((parts[0] - parts[-1]) / sum(parts)) ** 2
-        return votes.loss + penalty / len(queries)
+        unequal = 2 * sum((part / sum(parts) - 1 / len(parts)) ** 2 for part in parts)
+        return votes.loss + ((math.log(sum(parts)) - _USUAL_LOG_SCALE) ** 2 / 2 + unequal) / len(queries)
 
     best = min(
         (
             judge(tuple(scale * share / part for share, part in zip(shares, medians, strict=True)))
-            for shares in (_SHARES if views == VIEWS else ((1.0,),))
+            for shares in _SHARES[views]
             for scale in _SCALES
         ),
         key=penalised_loss,

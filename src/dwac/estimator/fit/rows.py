@@ -47,13 +47,13 @@ from dwac.estimator.preparation import (
     split,
     take,
 )
-from dwac.estimator.settings import FitSettings, device_of, ways_of
+from dwac.estimator.settings import SMALL_TABLE, FitSettings, device_of, ways_of
 from dwac.nn.batches import Inputs
 from dwac.reference import ReferenceSet
 from dwac.tasks import read_target
 from dwac.tasks.base import log_probabilities
 from dwac.tasks.targets import TargetValues
-from dwac.training.cross_fit import FOLDS, VIEWS, folds_of
+from dwac.training.cross_fit import FOLDS, VIEWS, WAVES, WIDE, folds_of
 from dwac.training.rows import fixed_features
 
 Floats = NDArray[np.float64]
@@ -126,7 +126,9 @@ def _fit_way(
     X, features, reading, names, within = rows
     n, table = len(names), encoder.kind == "tabular"
     if crossed:
-        encoder, parts = TabularEncoder(network="wide") if table else TextEncoder(network="linear"), all_rows(n)
+        waves = WAVES if table and n < min(SMALL_TABLE, WIDE * width_of(X)) else 0
+        encoder = TabularEncoder(network="wide", waves=waves) if table else TextEncoder(network="linear")
+        parts = all_rows(n)
     else:
         encoder = encoder_for_target(settings, encoder)
         parts = split(reading.strata, settings.validation_size, settings.calibration_size, rng, kept_together)
@@ -153,7 +155,7 @@ def _fit_way(
         with own_seed(seed, device):
             size = settings.ensemble_size or encoder.recipe.networks_on(device)
             if crossed:
-                size = FOLDS * VIEWS if table else 1
+                size = FOLDS * (VIEWS + bool(waves)) if table else 1
             loss = target.loss(codes[parts.training])
             model = new_model(settings, encoder, target, size, loss=loss).to(device)
             inputs = fixed.enter_context(fixed_features(model, inputs, show=settings.verbose))
