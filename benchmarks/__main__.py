@@ -87,6 +87,7 @@ PLANS = {
     "training_cost_gpu": Plan(6, "--device cuda", "training_cost", "cuda"),
     "training_cost_targets_cpu": Plan(10, "--device cpu --data {data}", "training_cost"),
     "training_cost_targets_gpu": Plan(5, "--device cuda --data {data}", "training_cost", "cuda"),
+    "wide_tables": Plan(30, "--rows {work}/rows.csv"),
     "worth": Plan(5, ""),
     "worth_curves": Plan(60, "--jobs {jobs}"),
     "worth_gpu": Plan(3, "--queries 10000 --voters 50000 --device cuda --name worth_gpu", "worth", "cuda"),
