@@ -45,7 +45,11 @@ PLANS = {
     "accountable_within": Plan(4, ""),
     "conformal": Plan(5, ""),
     "decisions": Plan(3, ""),
-    "deletion": Plan(60, "measure --out {work}; report --out {work}"),
+    "deletion": Plan(
+        120,
+        "; ".join(f"measure --out {{work}} --shards {n} --seed {seed}" for n in (4, 8) for seed in (0, 1, 2))
+        + "; report --out {work}",
+    ),
     "end_to_end_cpu": Plan(60, "--device cpu --model {work}/model --trees {work}/trees.json", "end_to_end"),
     "end_to_end_gpu": Plan(8, "--device cuda --model {work}/model --trees {work}/trees.json", "end_to_end", "cuda"),
     "engine_cpu": Plan(10, "--device cpu", "engine"),
