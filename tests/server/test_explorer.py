@@ -788,7 +788,9 @@ def test_explore_opens_the_page_from_python(table: DWACClassifier, monkeypatch: 
         port, token = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/#token=(\S+)", page.url).groups()  # type: ignore[union-attr]
         known = {"authorization": f"Bearer {token}", "x-session": "a" * 16}
         assert Client(int(port)).ask("GET", "/explorer/start", None, known).json["title"] == "mine"
-        assert page.url in page._repr_html_()
+        assert f'<iframe src="{page.url}"' in page._repr_html_()
+        framed = Client(int(port)).get("/").headers["content-security-policy"]
+        assert named(framed, "frame-ancestors http://localhost:*", "script-src 'self'")
     finally:
         page.stop()
     with pytest.raises(ConnectionRefusedError):

@@ -19,11 +19,13 @@ from dwac.report.card import who_votes
 from dwac.server.explorer import groups, lists, split, whatif, why, worth
 from dwac.server.explorer.state import Explorer
 from dwac.server.explorer.words import guide
+from dwac.server.gate import HEADERS
 from dwac.server.limits import RefusalError
 from dwac.server.schemas import T, check_request
 from dwac.server.service import Service, json_response
 
 PAGE = Path(__file__).parent.parent / "static" / "explorer" / "index.html"
+_NOTEBOOKS = "frame-ancestors http://localhost:* http://127.0.0.1:* https://localhost:* vscode-webview:"
 SESSION = "x-session"
 K = 5
 MOST_NEIGHBORS, LONGEST, MOST_SELECTED = 100, 200, 200_000
@@ -70,9 +72,10 @@ class Words(_Asked):
     label: int = 0
 
 
-def router(explorer: Explorer) -> APIRouter:
-    """The page at `/`, and its requests below `/explorer`."""
-    routes = APIRouter(include_in_schema=False)
+def router(explorer: Explorer, *, framed: bool = False) -> APIRouter:
+    """The page at `/`, and its requests below `/explorer`; framed: notebooks on this machine may show it in a frame."""
+    routes, policy = APIRouter(include_in_schema=False), HEADERS["content-security-policy"]
+    headers = {"content-security-policy": policy.replace("frame-ancestors 'none'", _NOTEBOOKS)} if framed else None
     finder, worths = lists.Finder(explorer), worth.Worths(explorer)
 
     async def call(function: Callable[..., Any], *values: Any, **options: Any) -> Any:
@@ -90,7 +93,7 @@ def router(explorer: Explorer) -> APIRouter:
 
     @routes.get("/")
     async def page() -> Response:
-        return FileResponse(PAGE)
+        return FileResponse(PAGE, headers=headers)
 
     @routes.get("/explorer/start")
     async def start(request: Request) -> Response:

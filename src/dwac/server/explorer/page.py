@@ -23,9 +23,12 @@ from dwac.server.run import Server, server_of
 _PATIENCE = 30.0  # seconds for a server to start or stop
 
 
-def explorer_app(explorer: Explorer, *, token: str, hosts: Collection[str] | None = LOOPBACK) -> FastAPI:
-    """The explorer's page and, behind the same gate, the REST API of its model."""
-    return create_app(explorer.clf, token=token, private=explorer.private, hosts=hosts, routers=[router(explorer)])
+def explorer_app(
+    explorer: Explorer, *, token: str, hosts: Collection[str] | None = LOOPBACK, framed: bool = False
+) -> FastAPI:
+    """The explorer's page and, behind the same gate, the REST API of its model; framed: as for `router`."""
+    routers = [router(explorer, framed=framed)]
+    return create_app(explorer.clf, token=token, private=explorer.private, hosts=hosts, routers=routers)
 
 
 def address(url: str, token: str) -> str:
@@ -34,7 +37,7 @@ def address(url: str, token: str) -> str:
 
 
 class Page:
-    """A page served from this process until `stop` or its end. Shows its address in a notebook."""
+    """A page served from this process until `stop` or its end. A notebook shows it in a frame, with its address."""
 
     def __init__(self, url: str, server: Server, thread: threading.Thread) -> None:
         self.url, self._server, self._thread = url, server, thread
@@ -54,7 +57,7 @@ class Page:
 def open_page(explorer: Explorer, *, port: int = 0, show: bool = True) -> Page:
     """Serve the page on loopback in the background; `show`: open a browser."""
     token = secrets.token_urlsafe(24)
-    server = server_of(explorer_app(explorer, token=token))
+    server = server_of(explorer_app(explorer, token=token, framed=True))
     listener = socket.create_server(("127.0.0.1", port))
     options: dict[str, Any] = {"sockets": [listener]}
     thread = threading.Thread(target=server.run, kwargs=options, name="dwac-explorer", daemon=True)

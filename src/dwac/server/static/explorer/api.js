@@ -1,23 +1,25 @@
 // Requests to the page's own host. The token is read from the address after the #, and sent to no other host.
 // A page in one file asks nobody: it holds the answers.
 
+import { store } from "./store.js";
+
 const TOKEN = "dwac-token";
 const SESSION = "dwac-session";
 
 function takeToken() {
   const given = new URLSearchParams(location.hash.slice(1));
   if (!given.get("token")) return;
-  sessionStorage.setItem(TOKEN, given.get("token"));
+  store.setItem(TOKEN, given.get("token"));
   given.delete("token");
   history.replaceState(null, "", given.size ? `#${given}` : location.pathname);
 }
 
 function session() {
-  if (!sessionStorage.getItem(SESSION)) {
+  if (!store.getItem(SESSION)) {
     const bytes = crypto.getRandomValues(new Uint8Array(16));
-    sessionStorage.setItem(SESSION, Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(""));
+    store.setItem(SESSION, Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(""));
   }
-  return sessionStorage.getItem(SESSION);
+  return store.getItem(SESSION);
 }
 
 export class Refused extends Error {
@@ -27,7 +29,7 @@ export class Refused extends Error {
   }
 }
 
-export const useToken = (token) => sessionStorage.setItem(TOKEN, token);
+export const useToken = (token) => store.setItem(TOKEN, token);
 
 const held = document.getElementById("answers");
 export const oneFile = held !== null;
@@ -58,7 +60,7 @@ async function recall(path, body = null) {
 }
 
 async function ask(path, options = {}) {
-  const headers = { "x-session": session(), authorization: `Bearer ${sessionStorage.getItem(TOKEN) ?? ""}`, ...options.headers };
+  const headers = { "x-session": session(), authorization: `Bearer ${store.getItem(TOKEN) ?? ""}`, ...options.headers };
   let answer;
   try {
     answer = await fetch(path, { ...options, headers });

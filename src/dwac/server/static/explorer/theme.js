@@ -2,9 +2,10 @@
 
 import { $ } from "./dom.js";
 import { emit } from "./bus.js";
+import { store } from "./store.js";
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
-let chosen = sessionStorage.getItem("dwac-theme");
+let chosen = store.getItem("dwac-theme");
 
 function apply() {
   const theme = chosen ?? (dark.matches ? "dark" : "light");
@@ -16,7 +17,7 @@ function apply() {
 export function listen() {
   $("theme").addEventListener("click", () => {
     chosen = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-    sessionStorage.setItem("dwac-theme", chosen);
+    store.setItem("dwac-theme", chosen);
     apply();
   });
   dark.addEventListener("change", apply);
