@@ -4,6 +4,9 @@ import base64
 import gzip
 import json
 import re
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +97,23 @@ def test_map_explanation_and_reasons_appear_from_a_disk_without_a_request(
         assert [url for url in requests if not url.startswith(("data:", "blob:"))] == [path.as_uri()]
         assert problems == []
         page.close()
+
+
+@pytest.mark.slow
+def test_a_notebook_on_this_machine_shows_the_page_in_a_frame(
+    browser: Any, table: DWACClassifier, tmp_path: Path
+) -> None:
+    shown = explore(table, PEOPLE[200:203], AGED[200:203], show=False)
+    (tmp_path / "notebook.html").write_text(shown._repr_html_(), encoding="utf-8")
+    files = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), files) as notebooks:
+        threading.Thread(target=notebooks.serve_forever, daemon=True).start()
+        page = browser.new_page()
+        page.goto(f"http://localhost:{notebooks.server_port}/notebook.html")
+        page.frame_locator("iframe").locator("body[data-ready]").wait_for(timeout=20_000)
+        page.close()
+        notebooks.shutdown()
+    shown.stop()
 
 
 def _explorer(request: pytest.FixtureRequest, kind: str) -> Explorer:
