@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -53,8 +54,8 @@ def _patches(reasons: Any, pictures: list[Any]) -> Any:
     from matplotlib.image import imread
     from matplotlib.patches import Rectangle
 
-    figure, axes = new(1, len(pictures), width=3.0, height=3.3)
-    figure.suptitle(plain(reasons.sentences()[0].partition(":")[0], 80), fontsize=9, color=INK)
+    figure, axes = new(1, len(pictures), width=1.9, height=2.5)  # legible on a phone
+    figure.suptitle(fill(plain(reasons.sentences()[0].partition(":")[0], 80), 44), fontsize=9, color=INK)
     titles = [say("this example"), "" if reasons.precedent is None else plain(reasons.precedent.id, 24)]
     for panel, png, title in zip(axes[0], pictures, titles[: len(pictures)], strict=True):
         panel.imshow(imread(io.BytesIO(png), format="png"), cmap="gray", interpolation="nearest")
