@@ -38,8 +38,9 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
 
     Rows are divided into three parts: training rows vote, validation rows decide when training stops, and calibration
     rows give prediction sets their guarantee. A table of fewer than 4,000 rows, or fewer than 10,000 texts, are
-    cross-fitted instead: every row trains, votes and calibrates (see `cross_fit`). A table of up to 30,000 rows is
-    fitted both ways, and the better one is kept. Settings left at None follow the encoder's recipe.
+    cross-fitted instead: every row trains, votes and calibrates (see `cross_fit`). A table of up to 30,000 rows
+    with one label each is fitted both ways, and the better one is kept. Settings left at None follow the encoder's
+    recipe.
 
     Args:
         encoder: "auto" infers it from X: a DataFrame or 2-D array is a table, 3-D or 4-D arrays and image files images,

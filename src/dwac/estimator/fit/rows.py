@@ -72,14 +72,14 @@ def fit_rows(settings: FitSettings, rows: FitInput) -> Fitted:
         X, labels = read_dataset(rows.X)
         rows = rows._replace(X=X, y=labels if rows.y is None else rows.y)
     encoder = choose(settings.encoder, rows.X)
-    X, features, reading, names, within = prepare(settings, encoder, rows)
+    prepared = prepare(settings, encoder, rows)
+    _, _, reading, names, _ = prepared
     n = len(names)
     kept_together = None if rows.groups is None else number_groups(rows.groups, names, at_least=FOLDS)
     weights = row_weights(rows.sample_weight, n)
     rng = check_random_state(settings.random_state if settings.random_state is not None else agree_on_seed())
-    table, classes = encoder.kind == "tabular", reading.exact.shape[1] == 0
-    ways = ways_of(settings, encoder, n, width_of(X) if table else 0, classes=classes)
-    prepared = PreparedRows(X, features, reading, names, within)
+    columns = width_of(prepared.X) if encoder.kind == "tabular" else 0
+    ways = ways_of(settings, encoder, n, columns, classes=reading.exact.shape[1] == 0)
     fits = [_fit_way(settings, encoder, prepared, weights, kept_together, rng, crossed=crossed) for crossed in ways]
     fitted = fits[0] if len(fits) == 1 else _choose(*fits)
     if settings.voters is not None and should_condense(

@@ -9,8 +9,9 @@ the rows is remembered; representatives are chosen from it, and each row counts 
 
 Memory holds one Parquet row group, the sample (200,000 rows), the held-out rows (at most 100,000 for each part), and
 per row 8 bytes for its label and about 24 more for sorting by label. The disk holds the encoded rows, 4 bytes per
-number and 8 per category, in TMPDIR or beside the checkpoint, during the fit. Fewer than 4,000 rows are read into
-memory, and fitted as usual. By default the model is small: see `voters`.
+number and 8 per category, in TMPDIR or beside the checkpoint, during the fit. Fewer than 4,000 rows, or
+30,000 of a table without settings that say how to train, are read into memory, and fitted as usual. By default the
+model is small: see `voters`.
 """
 
 from __future__ import annotations
