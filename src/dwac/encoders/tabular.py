@@ -129,7 +129,10 @@ class TabularEncoder(Encoder):
             self.widths = widths or [_WIDE if rows < _MANY else _WIDER]
             self.dropout = 0.3 if self.widths == [_WIDE] else 0.2
             # What counts is the number of steps, which cross-fitting knows; these are for a single split.
-            self.recipe = Recipe(40, batch_size=128, learning_rate=5e-3, weight_decay=1e-2, embedding_size=8, threads=2)
+            size = 8 if small else 16
+            self.recipe = Recipe(
+                40, batch_size=128, learning_rate=5e-3, weight_decay=1e-2, embedding_size=size, threads=2
+            )
             return
         if numbers:
             self.recipe = Recipe(

@@ -31,6 +31,8 @@ from dwac.training.progress import progress_bar
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_ROOM = 16  # the least |h| if there are more classes than the encoder's usual |h|
+
 
 class EncodedRows(NamedTuple):
     """Rows as inputs of a network, and their outcomes."""
@@ -57,7 +59,10 @@ def new_model(
     loss: Loss | None = None,
 ) -> WeightedAverage:
     """A new network; with n_features given, one of a stored model's size, to be filled with its weights."""
-    usual = max(encoder.recipe.embedding_size or target.n_outputs, target.least_size)
+    usual = encoder.recipe.embedding_size or target.n_outputs
+    if usual < target.n_outputs:
+        usual = max(usual, _ROOM)
+    usual = max(usual, target.least_size)
     terms = {name: settings.or_recipe(name, encoder) for name in ("penalty", "auxiliary_weight")}
     if n_features is not None or not target.cross_entropy:
         terms["auxiliary_weight"] = 0.0  # predictions do not need the auxiliary head, and it is not stored
