@@ -121,6 +121,8 @@ def test_templates_are_escaped_for_their_form_and_kept_in_a_sandbox(tmp_path: Pa
     letter, own = hostile(), tmp_path / "own.html"
     own.write_text("<h1>{{ sender }}</h1>{% for point in reasons.points %}<li>{{ point }}{% endfor %}")
     assert letter.render(own).startswith("<h1>&lt;b&gt;*Bank*&lt;/b&gt;\n# [x](y)</h1><li>")
+    (tmp_path / "OWN.HTM").write_text("<h1>{{ sender }}</h1>")
+    assert letter.render(tmp_path / "OWN.HTM").startswith("<h1>&lt;b&gt;")
     assert "&lt;b&gt;" in letter.to_html()
     assert "<b>" not in letter.to_html()
     page = letter.write(tmp_path / "letter.md").read_text()
@@ -131,6 +133,8 @@ def test_templates_are_escaped_for_their_form_and_kept_in_a_sandbox(tmp_path: Pa
         ("{{ senders }}", "senders"),
         ("{% include 'letter.html' %}", "cannot be used"),
         ("line\n{% for %}", "line 2"),
+        ("{{ title | dictsort }}", "items"),
+        ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "recursion"),
     ]:
         own.write_text(source)
         with refuses(InputError, fact):

@@ -22,6 +22,7 @@ UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufff
 
 
 HTML, MARKDOWN, TEXT = "html", "markdown", "text"  # forms of pages
+_FAULTS = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError  # of a template
 _MARKS = re.compile(r"([\\`*_{}\[\]#|~])")  # of Markdown
 
 
@@ -71,7 +72,7 @@ def fill(template: str, form: str, values: dict[str, Any], name: str = "the temp
     )
     try:
         return pages.from_string(template).render(values)
-    except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+    except (*_FAULTS, TemplateError) as error:
         line = getattr(error, "lineno", None)
         where = name if line is None else f"{name}, line {line}"
         raise InputError(f"{where} cannot be used: {error}; it may use {', '.join(values)}") from None

@@ -282,7 +282,8 @@ class Letter(Page):
         del language  # see `spoken`
         if template is None:
             return self.to_html() if form == HTML else self._wrapped(form or TEXT, _WIDTH)
-        own = next((_FORMS[each] for each in reversed(Path(template).suffixes) if each in _FORMS), None)
+        suffixes = [each.lower() for each in reversed(Path(template).suffixes)]
+        own = next((_FORMS[each] for each in suffixes if each in _FORMS), None)
         try:
             source = Path(template).read_text("utf-8")
         except (OSError, UnicodeError) as error:
