@@ -1,5 +1,6 @@
 """The report: one safe file, true numbers, plain words; and training labels that look wrong."""
 
+import ast
 import hashlib
 import io
 import re
@@ -280,7 +281,10 @@ def test_a_card_has_the_fields_that_others_read_and_the_results_by_group(
 
 
 def test_a_card_says_what_is_not_known(of_answers: DWACClassifier, tmp_path: Path) -> None:
-    card = report.write(of_answers, *table(60, seed=1), tmp_path / "card.md").read_text()
+    place = 'models/{{ title }} {# "a" #}'
+    card = report.write(of_answers, *table(60, seed=1), tmp_path / "card.md", place=place).read_text()
+    (line,) = re.findall(r"dwac\.load\((.*)\)", card)
+    assert ast.literal_eval(f"({line},)")[0] == place
     assert "Not stated" in card
     assert "No groups were compared" in card
     assert "license" not in front(card)

@@ -77,7 +77,8 @@ def _body(
         "kind": KINDS.get(clf.encoder_.kind, "cases"),
         "fingerprint": clf.fingerprint_,
     }
-    template = _TEMPLATE.read_text("utf-8").replace('"model"', json.dumps(place))  # in code nothing is a mark
+    code = json.dumps(place).replace("{", r"\u007b")  # in code nothing is a mark, and a place is no template
+    template = _TEMPLATE.read_text("utf-8").replace('"model"', code)
     return fill(template, MARKDOWN, values | results)
 
 
