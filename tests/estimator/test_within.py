@@ -178,6 +178,9 @@ def test_groups_that_cannot_be_read_are_refused() -> None:
         DWACClassifier(within="region", **QUICK).fit(["good", "bad"] * 20, ["a", "b"] * 20)
     with refuses(InputError, "within", "2.5"):
         DWACClassifier(within=2.5, **QUICK).fit(X, y)
+    for wrong in (set(), {"a", None}, frozenset({float("nan")})):
+        with refuses(InputError, "within", "row 1"):
+            DWACClassifier(**QUICK, epochs=1).fit(X, y, within=[{"a"}, wrong, *[{"a", "b"}] * (len(X) - 2)])
 
 
 @pytest.mark.slow

@@ -139,7 +139,8 @@ def read_groups(groups: Iterable[Hashable], names: pd.Index[Any], argument: str)
     if len(given) != len(names):
         raise ShapeError(f"{argument} must have one name per row; X has {len(names)} rows; got {len(given)}")
     for row, group in enumerate(given):
-        if not isinstance(group, Hashable) or group is None or group is pd.NA or group != group:
+        parts = group if isinstance(group, frozenset) else (group,)
+        if not parts or any(not isinstance(p, Hashable) or p is None or p is pd.NA or p != p for p in parts):
             raise InputError(
                 f"{argument} must be names that can be compared, such as texts; got {group!r:.60} at row {row}"
             )
