@@ -112,6 +112,15 @@ def test_unknown_missing_and_far_values_are_answered_like_python() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::dwac.errors.CalibrationWarning")
+@pytest.mark.parametrize(("kind", "output", "wrong"), [("numbers", "interval", np.nan), ("labels", "readable", False)])
+def test_each_wrong_answer_is_noticed(kind: str, output: str, wrong: Any) -> None:
+    graph, answer = graph_of(fit(kind))
+    answers = [part.copy() for part in answer(table())]
+    answers[graph.outputs.index(output)].reshape(len(table()), -1)[3, -1] = wrong
+    assert not compare(graph.outputs, answers, fit(kind), table(), 0.1)[0] < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore::dwac.errors.CalibrationWarning")
 def test_a_condensed_model_and_a_split_one_are_answered_like_python() -> None:
     assert difference(fit("classes").condense(20), table()) < 1e-5
     assert difference(fit("numbers", cross_fit=False, epochs=1), table()) < 1e-5

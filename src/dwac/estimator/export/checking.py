@@ -26,9 +26,10 @@ def compare(outputs: list[str], answers: list[Any], estimator: Any, X: Any, epsi
     """The largest difference between answers and those of the estimator for rows X, and the output that has it."""
     observed, values = estimator.observe(X), dict(zip(outputs, answers, strict=True))
     rows = observed.readable
+    readable = np.array_equal(values.get("readable", rows), rows)
     values = {name: np.asarray(value)[rows] for name, value in values.items()}
     fitted, sets = estimator.fitted_, estimator.sets_
-    apart = {"voter_shares": _of_voters(values, fitted, observed)}
+    apart = {"voter_shares": _of_voters(values, fitted, observed), "readable": 0.0 if readable else 1.0}
     if "typicality" in values:
         scores, novelty = fitted.typical_scores(), observed.novelty[rows]
         apart["typicality"] = _outside(values["typicality"], *(scores.p_values(novelty + s) for s in (_NOVEL, -_NOVEL)))
@@ -52,7 +53,7 @@ def _of_voters(values: dict[str, Any], fitted: Any, observed: Any) -> float:
     named = np.take_along_axis(shares, values["voter_ids"], axis=1)
     heaviest = -np.sort(-shares, axis=1)[:, : named.shape[1]]
     own = values["voter_shares"]
-    return float(max(np.abs(own - named).max(initial=0.0), np.abs(own - heaviest).max(initial=0.0)))
+    return float(np.max([np.abs(own - named), np.abs(own - heaviest)], initial=0.0))
 
 
 def _of_classes(values: dict[str, Any], sets: Any, observed: Any, epsilon: float) -> dict[str, float]:
@@ -106,8 +107,9 @@ def _of_numbers(values: dict[str, Any], sets: Any, observed: Any, epsilon: float
         sides.append(intervals(fitted.references, h, shifted, epsilon, fitted.folds, None))
     (narrow_low, narrow_high), (wide_low, wide_high) = (np.moveaxis(ends, 2, 0) for ends in sides)
     low, high = values["interval"][..., 0], values["interval"][..., 1]
-    apart["interval"] = max(
+    ends = [
         _outside(low / spread, wide_low / spread, narrow_low / spread),
         _outside(high / spread, narrow_high / spread, wide_high / spread),
-    )
+    ]
+    apart["interval"] = float(np.max(ends))  # NaN if one of them is
     return apart
