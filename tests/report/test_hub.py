@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 import yaml
 from huggingface_hub import constants, file_download
 
@@ -102,6 +103,17 @@ def test_records_are_published_only_if_that_is_stated(clf: Any, hub: Hub) -> Non
     with refuses(PrivacyError, "ann/open", "public", "private=False"):
         clf.push_to_hub("ann/open")
     assert len(hub.repositories["ann/open"].commits) == n
+
+
+def test_a_model_of_your_own_network_stays_as_exact_as_it_is(hub: Hub, tmp_path: Path) -> None:
+    network: Any = torch.nn.Linear(2, 4)
+    own = dwac.DWACClassifier(encoder=network, random_state=0, device="cpu", epochs=1)
+    own.fit(X.to_numpy(np.float32), Y).save(tmp_path / "model")  # a folder keeps no rows of such a model
+    clf = dwac.load(tmp_path / "model", module=network)
+    with refuses(PrivacyError, "ann/own", "public", "include_examples"):
+        clf.push_to_hub("ann/own", private=False)
+    clf.push_to_hub("ann/own")
+    assert not dwac.load("hf://ann/own", module=network).private_
 
 
 @pytest.mark.slow

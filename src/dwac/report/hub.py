@@ -83,11 +83,11 @@ def push(
 
 
 def _columns(clf: Estimator) -> str | None:
-    """The columns of the training examples that the model keeps, in brackets; None if it keeps none."""
-    records = None if clf.private_ else clf.examples_.frame()
-    if records is None:
+    """The columns of the training examples that the model keeps, in brackets; None for a model without examples."""
+    if clf.private_:
         return None
-    return f" ({listed(records.columns, 6, str)})" if len(records.columns) else ""
+    records = clf.examples_.frame()
+    return "" if records is None or not len(records.columns) else f" ({listed(records.columns, 6, str)})"
 
 
 def _amount(clf: Estimator) -> str:
