@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import binom
 
 from dwac import DWACClassifier, DWACRegressor, load
+from dwac.conformal.guarantees import coverage_range
 from dwac.errors import InputError, ShapeError
 from dwac.monitoring import Monitor
 from dwac.monitoring.measures import WatchedMean, Yardstick
@@ -231,6 +232,17 @@ def false_alarms(clf: Any, alpha: float, times: int, n: int, rows: int, calls: i
                 watch._count(("group", str(each)), values[part][group[part - n] == each], 0.0)
         raised += watch.state().alarm is not None
     return raised
+
+
+def test_the_level_of_misses_is_the_coverage_that_sets_are_expected_to_have(
+    clf: DWACClassifier, crossed: DWACClassifier
+) -> None:
+    missed = WatchedMean("missed", promised=0.1)
+    for model in (clf, crossed):
+        watch = OutcomeWatch(model, 0.1, 0, 0.1, {}, private=False)
+        watch.__dict__["_yardstick"] = Yardstick([missed], lambda *_: np.zeros((0, 1)), np.zeros((99, 1)))
+        low, _ = coverage_range(0.1, 99, crossed=model.cross_fitted_)
+        assert watch._allowed[0][1] == pytest.approx(1 - low)
 
 
 def test_false_alarms_of_outcomes_are_rare_though_calibration_rows_are_few(clf: DWACClassifier) -> None:

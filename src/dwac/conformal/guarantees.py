@@ -8,7 +8,7 @@ from scipy.stats import beta
 
 from dwac import _checks as checks
 
-_CROSSED = 3.0
+CROSSED = 3.0  # the variance of coverage of cross-fitted models, in units of that of a beta law
 
 
 def allowed_misses(epsilon: float, n: int) -> int:
@@ -43,9 +43,9 @@ def coverage_range(epsilon: float, n: int, *, crossed: bool = False) -> tuple[fl
 
     crossed: every example both trains and calibrates. No law is known: the models of the folds learn from the rows that
     calibrate the others, so that chance moves all thresholds together. In simulations the variance of coverage is up to
-    _CROSSED times that of the law above (benchmarks/coverage_ranges.py), and the range is Beta's with this variance.
+    CROSSED times that of the law above (benchmarks/coverage_ranges.py), and the range is Beta's with this variance.
     """
-    c, fewer = allowed_misses(epsilon, n), _CROSSED if crossed else 1.0
+    c, fewer = allowed_misses(epsilon, n), CROSSED if crossed else 1.0
     low, high = beta.ppf([0.05, 0.95], (n + 1 - c) / fewer, c / fewer) if c else (1.0, 1.0)
     return float(low), float(high)
 

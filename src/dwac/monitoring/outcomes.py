@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scipy.stats import beta
 
 from dwac._checks import listed
+from dwac.conformal.guarantees import CROSSED
 from dwac.drawing.records import plain
 from dwac.errors import InputError, ShapeError
 from dwac.monitoring.bounds import Account, Losses, bounds, count_cells, log_evidence
@@ -208,8 +209,10 @@ class OutcomeWatch:
         elif not n:
             return _ANY
         elif measure.promised is not None:
-            missing = measure.promised * (n + 1)  # given the calibration rows, the true share has a beta distribution
-            low, high = 0.0, max(float(beta.isf(alpha, missing, n + 1 - missing)), measure.promised)
+            # Given the calibration rows, the true share has a beta distribution; a wider one if these train, too.
+            rows = (n + 1) / (1.0 if self._clf.fitted_.folds is None else CROSSED)
+            level = beta.isf(alpha, measure.promised * rows, (1 - measure.promised) * rows)
+            low, high = 0.0, max(float(level), measure.promised)
         else:
             low, high = bounds(count_cells(measure.scale(values[~np.isnan(values)])), alpha)
         return low if measure.two_sided else -np.inf, high
