@@ -182,6 +182,17 @@ def test_kernel_ridge_adds_up_and_knows_itself_without_an_example(weights: Any) 
     assert ((ends[:, 0] <= B_NEW) & (ends[:, 1] >= B_NEW)).mean() >= 0.9
 
 
+@pytest.mark.filterwarnings("ignore:Singular matrix")
+def test_a_smoother_that_cannot_be_read_says_why() -> None:
+    weights = np.ones(150)
+    weights[3] = 0.0
+    model = KernelRidge(kernel="rbf", gamma=2.0, alpha=0.1).fit(A, B, sample_weight=weights)
+    with refuses(InputError, "sample_weight", "above 0", "row 3"):
+        from_kernel_ridge(model, A, B, sample_weight=weights)
+    with refuses(InputError, "alpha"):
+        from_kernel_ridge(KernelRidge(kernel="sigmoid", coef0=-1.0, alpha=0.1).fit(A, B), A, B)
+
+
 def test_the_mean_of_a_gaussian_process_is_a_sum_of_contributions() -> None:
     model = GaussianProcessRegressor(RBF(0.2) + WhiteKernel(0.1), optimizer=None).fit(A, B)
     assert np.abs(from_gaussian_process(model, A, B).predict(A_NEW) - model.predict(A_NEW)).max() <= 1e-9 * B.max()

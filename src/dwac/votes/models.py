@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.sparse import csr_array, vstack
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.utils.class_weight import compute_sample_weight
@@ -208,9 +208,20 @@ def from_kernel_ridge(model: Any, X: Any, y: Any, *, sample_weight: Any = None, 
         return np.array(pairwise_kernels(rows, model.X_fit_, metric=model.kernel, **options), dtype=np.float64)
 
     matrix = kernel(X)
-    noise = np.asarray(model.alpha) / (1.0 if sample_weight is None else np.asarray(sample_weight, dtype=np.float64))
-    matrix[np.diag_indices_from(matrix)] += noise
-    return _smoother(model, kernel, cho_factor(matrix, lower=True), X, y, ids)
+    weights = np.ones(len(matrix)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    if not np.all(weights > 0):
+        row = int(np.argmin(weights))
+        raise InputError(
+            f"sample_weight must be above 0; got {weights.min():g} at row {row}; leave such rows out, they have no vote"
+        )
+    matrix[np.diag_indices_from(matrix)] += np.asarray(model.alpha) / weights
+    try:
+        factor = cho_factor(matrix, lower=True)
+    except LinAlgError:
+        raise InputError(
+            "the kernel matrix plus alpha must be positive definite; fit with a larger alpha or another kernel"
+        ) from None
+    return _smoother(model, kernel, factor, X, y, ids)
 
 
 def from_gaussian_process(model: Any, X: Any, y: Any, *, ids: Ids = None) -> Voters:
