@@ -80,8 +80,10 @@ class _Printed(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a line."""
+        from tqdm import tqdm
+
         hint = f"; {self.hint}" if self.hint and getattr(record, "estimate", False) else ""
-        sys.stderr.write(f"{record.getMessage()}{hint}\n")  # a bar replaces stderr; a new Console would write into it
+        tqdm.write(f"{record.getMessage()}{hint}", file=sys.stderr)
 
 
 class _Columns(logging.Handler):

@@ -1,4 +1,4 @@
-"""Progress of long-running work: a bar on the terminal's standard error, and lines in the log.
+"""Progress of long-running work: a bar by tqdm in a terminal or a notebook, and lines in the log.
 
 If the work takes long, the log has one estimate of the time, from measured steps; and, without a bar, a line every half
 minute. `dwac` prints the log; a program enables it with logging.getLogger("dwac.training.progress").setLevel("INFO").
@@ -7,14 +7,13 @@ minute. `dwac` prints the log; a program enables it with logging.getLogger("dwac
 from __future__ import annotations
 
 import logging
+import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
+from shutil import get_terminal_size
 from typing import Any
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from dwac._checks import percent
 from dwac.nn.ranks import is_first
@@ -25,7 +24,7 @@ EVERY = 30.0  # seconds between lines; work that takes longer is estimated
 _MEASURED = 2.0  # seconds of steps for the estimate, after the first step, which is slower
 
 Watch = dict[str, Any]
-_COLUMNS = 100  # characters of a bar in a notebook, whose width is unknown
+_FORM = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
 
 
 def duration(seconds: float) -> str:
@@ -116,43 +115,30 @@ def rows_bar(title: str, rows: int, *, show: bool | str = "auto") -> Iterator[Ca
 @contextmanager
 def work_bar(title: str, total: float, state: str, show: bool | str) -> Iterator[Callable[[float, str], None]]:
     """A function to call with the amount done, of `total`, and a text; inside the context it moves a bar, and logs."""
-    console = Console(stderr=True)
     if not is_first() or show is False:
         yield lambda *_: None
         return
-    if not _has_bar(console, show):
+    if show == "auto" and not (sys.stderr.isatty() or _in_notebook()):
         pace = Pace(title)
         yield lambda done, state: pace.at(done / total, state.replace("  ", ", "))
         return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a notebook without ipywidgets gets a bar of text
+        from tqdm.auto import tqdm
     pace = Pace(title, lines=False)
-    with _bar(console) as progress:
-        task = progress.add_task(title, total=total, state=state)
+    # Stated, as tqdm draws nothing in a terminal that says its width is 0.
+    width = get_terminal_size().columns if sys.stderr.isatty() else None
+    with tqdm(total=total, desc=title, bar_format=_FORM, ncols=width, leave=False) as bar:
+        bar.set_postfix_str(state)
 
         def update(done: float, state: str) -> None:
-            progress.update(task, completed=done, state=state)
+            bar.set_postfix_str(state, refresh=False)
+            bar.update(done - bar.n)
             pace.at(done / total)
 
         yield update
 
 
-def _has_bar(console: Console, show: bool | str) -> bool:
-    return bool(console.is_terminal or console.is_jupyter if show == "auto" else show)
-
-
-def _bar(console: Console) -> Progress:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        TextColumn("{task.fields[state]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=_plain_text(console), transient=True)
-
-
-def _plain_text(console: Console) -> Console:
-    """A plain-text console in a notebook without ipywidgets: rich would ask to install it instead of showing a bar."""
-    if not console.is_jupyter or find_spec("ipywidgets") is not None:
-        return console
-    return Console(stderr=True, force_jupyter=False, force_terminal=True, color_system=None, width=_COLUMNS)
+def _in_notebook() -> bool:
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return shell is not None and "IPKernelApp" in shell.config
