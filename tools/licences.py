@@ -1,6 +1,6 @@
 """Write docs/licences.md: the licences of all dependencies, from one resolution of all extras, of data and of weights.
 
-    pip install --dry-run --ignore-installed --report report.json ".[bench,dev,engines]"
+    pip install --dry-run --ignore-installed --report report.json ".[bench,dev,docs,engines,mlflow,onnx]"
     python tools/licences.py report.json
 
 These extras include all others. The first command fails if pip finds no versions that fit together; the second if the

@@ -110,7 +110,7 @@ def check_licences() -> None:
     install("licences", "packaging", venv=".venv-build")
     report = ROOT / "build" / "report.json"
     report.parent.mkdir(exist_ok=True)
-    words = ("--dry-run", "--ignore-installed", "--report", str(report), ".[bench,dev,engines]")
+    words = ("--dry-run", "--ignore-installed", "--report", str(report), ".[bench,dev,docs,engines,mlflow,onnx]")
     run(*PIP, *words, venv=".venv-build")
     run("-m", "tools.licences", str(report), venv=".venv-build")
     print(_git("diff", "--stat", "docs/licences.md") or "docs/licences.md is up to date")

@@ -66,6 +66,8 @@ def export(
         raise InputError(f"the file must end in .onnx or in .pt2, for torch.export; got {str(path)!r}")
     if not path.parent.is_dir():
         raise InputError(f"the folder of the file must exist; there is no {str(path.parent)!r}")
+    if path.is_dir():
+        raise InputError(f"{str(path)!r} is a folder; give the name of a file")
     _refuse(fitted, estimator)
     rows, front = _rows_to_check(fitted, X), front_of(fitted, estimator.unknown)
     graph = ModelGraph(fitted, estimator.sets_, front.read, checks.epsilon(epsilon), checks.positive_int(k, "k")).eval()
