@@ -117,5 +117,10 @@ def explore(
         if (error.name or "").partition(".")[0] == "dwac":
             raise
         raise errors.InputError(f"explore needs {error.name}: pip install 'dwac[server]'") from None
+    from sklearn.base import BaseEstimator
+
+    if isinstance(clf, BaseEstimator) and not hasattr(clf, "encoder"):
+        other = type(clf).__name__
+        raise errors.KindError(f"explore shows models of dwac; got {other}; dwac.votes explains forests and neighbours")
     explorer = Explorer.of(clf, X, y, ids=ids, **options)
     return open_page(explorer, show=show) if path is None else write_page(explorer, path)

@@ -14,6 +14,7 @@ import pytest
 import torch
 import yaml
 from huggingface_hub import constants, file_download
+from sklearn.exceptions import NotFittedError
 
 import dwac
 from dwac.errors import InputError, PrivacyError, StorageError
@@ -127,6 +128,17 @@ def test_a_card_can_be_a_file(clf: Any, hub: Hub, tmp_path: Path) -> None:
         clf.push_to_hub("ann/model", X)
     with refuses(InputError, "note"):
         clf.push_to_hub("ann/model", note="no rows")
+
+
+def test_a_card_that_cannot_be_written_is_refused_before_anything_is_uploaded(clf: Any) -> None:
+    with refuses(InputError, "card", "nowhere.md"):
+        clf.push_to_hub("ann/model", card="nowhere.md")
+    with refuses(InputError, "X", "y"):
+        clf.push_to_hub("ann/model", X)
+    with refuses(InputError, "hf://owner/name", "None"):
+        clf.push_to_hub(None)
+    with refuses(NotFittedError, "fit"):
+        dwac.DWACClassifier().push_to_hub("ann/model")
 
 
 @pytest.mark.parametrize("name", ["hf://model", "hf://a/b/c", "hf://a/b@", "hf://../b"])

@@ -128,6 +128,8 @@ def test_what_needs_a_model_of_ours_says_so(voters: Voters, tmp_path: Path) -> N
         dwac.records.record(tmp_path, voters, X_NEW)  # type: ignore[arg-type]
     with refuses(AttributeError, "explorer", "explain"):
         dwac.explore(voters, X_NEW, show=False)  # type: ignore[arg-type]
+    with refuses(KindError, "RandomForestClassifier", "dwac.votes"):
+        dwac.explore(forest(RandomForestClassifier), X_NEW, show=False)
 
 
 def test_one_of_several_outputs_of_a_classifier_is_explained() -> None:
@@ -250,7 +252,18 @@ def test_weights_that_are_no_vote_are_refused(table: Any, facts: list[str]) -> N
         Voters.of(Given(np.asarray(table)), ["a", "b", "a"]).predict([0, 1])
 
 
+@pytest.mark.parametrize("form", [np.asarray, csr_array], ids=["array", "sparse"])
+def test_weights_may_be_one_block(form: Any) -> None:
+    class Whole:
+        def weights(self, X: Any) -> Any:
+            return form([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]])
+
+    assert Voters.of(Whole(), ["a", "b", "a"]).predict_proba([0, 1]).tolist() == [[0.5, 0.5], [0.0, 1.0]]
+
+
 def test_what_has_no_weights_is_refused() -> None:
+    with refuses(KindError, "from_neighbors", "RandomForestClassifier"):
+        from_neighbors(forest(RandomForestClassifier), X, Y)
     with refuses(KindError, "weights", "dict"):
         Voters.of({}, ["a", "b"])  # type: ignore[arg-type]
     with refuses(KindError, "GradientBoostingClassifier", "weights"):

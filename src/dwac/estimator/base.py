@@ -729,6 +729,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             message: of the commit. token: instead of the login. options: others are for `dwac.report.write`, such as
                 purpose="…" and licence="mit".
         """
+        check_is_fitted(self, "fitted_")
         from dwac.report.hub import push  # late: the card uses the classifier, not the other way round
 
         return push(self, repo, X, y, **options)

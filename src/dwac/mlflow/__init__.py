@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dwac.errors import EPSILON, InputError
+from dwac.errors import EPSILON, InputError, KindError
 from dwac.estimator import DWACClassifier, DWACRegressor, load
 from dwac.storage import fingerprint
 from dwac.storage.folder import dwac_version
@@ -51,6 +51,8 @@ def save_model(
         include_examples: as for `clf.save`; False also leaves out an example.
     """
     models = _mlflow("models")
+    if not isinstance(clf, DWACClassifier | DWACRegressor):
+        raise KindError(f"dwac.mlflow keeps DWACClassifier and DWACRegressor; got {type(clf).__name__}")
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     saved = clf.save(folder / _FOLDER, include_examples=include_examples)

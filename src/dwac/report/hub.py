@@ -37,6 +37,7 @@ def push(
 ) -> str:
     """As `push_to_hub` of an estimator."""
     name, branch = place_of(repo)
+    _check_card(X, y, card, options)
     columns = _columns(clf) if include_examples is not False else None
     if columns is not None and include_examples is None and not private:
         raise PrivacyError(
@@ -94,15 +95,24 @@ def _amount(clf: Estimator) -> str:
     return f"{len(clf.references_):,}"
 
 
+def _check_card(X: Any, y: Any, card: str | PathLike[str] | None, options: dict[str, Any]) -> None:
+    """Refuse a card that cannot be written, before anything is at the Hub."""
+    if card is not None and (X is not None or options):
+        raise InputError("a card is a file as it is; leave X, y and the options of the report out, or the card")
+    if card is not None and not Path(card).is_file():
+        raise InputError(f"there is no card {str(card)!r}; give a Markdown file, or leave it out")
+    if (X is None) != (y is None):
+        raise InputError("test rows need their targets; give both X and y, or neither")
+    unknown = sorted(set(options) - {"title", "purpose", "licence"})
+    if X is None and unknown:
+        raise InputError(f"{unknown[0]} is for a card with results; give test rows X and y, too")
+
+
 def _write_card(
     clf: Estimator, folder: Path, place: str, X: Any, y: Any, card: str | PathLike[str] | None, options: dict[str, Any]
 ) -> None:
     """README.md in the folder: the given file, or a card measured on X and y, or one without results."""
     path, title = folder / CARD, options.pop("title", place.removeprefix("hf://"))
-    if card is not None and (X is not None or options):
-        raise InputError("a card is a file as it is; leave X, y and the options of the report out, or the card")
-    if (X is None) != (y is None):
-        raise InputError("test rows need their targets; give both X and y, or neither")
     if card is not None:
         shutil.copyfile(card, path)
         return
@@ -110,8 +120,5 @@ def _write_card(
     if X is not None:
         write(saved, X, y, path, title=title, place=place, **options)
         return
-    unknown = sorted(set(options) - {"purpose", "licence"})
-    if unknown:
-        raise InputError(f"{unknown[0]} is for a card with results; give test rows X and y, too")
     text = untested_card(saved, title, options.get("purpose", ""), options.get("licence", ""), place)
     replace_file(path, text.encode())

@@ -29,7 +29,7 @@ def place_of(text: str) -> tuple[str, str | None]:
     >>> place_of("hf://ann/cancer@v2"), place_of("ann/cancer")
     (('ann/cancer', 'v2'), ('ann/cancer', None))
     """
-    place = _PLACE.fullmatch(text)
+    place = _PLACE.fullmatch(text) if isinstance(text, str) else None
     if place is None:
         raise InputError(f"a model on the Hub must be named hf://owner/name or hf://owner/name@revision; got {text!r}")
     return place["repo"], place["revision"]

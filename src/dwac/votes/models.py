@@ -161,9 +161,9 @@ class NearestNeighbors:
 
 def from_neighbors(model: Any, X: Any, y: Any, *, ids: Ids = None, output: int = 0) -> Voters:
     """The voters of scikit-learn's KNeighborsClassifier or KNeighborsRegressor; arguments as for `from_forest`."""
-    check_is_fitted(model, "n_samples_fit_")
     if not all(hasattr(model, name) for name in ("kneighbors", "predict")):
         raise KindError(f"from_neighbors takes KNeighborsClassifier or -Regressor; got {type(model).__name__}")
+    check_is_fitted(model, "n_samples_fit_")
     regression = not hasattr(model, "classes_")
     chosen = _chosen(y, output, regression=regression)
     voters = Voters.of(NearestNeighbors(model), chosen, X=X, ids=ids, regression=regression)

@@ -148,7 +148,8 @@ class Voters:
 
     def _read(self, blocks: Blocks, *, own: bool = False) -> Iterator[csr_array]:
         start, m = 0, len(self.references)
-        for block in blocks:
+        whole: Any = blocks
+        for block in [whole] if issparse(whole) or (isinstance(whole, np.ndarray) and whole.ndim == 2) else blocks:
             rows, n = csr_array(block, dtype=np.float64), np.shape(block)[0]
             if self.kept is not None:
                 here = self.kept[(self.kept >= start) & (self.kept < start + n)] - start

@@ -124,6 +124,8 @@ def _refuse_large(graph: nn.Module) -> None:
 def _rows_to_check(fitted: Fitted, X: Any) -> Any:
     """Some training rows, or the first of X."""
     if X is not None:
+        if not count(X):
+            raise InputError("X has no rows to check the file with; give at least one, or leave X out")
         return take(X, np.arange(min(_ROWS, count(X))))
     ids = list(fitted.voter_ids)
     rows = fitted.examples.rows(ids[:: max(1, len(ids) // _ROWS)][:_ROWS]) if len(fitted.examples) else None
