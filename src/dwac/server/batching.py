@@ -7,9 +7,11 @@ await batcher.submit("votes", payload, size=1)
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,15 +34,18 @@ class Batcher:
     """Gathers waiting requests of one kind (`key`) until they have `batch_rows` rows or `gather_seconds` have passed.
 
     While the model is busy, further requests queue up. The queue is short: a request that finds it full is refused.
+    The thread of the model takes them itself, so that it never waits for the event loop while requests wait for it.
     """
 
     def __init__(self, run: Run, limits: Limits, observe: Callable[[int], None]) -> None:
         self._run, self._limits, self._observe = run, limits, observe
         self._jobs: deque[_Job] = deque()
+        self._changing = threading.Lock()  # held to change `_jobs`, which both threads do
         self._wake = asyncio.Event()
         self._stopping = False
         self.serving = False
         self._stuck = False  # whether the current call takes too long
+        self._clock: asyncio.TimerHandle | None = None  # of the current call
         self.panicked = False  # whether the last call ended in an error that is not an Exception
 
     @property
@@ -67,14 +72,15 @@ class Batcher:
         self.admit()
         loop = asyncio.get_running_loop()
         job = _Job(key, payload, size, loop.create_future())
-        self._jobs.append(job)
+        with self._changing:
+            self._jobs.append(job)
         self._wake.set()
         late = loop.call_later(self._limits.seconds, self._refuse_late, job)
         try:
             return await job.answer
         finally:
             late.cancel()
-            if job in self._jobs:  # its client has gone
+            with self._changing, suppress(ValueError):  # it is there if it is late, or its client has gone
                 self._jobs.remove(job)
 
     def _refuse_late(self, job: _Job) -> None:
@@ -85,25 +91,27 @@ class Batcher:
     async def serve(self) -> None:
         """Answer requests until `stop` is called and the queue is empty."""
         self.serving = True
-        pool = ThreadPoolExecutor(1, thread_name_prefix=THREAD)
+        loop, pool = asyncio.get_running_loop(), ThreadPoolExecutor(1, thread_name_prefix=THREAD)
         try:
             while await self._some():
-                await self._answer(self.take(), pool)
+                self._time_call(loop)
+                await loop.run_in_executor(pool, self._answer_waiting, loop)
+                self._end_call()
         finally:
+            self._end_call()
             self.serving = False
             pool.shutdown(wait=False)
 
-    async def _answer(self, jobs: list[_Job], pool: ThreadPoolExecutor) -> None:
-        """One call of the model; every waiting request gets its result or its error."""
-        loop = asyncio.get_running_loop()
-        late = loop.call_later(_STUCK * self._limits.seconds, self._late)
-        try:
-            results = await loop.run_in_executor(pool, self._answers, jobs)
-        except Exception as error:
-            results = [error] * len(jobs)
-        finally:
-            late.cancel()
-            self._stuck = False
+    def _answer_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Call the model, in its thread, until no request waits."""
+        while self._jobs and self.serving:
+            jobs = self.take()
+            results = self._answers(jobs)
+            loop.call_soon_threadsafe(self._deliver, loop, jobs, results)
+
+    def _deliver(self, loop: asyncio.AbstractEventLoop, jobs: list[_Job], results: Sequence[Any]) -> None:
+        """Give every request of a call its result or its error; another call may have begun."""
+        self._time_call(loop)
         for job, result in zip(jobs, results, strict=True):
             if job.answer.done():
                 continue
@@ -111,6 +119,16 @@ class Batcher:
                 job.answer.set_exception(result)
             else:
                 job.answer.set_result(result)
+
+    def _time_call(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Note from now on when the call takes too long."""
+        self._end_call()
+        self._clock = loop.call_later(_STUCK * self._limits.seconds, self._late)
+
+    def _end_call(self) -> None:
+        self._stuck = False
+        if self._clock is not None:
+            self._clock.cancel()
 
     def _late(self) -> None:
         self._stuck = True
@@ -133,14 +151,14 @@ class Batcher:
 
     def take(self) -> list[_Job]:
         """The oldest request, and others with the same key that fit into the same call."""
-        key, rows = self._jobs[0].key, 0
+        rows = 0
         taken: list[_Job] = []
-        for job in self._jobs:
-            if job.key == key and (not taken or rows + job.size <= self._limits.batch_rows):
-                taken.append(job)
-                rows += job.size
-        gone = set(taken)
-        self._jobs = deque(job for job in self._jobs if job not in gone)
+        with self._changing:
+            waiting, self._jobs = self._jobs, deque()
+            for job in waiting:
+                joins = not taken or (job.key == taken[0].key and rows + job.size <= self._limits.batch_rows)
+                (taken if joins else self._jobs).append(job)
+                rows += job.size if joins else 0
         self._observe(rows)
         return taken
 
