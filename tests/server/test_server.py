@@ -1,5 +1,6 @@
 """The service, asked over a real socket: by its own documentation, by many at once, and by those who mean harm."""
 
+import asyncio
 import base64
 import http.client
 import json
@@ -855,6 +856,48 @@ def test_a_worker_that_fails_is_restarted(digits: DWACClassifier, monkeypatch: p
         app.state.service.batcher.serving = False  # ended for good
         for answer in (client.get("/v1/health/ready"), client.post("/v1/predict", {"rows": rows_of(1)})):
             assert (answer.status, answer.code) == (503, "failed")
+
+
+def test_a_worker_that_always_fails_does_not_hold_up_the_service(
+    digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(batcher: Batcher) -> bool:
+        raise RuntimeError("the worker itself")
+
+    with served(create_app(digits)) as client:
+        monkeypatch.setattr(Batcher, "_some", failing)
+        assert client.post("/v1/predict", {"rows": rows_of(1)}).status == 200
+        until(lambda: client.get("/v1/health/ready").code == "failed")
+        assert client.get("/v1/health/live").status == 200
+        monkeypatch.undo()
+        until(lambda: client.get("/v1/health/ready").status == 200)
+
+
+def test_requests_that_arrive_during_a_call_are_answered_without_the_event_loop() -> None:
+    began, go, calls = threading.Event(), threading.Event(), []
+
+    def run(payloads: list[Any]) -> list[Any]:
+        calls.append(list(payloads))
+        began.set()
+        assert go.wait(HANG)
+        return payloads
+
+    async def ask() -> list[int]:
+        batcher = Batcher(run, Limits(gather_seconds=0), lambda rows: None)
+        worker = asyncio.create_task(batcher.serve())
+        await asyncio.sleep(0)
+        asked = [asyncio.create_task(batcher.submit("votes", 0, size=1))]
+        assert await asyncio.to_thread(began.wait, HANG)
+        asked += [asyncio.create_task(batcher.submit("votes", number, size=1)) for number in (1, 2)]
+        await asyncio.sleep(0)
+        go.set()
+        until(lambda: len(calls) == 2)  # the loop is held up here, and the model goes on
+        batcher.stop()
+        await worker
+        return await asyncio.gather(*asked)
+
+    assert asyncio.run(ask()) == [0, 1, 2]
+    assert calls == [[0], [1, 2]]
 
 
 def test_a_model_that_never_comes_back_is_not_ready(digits: DWACClassifier, monkeypatch: pytest.MonkeyPatch) -> None:

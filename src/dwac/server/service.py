@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from itertools import chain, repeat
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -27,6 +28,7 @@ log = logging.getLogger("dwac.server")
 
 _PATIENCE = 2.0  # seconds for the model to finish its call at shutdown
 _KEEP_SECONDS = 1.0
+_PAUSE = 0.25  # seconds
 _LONG = 2**16  # bytes of JSON from which parsing moves to a thread
 
 
@@ -80,13 +82,14 @@ class Service:
                 task.cancel()
 
     async def _work(self, batcher: Batcher) -> None:
-        """The worker, restarted if it fails."""
-        while True:
+        """The worker, restarted if it fails: the first time at once, later after a pause, as it may fail for ever."""
+        for pause in chain((0.0,), repeat(_PAUSE)):
             try:
                 await batcher.serve()
                 return
             except Exception:
                 log.exception("the worker of the model failed and is restarted")
+            await asyncio.sleep(pause)
 
     async def _keep(self) -> None:
         """Let the monitor observe the latest rows, and write its state and the counters, once a second."""
