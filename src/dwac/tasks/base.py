@@ -188,4 +188,4 @@ def complete_rows(values: Floats) -> Bools:
 
 def zero_nan(votes: Floats) -> Floats:
     """Votes (n, …) to compute with, 0 for rows that could not be read; their answers are masked afterwards."""
-    return np.nan_to_num(votes, nan=0.0, posinf=np.inf, neginf=-np.inf)
+    return np.where(np.isnan(votes), 0.0, votes)
