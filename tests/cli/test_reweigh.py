@@ -36,6 +36,19 @@ def test_reweigh_writes_a_folder_and_says_what_changed(folder: Path, tmp_path: P
     assert set(found["price"]["after"]) == {"accuracy", "log_loss"}
 
 
+def test_rows_that_vote_are_judged_without_their_votes_and_groups_may_be_told_apart(tmp_path: Path) -> None:
+    people(150).assign(manager=["yes", "no"] * 75).to_csv(tmp_path / "people.csv", index=False)
+    groups = ("-t", "income", "--id", "name", "--apart", "manager")
+    shown = run("train", tmp_path / "people.csv", *groups, "-o", tmp_path / "model", "--device", "cpu")
+    assert named(shown.stdout, "not used", "manager", "to tell apart")
+    clf = load(tmp_path / "model").clf
+    assert "manager" not in clf.feature_names_in_
+    options = ("--by", "manager", "--at-most", 0.1, "--json", "-o", tmp_path / "new")
+    found = json.loads(run("reweigh", tmp_path / "model", tmp_path / "people.csv", *options).stdout)
+    right = clf.out_of_fold_.argmax(axis=1) == clf.calibration_y_
+    assert found["price"]["before"]["accuracy"] == pytest.approx(right.mean())
+
+
 def test_reweigh_says_what_is_missing(folder: Path, tmp_path: Path) -> None:
     rows = (folder / "model", folder / "new.csv")
     assert named(error_line("reweigh", *rows, "--by", "manager"), "-o FOLDER")

@@ -132,6 +132,50 @@ def test_rows_of_a_cross_fitted_model_are_judged_by_networks_that_left_them_out(
     np.testing.assert_array_equal(loaded.out_of_fold_, result.model.out_of_fold_)
 
 
+def test_rows_that_vote_under_other_ids_are_refused() -> None:
+    clf, (X, y, sex) = model(), people(300, 0)
+    with refuses(IdError, "300 of 300", "'other0'", "index of their ids"):
+        clf.reweigh(X.set_axis([f"other{i}" for i in range(300)]), y, by=sex)
+
+
+@pytest.mark.parametrize("settings", [pytest.param(SPLIT, marks=pytest.mark.slow), {"random_state": 0}])
+def test_an_embedding_that_tells_groups_apart_lets_voters_tell_them_apart(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    (X, y, _), (new, _, _) = people(300, 0), people(300, 1, "new")
+    rng = np.random.default_rng(2)
+    X, new = (part.assign(c=rng.normal(size=300)) for part in (X, new))  # says nothing of the label
+    group, truth = np.where(X["c"] > 0, "left", "right"), new["c"] > 0
+
+    def error(clf: Any) -> float:
+        """How far the share of a group in the votes on new rows is from whether they belong to it."""
+        votes = clf.references_.voters.every_vote(clf.embed(new))
+        own = pd.Series(group, X.index)[clf.references_.ids] == "left"
+        shares = np.exp(votes - np.logaddexp.reduce(votes, axis=1, keepdims=True)) @ own.to_numpy()
+        return float(np.abs(shares - truth).mean())
+
+    plain, told = (fit_once(DWACClassifier(**settings), X, y, apart=apart) for apart in (None, group))
+    assert error(told) < 0.3 < error(plain)
+    assert told.references_.n_classes == 2
+    assert told.predict_proba(new).shape == (300, 2)
+    loaded = dwac.load(told.save(tmp_path / "model"))
+    np.testing.assert_array_equal(loaded.predict_proba(new), told.predict_proba(new))
+    np.testing.assert_array_equal(loaded.conformal(new).p_values, told.conformal(new).p_values)
+
+
+def test_groups_are_told_apart_for_classes_in_memory_alone() -> None:
+    X, y, sex = people(60, 0)
+    quick: dict[str, Any] = {"random_state": 0, "device": "cpu"}
+    with refuses(InputError, "apart", "one label per row"):
+        DWACClassifier(**quick).fit(X, pd.DataFrame({"a": y == "yes", "b": y == "no"}).astype(int), apart=sex)
+    with refuses(InputError, "apart", "one label per row"):
+        DWACClassifier(**quick, ordered=True).fit(X, (y == "yes").astype(int), apart=sex)
+    with refuses(InputError, "apart", "shards"):
+        DWACClassifier(**quick, shards=2).fit(X, y, apart=sex)
+    with refuses(InputError, "apart", "in memory"):
+        DWACClassifier(**quick).fit(iter([X.assign(y=y)]), "y", apart=sex)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [pytest.param(SPLIT, marks=pytest.mark.slow), {}])
 def test_examples_follow_the_representative_that_is_reweighed(settings: dict[str, Any], tmp_path: Path) -> None:

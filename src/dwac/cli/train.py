@@ -85,6 +85,16 @@ def train(
             "in folds, validation, calibration and test. The model does not learn from this column.",
         ),
     ] = None,
+    apart: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--apart",
+            metavar="COLUMN",
+            help="Tell the groups of this column apart, such as the sexes, so that `dwac reweigh` can bring their "
+            "rates together at a lower price. The model does not learn from the column, and needs none to predict. May be "
+            "repeated.",
+        ),
+    ] = None,
     ignore: Annotated[
         list[str] | None,
         typer.Option(
@@ -226,6 +236,8 @@ def train(
 
     dwac train people.csv --target income -o model/ --within race --ignore race     # without learning from it
 
+    dwac train people.csv --target income -o model/ --apart sex     # to correct differences with dwac reweigh
+
     dwac train photos/ -o model/     # photos/cat/1.png, photos/dog/7.jpg, …
 
     dwac train reviews.txt -o model/     # label, tab, text
@@ -262,7 +274,7 @@ def train(
     console = Console(quiet=json or not ranks.is_first())
     labels = [label for label in (order or "").split(",") if label.strip()]
     unlearned = [name for name in ignore or [] if name in (within or [])]  # rows need them, for their groups
-    left_out = [name for name in ignore or [] if name not in unlearned]
+    left_out = list(dict.fromkeys([name for name in ignore or [] if name not in unlearned] + (apart or [])))
     meaning: dict[str, Any] = {"task": task, "order": labels, "ignore": left_out}
     dataset: Streamed | None = None
     if is_dataset(data, tables.form):
@@ -273,16 +285,18 @@ def train(
             decimal=tables.decimal,
             separator=tables.separator,
             groups=groups,
+            apart=apart,
             **({} if tables.day_first is None else {"day-first" if tables.day_first else "month-first": True}),
         )
         dataset = read_dataset(data, columns_of(target, text, ids), test_size=test_size, seed=seed, **meaning)
         rows = dataset.rows
     else:
         meaning |= tables.arguments() | {"kinds": kinds_said, "unlabelled": unlabelled}
-        rows = read(data, target=target, text=text, ids=ids, groups=groups, **meaning)
+        rows = read(data, target=target, text=text, ids=ids, groups=groups, keep=apart or (), **meaning)
     tasks.check(rows, data)
     tasks.check_within(within or [], rows)
-    rows = replace(rows, aside={**rows.aside, **dict.fromkeys(unlearned, "only for the groups of --within")})
+    why = dict.fromkeys(unlearned, "only for the groups of --within") | dict.fromkeys(apart or [], "to tell apart")
+    rows = replace(rows, aside={**rows.aside, **why})
     legend = None if names is None else _read_names(names, rows, whole=dataset is None)
     name = rows.kind if encoder == "auto" else encoder
     faster = tasks.fast_settings(rows, len(rows) if dataset is None else dataset.stream.n, name) if fast else {}
@@ -407,7 +421,8 @@ def _fit(clf: Estimator, rows: Rows | Stream, names: Legend | None) -> None:
     try:
         if isinstance(rows, Rows):
             with rows_located(rows):
-                clf.fit(rows.X, rows.y, groups=rows.groups, ids=rows.ids, names=names)
+                known = {} if rows.kept is None else {"apart": rows.kept}
+                clf.fit(rows.X, rows.y, groups=rows.groups, ids=rows.ids, names=names, **known)
         else:
             clf.fit(rows, names=names)
     finally:

@@ -153,6 +153,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         *,
         groups: Iterable[Hashable] | None = None,
         within: Any = None,
+        apart: Any = None,
         ids: Iterable[Hashable] | None = None,
         names: Any = None,
     ) -> Self:
@@ -177,12 +178,15 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
             within: (n,) hashable names, or sets of names, of groups; or a table, whose columns are groups that overlap.
                 `predict_set(…, within=…)` then has its guarantee within each. By default, the columns that the setting
                 `within` names.
+            apart: groups that the embedding is to tell apart, named as `by` of `evaluate` is, so that `reweigh` can
+                bring their rates together at a lower price. No group is needed to predict. For classes, and rows in
+                memory.
             ids: unique names of the rows; by default the index of a DataFrame or Series, else 0 … n-1.
             names: what the columns of a table are called in explanations: a CSV file or a DataFrame with the columns
                 column, title, unit and codes, such as "dmi,insurance denied,,0=no; 1=yes"; or a dict by column, of
                 titles or of {"title": …, "unit": …, "codes": {1: "yes"}}.
         """
-        return self._fit(X, y, sample_weight, ids, within, groups, names=names)
+        return self._fit(X, y, sample_weight, ids, within, groups, apart, names=names)
 
     @property
     def classes_(self) -> NDArray[Any]:

@@ -87,6 +87,7 @@ class FitInput(NamedTuple):
     ids: Any = None
     within: Any = None
     groups: Any = None
+    apart: Any = None
 
 
 def without_empty_texts(encoder: Any, rows: FitInput) -> FitInput:

@@ -374,13 +374,13 @@ def _folds_of(fitted: Fitted, observed: Observed, ids: Sequence[Any]) -> Ints:
     names = pd.Index([ids[row] for row in readable.tolist()], tupleize_cols=False)
     where, folds = references.voters.ids.get_indexer(names), np.full(len(names), -1)
     known = np.flatnonzero(where >= 0)
-    if len(known) == 0:
-        return folds
     device = references.embeddings.device
     h, ref_h = observed.h[torch.as_tensor(known, device=device)], references.embeddings[torch.as_tensor(where[known])]
     same = ((h - ref_h).norm(dim=1) <= _CLOSE * (1 + ref_h.norm(dim=1))).cpu().numpy()
     known = known[same]  # ids alone prove nothing: rows of any table may be numbered from 0
     if len(known) == 0:
+        if fitted.folds is not None:
+            _refuse_unnamed(references.embeddings, observed.h, names)
         return folds
     if fitted.folds is not None and not fitted.references.voters.represents:
         folds[known] = fitted.folds.numbers(names[known])
@@ -390,6 +390,17 @@ def _folds_of(fitted: Fitted, observed: Observed, ids: Sequence[Any]) -> Ints:
             "give rows that were not trained on"
         )
     return folds
+
+
+def _refuse_unnamed(ref_h: Any, h: Any, names: pd.Index[Any]) -> None:
+    """An error if most rows vote themselves, under other ids: they would be judged by their own votes."""
+    voters = {row.tobytes() for row in ref_h.cpu().numpy()}
+    copies = sum(row.tobytes() in voters for row in h.cpu().numpy())
+    if copies > len(names) / 2:
+        raise IdError(
+            f"rows that vote must have the ids with which they vote; {copies:,} of {len(names):,} rows vote, but not "
+            f"as {str(names[0])!r}; give X an index of their ids, or rows that are new to the model"
+        )
 
 
 @torch.no_grad()

@@ -107,7 +107,7 @@ def read(
         ignore: without `like`, columns that are not used as features.
         kinds: without `like`, the types of columns that dwac would infer wrongly: one of KINDS for each.
         unlabelled: how to treat rows without a target if one is required: "refuse" or "drop".
-        keep: with `like`, columns of a table that the rows keep (`Rows.kept`), whether or not the model uses them.
+        keep: columns of a table that the rows keep (`Rows.kept`), whether or not the model uses them.
         features: with `like`, whether the table must have the columns to predict from; without them X is None.
     """
     if form is not None and form not in FORMATS:
@@ -119,7 +119,8 @@ def read(
             raise InputError(f"the kind of {column!r} must be {', '.join(KINDS[:-1])} or {KINDS[-1]}; got {kind!r}")
     labelled = like is None if labelled is None else labelled
     path, piped = Path(source), fspath(source) == "-"
-    tabular: dict[str, Any] = {"--ignore": ignore, "--kind": kinds, "--sheet": sheet, "--groups": groups, "--by": keep}
+    tabular: dict[str, Any] = {"--ignore": ignore, "--kind": kinds, "--sheet": sheet, "--groups": groups}
+    tabular["--apart" if like is None else "--by"] = keep
     if not piped and path.is_dir():
         _refuse_options(tabular, str(source), "a folder of images")
         return _finish(_read_images(path, labelled=labelled), like, str(source), task, order)
@@ -164,10 +165,10 @@ def read(
     options: dict[str, Any]
     with excel.explained_by(notes):
         if like is None:
-            check_columns(table.frame, name, columns, (*ignore, *(kinds or {})))
+            check_columns(table.frame, name, columns, (*ignore, *keep, *(kinds or {})))
             leave = {*columns.named, *ignore}
             frame, notation, doubts = _read_columns(form, table, marks, notation, leave, kinds or {})
-            options = {"task": task, "order": order, "ignore": ignore, "drop": drop}
+            options = {"task": task, "order": order, "ignore": ignore, "drop": drop, "keep": keep}
             rows = arrange(Table(frame, table.where), name, columns, labelled=labelled, notation=notation, **options)
             rows = replace(rows, notation=notation, notes=(*notes, *doubts, *rows.notes))
             return _without_empty_texts(rows, name)

@@ -48,10 +48,12 @@ def arrange(
     notation: Notation | None = None,
     ignore: Sequence[str] = (),
     drop: bool = False,
+    keep: Sequence[str] = (),
 ) -> Rows:
     """Rows for training from a table, whose `columns` exist; a single other column of long strings is a text.
 
-    ignore: columns to leave out. drop: leave out rows without a target, instead of refusing them.
+    ignore: columns to leave out. drop: leave out rows without a target, instead of refusing them. keep: columns that
+    the rows keep beside X.
     """
     frame = table.frame
     if labelled and columns.target is None:
@@ -89,6 +91,7 @@ def arrange(
         notes=notes,
         aside=aside,
         groups=groups,
+        kept=_kept_columns(frame, None, keep),
     )
     return (
         rows if columns.target is None else rows.with_target(*read_target(frame, columns.targets, where, task, order))

@@ -39,6 +39,8 @@ def _fit_batches(settings: FitSettings, rows: FitInput) -> Fitted:
     """Fit on rows that are read in batches; few rows are read at once."""
     if settings.shards is not None:
         raise InputError("shards need rows in memory; got rows that are read in batches; read them first")
+    if rows.apart is not None:
+        raise InputError("apart=… needs rows in memory; got rows that are read in batches; read them first")
     if rows.groups is not None:
         raise InputError(
             "groups need rows in memory; got rows that are read in batches, which are held out one by "

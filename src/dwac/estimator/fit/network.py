@@ -57,10 +57,15 @@ def new_model(
     n_features: int | None = None,
     *,
     loss: Loss | None = None,
+    groups: int = 1,
 ) -> WeightedAverage:
-    """A new network; with n_features given, one of a stored model's size, to be filled with its weights."""
-    usual = encoder.recipe.embedding_size or target.n_outputs
-    if usual < target.n_outputs:
+    """A new network; with n_features given, one of a stored model's size, to be filled with its weights.
+
+    groups: how many groups it tells apart, each with outcomes of its own, until they are merged.
+    """
+    outputs = target.n_outputs * groups
+    usual = encoder.recipe.embedding_size or outputs
+    if usual < outputs:
         usual = max(usual, _ROOM)
     usual = max(usual, target.least_size)
     terms = {name: settings.or_recipe(name, encoder) for name in ("penalty", "auxiliary_weight")}
@@ -68,7 +73,7 @@ def new_model(
         terms["auxiliary_weight"] = 0.0  # predictions do not need the auxiliary head, and it is not stored
     return WeightedAverage(
         backbone(encoder, ensemble_size),
-        target.n_codes,
+        target.n_codes * groups,
         size or settings.embedding_size or usual,
         kernel=settings.kernel,
         n_features=n_features,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,10 +49,13 @@ from dwac.estimator.preparation import (
     take,
 )
 from dwac.estimator.settings import SMALL_TABLE, FitSettings, device_of, ways_of
+from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs
 from dwac.reference import ReferenceSet
+from dwac.reference.references import set_of
 from dwac.tasks import read_target
-from dwac.tasks.base import log_probabilities
+from dwac.tasks.base import CLASSES, Target, log_probabilities
+from dwac.tasks.by_group import read_groups
 from dwac.tasks.targets import TargetValues
 from dwac.training.cross_fit import FOLDS, VIEWS, WAVES, WIDE, folds_of
 from dwac.training.rows import fixed_features
@@ -75,12 +79,15 @@ def fit_rows(settings: FitSettings, rows: FitInput) -> Fitted:
     prepared = prepare(settings, encoder, rows)
     _, _, reading, names, _ = prepared
     n = len(names)
+    apart = Apart.of(rows.apart, prepared)
     kept_together = None if rows.groups is None else number_groups(rows.groups, names, at_least=FOLDS)
     weights = row_weights(rows.sample_weight, n)
     rng = check_random_state(settings.random_state if settings.random_state is not None else agree_on_seed())
     columns = width_of(prepared.X) if encoder.kind == "tabular" else 0
     ways = ways_of(settings, encoder, n, columns, classes=reading.exact.shape[1] == 0)
-    fits = [_fit_way(settings, encoder, prepared, weights, kept_together, rng, crossed=crossed) for crossed in ways]
+    fits = [
+        _fit_way(settings, encoder, prepared, apart, weights, kept_together, rng, crossed=crossed) for crossed in ways
+    ]
     fitted = fits[0] if len(fits) == 1 else _choose(*fits)
     if settings.voters is not None and should_condense(
         settings.voters, len(fitted.references), len(fitted.validation.y)
@@ -116,6 +123,7 @@ def _fit_way(
     settings: FitSettings,
     encoder: Encoder,
     rows: PreparedRows,
+    apart: Apart,
     weights: Floats,
     kept_together: Ints | None,
     rng: np.random.RandomState,
@@ -141,8 +149,9 @@ def _fit_way(
     target = reading.target(parts.training)
     codes = reading.strata if target.has_codes else target.codes(reading.exact)
     by_class = class_weights_of(settings, target, codes[parts.training])
+    joint, by_joint = apart.joint(codes, target), apart.factors(by_class)
     seed = int(rng.randint(2**31 - 1))
-    inputs = _encode(encoder, X, codes, parts)
+    inputs = _encode(encoder, X, joint, parts)
     numbers = target.numbers_of_voters(reading.exact)
     if kept_together is None and encoder.kind == "tabular" and have_near_copies(inputs, codes, numbers):
         checks.warn(
@@ -157,13 +166,14 @@ def _fit_way(
             if crossed:
                 size = FOLDS * (VIEWS + bool(waves)) if table else 1
             loss = target.loss(codes[parts.training])
-            model = new_model(settings, encoder, target, size, loss=loss).to(device)
+            model = new_model(settings, encoder, target, size, loss=loss, groups=apart.n).to(device)
             inputs = fixed.enter_context(fixed_features(model, inputs, show=settings.verbose))
             if crossed:
                 fold_of = folds_of(n, kept_together, seed=seed)
-                history = cross_fit(settings, model, target, inputs, codes, weights, by_class, fold_of, seed)
+                history = cross_fit(settings, model, target, inputs, joint, weights, by_joint, fold_of, seed)
             else:
-                history = train_parts(settings, model, encoder, inputs, codes, weights, by_class, parts, seed)
+                history = train_parts(settings, model, encoder, inputs, joint, weights, by_joint, parts, seed)
+        apart.merge(model)
         encoded = EncodedRows(inputs, codes, names, reading.exact)
         novelty = name_voters(settings, model, encoder, target, encoded.at(parts.training), by_class)
         validation = novelty.hold_out(model, *encoded.at(parts.validation))
@@ -190,6 +200,44 @@ def _fit_way(
             within=within,
             n_groups=None if kept_together is None else len(np.unique(kept_together[held])),
         )
+
+
+class Apart(NamedTuple):
+    """Groups that the embedding tells apart: a network learns outcome and group; then voters vote for their outcome."""
+
+    codes: Ints  # (n,): the group of each row, 0 … G - 1
+    n: int  # G; 1 if there is nothing to tell apart
+
+    @classmethod
+    def of(cls, given: Any, rows: PreparedRows) -> Apart:
+        """Those given to fit: names of columns of X, or one value per row; several columns give intersections."""
+        if given is None:
+            return cls(np.zeros(len(rows.ids), dtype=np.int64), 1)
+        groups = read_groups(given, rows.X, len(rows.ids))
+        codes, names = pd.factorize(pd.MultiIndex.from_frame(groups.astype(str)))
+        return cls(codes.astype(np.int64), len(names))
+
+    def joint(self, codes: Ints, target: Target) -> Ints:
+        """(n,): the outcome and the group of each row as one code."""
+        if self.n > 1 and target.kind != CLASSES:
+            raise InputError("apart=… is for one label per row, without an order; leave it out")
+        return codes * self.n + self.codes
+
+    def factors(self, by_class: Floats | None) -> Floats | None:
+        """(K G,): those of the outcomes (K,), for joint codes."""
+        return None if by_class is None else np.repeat(by_class, self.n)
+
+    def merge(self, model: WeightedAverage) -> None:
+        """Let voters vote for their outcome, whatever their group: P(outcome) is the sum over groups."""
+        if self.n > 1:
+            voters = model.references.voters
+            model.n_classes //= self.n
+            outcomes: dict[str, Any] = {
+                "labels": voters.labels // self.n,
+                "n_classes": model.n_classes,
+                "division": None,
+            }
+            model.references = set_of(replace(voters, **outcomes, class_weights=None))
 
 
 class PreparedRows(NamedTuple):

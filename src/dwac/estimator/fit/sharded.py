@@ -70,6 +70,8 @@ class Trained(NamedTuple):
 def fit_sharded(settings: FitSettings, rows: FitInput) -> Fitted:
     """Train `settings.shards` networks, each alone and on its own part of the rows."""
     assert settings.shards is not None
+    if rows.apart is not None:
+        raise InputError("networks of shards cannot tell groups apart; leave out apart=…, or shards")
     encoder = encoder_for_target(settings, _shardable(settings, rows.X))
     X, features, reading, names, within = prepare(settings, encoder, rows)
     n, weights = len(names), np.ones(len(names))
