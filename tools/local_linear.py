@@ -56,7 +56,7 @@ def lines(voters: ReferenceSet, h: torch.Tensor) -> tuple[Floats, Floats, Floats
     return votes.numpy(), terms, negative
 
 
-def held_lines(reg: DWACRegressor, rows: Floats) -> tuple[Floats, Floats]:
+def held_lines(reg: DWACRegressor, rows: NDArray[np.int64]) -> tuple[Floats, Floats]:
     """Votes and terms of calibration rows, by networks and voters that did not see them."""
     fitted = reg.fitted_
     h, folds = fitted.calibration.h[rows], fitted.folds
