@@ -372,6 +372,27 @@ def test_an_empty_text_is_left_out_of_a_fit_and_counted(form: Any) -> None:
     np.testing.assert_array_equal(clf.predict_proba(texts()), same.predict_proba(texts()))
 
 
+@pytest.mark.parametrize("form", [pd.DataFrame, lambda texts: np.array(texts, dtype=object)[:, None]])
+def test_an_empty_text_in_a_column_of_texts_is_left_out_of_a_fit(form: Any) -> None:
+    X = [*texts(), None, " "]
+    clf = DWACClassifier("text", random_state=0, device="cpu", verbose=False)
+    with warns(UserWarning, f"2 of {N + 2}", f"row {N}"):
+        clf.fit(form(X), [*Y, "b", "a"], groups=[*np.arange(N) // 2, 0, 0], within=[*Y, "b", "a"])
+    assert clf.references_.ids.tolist() == list(range(N))
+
+
+def test_an_empty_text_leaves_several_labels_aligned() -> None:
+    X, labels = texts(), np.eye(3, dtype=int)[np.arange(N) % 3]
+    X[1] = ""
+    clf = DWACClassifier(epochs=1, random_state=0, device="cpu", verbose=False)
+    with warns(UserWarning, f"1 of {N}", "row 1"):
+        clf.fit(X, labels)
+    kept = np.delete(np.arange(N), 1)
+    assert 1 not in clf.references_.ids
+    same = DWACClassifier(**clf.get_params(deep=False)).fit([X[i] for i in kept], labels[kept], ids=kept)
+    np.testing.assert_array_equal(clf.predict_proba(texts()), same.predict_proba(texts()))
+
+
 def test_an_empty_text_keeps_ids_and_numbers_aligned() -> None:
     X = texts()
     X[0] = None

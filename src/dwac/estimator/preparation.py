@@ -97,11 +97,14 @@ def without_empty_texts(encoder: Any, rows: FitInput) -> FitInput:
     """
     X = rows.X
     listed = isinstance(X, list | tuple | pd.Series) or (isinstance(X, np.ndarray) and X.ndim == 1)
-    empty = empty_texts(X) if listed else np.zeros(0, dtype=np.int64)
+    column = isinstance(X, pd.DataFrame | np.ndarray) and X.ndim == 2 and X.shape[1] == 1
+    if not listed and (not column or encoder == "auto"):  # a table
+        return rows
+    empty = empty_texts(np.asarray(X)[:, 0] if column else X)
     if len(empty) == 0 or len(empty) == len(X) or choose(encoder, X).kind not in ("text", "huggingface"):
         return rows
     n = len(X)
-    numbered = rows if rows.ids is not None or isinstance(X, pd.Series) else rows._replace(ids=range(n))
+    numbered = rows if rows.ids is not None or hasattr(X, "iloc") else rows._replace(ids=range(n))
     sized = [
         part if part is None or hasattr(part, "iloc") or hasattr(part, "shape") else list(part) for part in numbered
     ]
