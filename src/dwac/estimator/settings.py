@@ -41,7 +41,7 @@ _OTHER_WAYS = (
 )  # fmt: skip
 SMALL_TABLE, _COLUMNS = 4_000, 1_000  # "auto" cross-fits below this number of rows, and up to this number of columns
 MIDDLE_TABLE = 30_000  # below this number of rows, "auto" fits a table both ways, and held-out votes choose
-SMALL_TEXTS = 10_000
+SMALL_TEXTS, MIDDLE_TEXTS = 10_000, 20_000  # the same for texts
 _WHOLE = ("epochs", "batch_size", "patience", "embedding_size", "ensemble_size")
 _RATES = ("learning_rate", "weight_decay", "penalty", "auxiliary_weight")
 
@@ -272,10 +272,11 @@ def ways_of(settings: FitSettings, encoder: Encoder, n: int, columns: int, *, cl
         wrong = f"at most {_COLUMNS:,} columns; got {columns:,}"
     if setting is True and wrong:
         raise InputError(f"cross_fit=True needs {wrong}; change that, or use cross_fit='auto'")
-    if wrong or setting is True or n < (SMALL_TEXTS if encoder.kind == "text" else SMALL_TABLE):
+    texts, linear = encoder.kind == "text", usual and settings.encoder == "text:linear"
+    if wrong or setting is True or linear or n < (SMALL_TEXTS if texts else SMALL_TABLE):
         return (not wrong,)
     one = classes or settings.regression
-    both = encoder.kind == "tabular" and one and n < MIDDLE_TABLE and sharing_ranks() is None
+    both = one and n < (MIDDLE_TEXTS if texts else MIDDLE_TABLE) and sharing_ranks() is None
     return (True, False) if both else (False,)
 
 

@@ -15,7 +15,14 @@ from dwac.estimator.fit.stream import as_given, fit_stream
 from dwac.estimator.fit.streams import Roles, is_stream, open_stream
 from dwac.estimator.fitted import Fitted
 from dwac.estimator.preparation import FitInput, without_empty_texts
-from dwac.estimator.settings import MIDDLE_TABLE, SMALL_TABLE, SMALL_TEXTS, FitSettings, other_ways
+from dwac.estimator.settings import (
+    MIDDLE_TABLE,
+    MIDDLE_TEXTS,
+    SMALL_TABLE,
+    SMALL_TEXTS,
+    FitSettings,
+    other_ways,
+)
 from dwac.nn.ranks import sharing
 
 __all__ = ["fit"]
@@ -49,8 +56,8 @@ def _fit_batches(settings: FitSettings, rows: FitInput) -> Fitted:
     with workspace(settings.checkpoint) as folder:
         stream = open_stream(rows.X, Roles(rows.y, rows.ids, rows.sample_weight, rows.within), folder)
         texts = stream.texts or str(settings.encoder).startswith("text")
-        few = SMALL_TABLE if other_ways(settings) else MIDDLE_TABLE
-        if stream.n - len(stream.left_out) >= (SMALL_TEXTS if texts else few):
+        small, middle = (SMALL_TEXTS, MIDDLE_TEXTS) if texts else (SMALL_TABLE, MIDDLE_TABLE)
+        if stream.n - len(stream.left_out) >= (small if other_ways(settings) else middle):
             return fit_stream(settings, stream, folder)
         kept = stream.read_all()  # few rows may be cross-fitted
         names = None if stream.roles.ids is None else kept.ids

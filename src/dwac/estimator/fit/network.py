@@ -98,7 +98,7 @@ def train(
     if isinstance(encoder, TextEncoder) and encoder.settings["network"] == "linear":
         raise InputError(
             "linear scores of texts are cross-fitted: that needs encoder='text:linear', one label per text, and no "
-            "setting that says how to train; from 10,000 texts on also cross_fit=True; or use encoder='text'"
+            "setting that says how to train; or use encoder='text'"
         )
     names = ("epochs", "batch_size", "learning_rate", "weight_decay", "patience")
     given: dict[str, Any] = {name: settings.or_recipe(name, encoder) for name in names}
