@@ -40,6 +40,7 @@ _FARTHEST = 2**15 - 1  # the largest position of a word that fits into an int16
 _CHARACTERS = 600_000  # characters compared of all texts together: some 0.1 s
 _BEGINNING = 300  # characters compared of each text, however many texts there are
 _HIGH = 0.999  # texts are cut at this quantile of training lengths
+_RECURRING = 2  # training texts: an n-gram in fewer says little of other texts
 _RUN = 2  # the kind of n-grams that are runs of characters
 _NETWORKS = ("default", "linear", "paper")
 _MOST_NGRAMS, _CELLS = 4096, 2**25  # read per text by default for linear scores: at most, and of all texts together
@@ -109,7 +110,7 @@ class TextEncoder(Texts):
             "linear": scores of the classes, linear in the n-grams, for fewer than 10,000 texts; they are cross-fitted.
         vectors: a file of initial word vectors in GloVe's format; without it they start at random. Its first words
             enter the vocabulary even if they are not in the training texts.
-        min_count: words and n-grams in fewer training texts than this are ignored.
+        min_count: words and n-grams in fewer training texts than this are ignored; by default 2, or 1 for "linear".
         max_words: size limit of the vocabulary.
         max_length: how many words of a text are read, from its start.
         max_features: size limit of the table of n-grams.
@@ -130,7 +131,7 @@ class TextEncoder(Texts):
         network: str = "default",
         *,
         vectors: str | Path | None = None,
-        min_count: int = 2,
+        min_count: int | None = None,
         max_words: int = 50_000,
         max_length: int = 400,
         max_features: int = 2**17,
@@ -144,7 +145,7 @@ class TextEncoder(Texts):
         if max_length > _FARTHEST:
             raise InputError(f"max_length must be at most {_FARTHEST}; got {max_length}")
         sizes = {
-            "min_count": min_count,
+            "min_count": (1 if network == "linear" else _RECURRING) if min_count is None else min_count,
             "max_words": max_words,
             "max_length": max_length,
             "max_features": max_features,
@@ -309,9 +310,10 @@ class TextEncoder(Texts):
     def _strangeness(self, grams: _Grams, index: Ints, left_out: bool) -> NDArray[np.float64]:
         """(n,): the root mean square of the unknown shares of words, of pairs, and of runs of characters.
 
-        left_out: the texts are training texts, and do not make their n-grams known themselves.
+        What recurs in the training texts is known. left_out: the texts are training texts, and do not make their
+        n-grams known themselves.
         """
-        known = (index > 0) & (self._texts[index - 1] >= self.settings["min_count"] + left_out)
+        known = (index > 0) & (self._texts[index - 1] >= _RECURRING + left_out)
         part, n = 3 * (grams.text - grams.text[0]) + grams.kind, grams.text[-1] - grams.text[0] + 1
         totals, unknown = np.bincount(part, minlength=3 * n), np.bincount(part, ~known, minlength=3 * n)
         return np.asarray(np.sqrt(np.square(unknown / totals.clip(1)).reshape(-1, 3).mean(axis=1)))
@@ -319,11 +321,15 @@ class TextEncoder(Texts):
     def _shares(self, grams: _Grams, index: Ints) -> NDArray[np.float64]:
         """How much n-grams count in a text: rare and repeated ones more, words and pairs as much as runs of characters.
 
-        tf-idf, divided by the norm of the n-grams of either kind.
+        tf-idf, divided by the norm of the n-grams of either kind. Those of one training text alone do not count in the
+        norm: the n-grams that only a new text has are not in the table.
         """
-        idf = 1 + np.log((1 + self._sizes["rows"]) / (1 + self._texts[index - 1]))
+        texts = self._texts[index - 1]
+        idf = 1 + np.log((1 + self._sizes["rows"]) / (1 + texts))
         values, part = (1 + np.log(grams.times)) * idf, 2 * (grams.text - grams.text[:1]) + (grams.kind == _RUN)
-        return np.asarray(values / np.sqrt(np.bincount(part, values**2))[part])
+        all_squares = np.bincount(part, values**2)
+        squares = np.bincount(part, np.where(texts >= _RECURRING, values**2, 0), minlength=len(all_squares))
+        return np.asarray(values / np.sqrt(np.where(squares > 0, squares, all_squares))[part])
 
     def _lookup(self, hashes: Hashes) -> Ints:
         """The positions of n-grams in the table, starting at 1; 0 if not in it."""
