@@ -681,3 +681,14 @@ def test_ngrams_start_from_nothing_without_labels() -> None:
 def test_evidence_needs_one_label_per_text() -> None:
     with refuses(ShapeError, "(4,)", "(3,)"):
         TextEncoder().fit(["good film", "bad film"] * 2, [0, 1, 0])
+
+
+def test_ngrams_of_one_text_count_outside_the_norm() -> None:
+    """A new text has no counterpart of them in the table, and must be scored on the same scale."""
+    encoder = TextEncoder("linear", max_ngrams=4096).fit(["sort a list", "sort a list now", "sort a heap"])
+    shares = encoder.transform(["sort a list", "sort a list now", "sort a list zzz"])[1].double().square().sum(dim=1)
+    assert shares[0] == pytest.approx(2)  # words and pairs, and runs of characters
+    assert shares[1] > 2.1
+    assert shares[2] == pytest.approx(2)
+    strange = encoder.transform(["sort a list", "sort a list now"])[2][:, 0]
+    assert strange[1] > strange[0] == 0  # "now" does not recur
