@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from dwac._machine import few_threads
-from dwac.engine.backends import TorchBackend, exp_, sum_by_label
+from dwac.engine.backends import TorchBackend
 from dwac.engine.exact import exact_distances
+from dwac.engine.exact import query as query_index
 from dwac.engine.index import Index
 from dwac.engine.precision import PLAIN, lost_queries, rounding_unit
 from dwac.kernels import full_precision
@@ -31,11 +32,12 @@ _DEEPEST = 128  # references in a lane
 _TOGETHER = 512  # queries
 _SPARE = 2  # candidates kept beyond k, so that rounding rarely hides a neighbour
 _SURE = 1e8  # ‖q‖² of queries that are never in doubt in float64, unless every reference is a million times as far away
-# Calm queries have products from -_LOWEST to _HIGHEST. With _SHIFT added, no exponential over- or underflows, not even
-# that of padding, whose product is then _CALM_VOID: e⁻²⁰ of the smallest vote.
-_LOWEST, _HIGHEST, _SHIFT, _CALM_VOID = 120.0, 26.0, 54.0, -86.0
+# Exponents: the largest that a reference may have, so that no sum overflows, and that of padding, above which exp is
+# fast on a CPU; see `backends.exp_`. A class whose mean weight is not _CLEAR above padding is in doubt.
+_RANGE = {torch.float32: (83.0, -86.0), torch.float64: (690.0, -706.0)}
+_CLEAR = 20.0
 _BACKEND = TorchBackend()
-_VOID = -1e30  # ‖q‖² - ‖q - g‖² of padding; finite, so that no NaN occurs
+_VOID = -1e30  # of padding, where only neighbours are wanted; finite, so that no NaN occurs
 
 
 class StackResult(NamedTuple):
@@ -93,23 +95,24 @@ class Stack:
 
     @cached_property
     def _columns(self) -> Tensor:
-        """(F, d + 1, D · B): the folded references of each index."""
+        """(F, d + 2, D · B): [2g, -‖g‖², 1] of the references of each index."""
         folded = torch.cat([index.folded for index in self.indexes])[self._sources.clamp_min(0)]
+        folded = torch.cat([folded, torch.ones_like(folded[..., :1])], dim=2)
         folded[self._sources < 0] = 0
-        folded[..., -1].masked_fill_(self._sources < 0, _VOID)
+        folded[..., -2].masked_fill_(self._sources < 0, _VOID)
         return folded.mT.contiguous()
 
     @cached_property
-    def _calm_columns(self) -> Tensor:
-        """The same for calm queries: products are larger by `_SHIFT`."""
+    def _voting_columns(self) -> Tensor:
+        """The same with padding of hardly any weight, for any query."""
         columns = self._columns.clone()
-        columns[:, -1].add_(_SHIFT).clamp_min_(_CALM_VOID)
+        columns[:, -2].masked_fill_(self._sources < 0, _RANGE[columns.dtype][1])
         return columns
 
     @cached_property
     def _radius(self) -> Tensor:
         """(F,) float64: the largest ‖g‖ of each index."""
-        norms = self._columns[:, -1].double()
+        norms = self._columns[:, -2].double()
         return norms.masked_fill(self._sources < 0, 0).amin(dim=1).neg_().sqrt_()
 
     @cached_property
@@ -144,6 +147,11 @@ class Stack:
         return torch.cat([index.log_counts for index in self.indexes])
 
     @cached_property
+    def _clear(self) -> Tensor:
+        """(F, K) float64: the log sum from which the members of a class outweigh padding."""
+        return (self._log_counts + _RANGE[self._columns.dtype][1] + _CLEAR).view(len(self.indexes), -1)
+
+    @cached_property
     def _joined(self) -> Index:
         """All references, one index after the other."""
         embeddings, labels = ([getattr(index, name) for index in self.indexes] for name in ("embeddings", "labels"))
@@ -159,19 +167,31 @@ class Stack:
     @torch.no_grad()
     def query(self, queries: Tensor, k: int, *, votes: bool = True) -> StackResult:
         """The votes and the k nearest of queries (F, n, d). votes: False computes only the nearest."""
-        parts = self._query_parts(queries.detach().split(_TOGETHER, dim=1), k, votes)
+        queries = queries.detach()
+        parts = self._query_parts(queries.split(_TOGETHER, dim=1), k, votes)
         result = parts[0] if len(parts) == 1 else StackResult(*map(torch.cat, zip(*parts, strict=True)))
-        if not result.unsure.any() or (doubled := self._doubled) is None:
+        if not result.unsure.any():
             return result
+        self._answer_in_float64(result, queries, k, votes)
+        for place, (index, rows) in enumerate(zip(self.indexes, result.unsure[..., 0].unbind(1), strict=True)):
+            if votes and rows.any():
+                result.log_class_weights[rows, place] = query_index(index, queries[place][rows]).log_class_weights
+        result.unsure[..., 0] = False
+        return result
+
+    def _answer_in_float64(self, result: StackResult, queries: Tensor, k: int, votes: bool) -> None:
+        """Replace answers that are in doubt; some may stay so."""
+        if (doubled := self._doubled) is None:
+            return
         left = result.unsure.flatten(1).any(dim=1).nonzero()[:, 0]
-        better, unsure = doubled.query(queries[:, left], k, votes=votes), result.unsure[left]
+        unsure = result.unsure[left]
+        better = StackResult(*map(torch.cat, zip(*doubled._query_parts([queries[:, left]], k, votes), strict=True)))
         # If only neighbours were in doubt, votes stay, so that they do not depend on k.
         result.log_class_weights[left] = torch.where(unsure[..., :1], better[0], result.log_class_weights[left])
         for field, values in zip(result[1:3], better[1:3], strict=True):
             field[left] = torch.where(unsure[..., 1:], values, field[left])
         result.rounding[left] = torch.where(unsure[..., 1], better.rounding, result.rounding[left])
         result.unsure[left] &= better.unsure
-        return result
 
     def _query_parts(self, queries: Sequence[Tensor], k: int, votes: bool) -> list[StackResult]:
         """Answer each part on one thread: arrays are so small that threads would mostly wait for one another."""
@@ -188,69 +208,60 @@ class Stack:
 
     def _query(self, queries: Tensor, k: int, votes: bool) -> StackResult:
         n_sets, n, d = queries.shape
-        # [q, 1], to multiply with folded references; padded by queries at the centre.
-        ones = self._columns.new_zeros(n_sets, n + -n % _ROWS, d + 1)
+        # [q, 1, c], to multiply with [2g, -‖g‖², 1]; padded by queries at the centre.
+        ones = self._columns.new_zeros(n_sets, n + -n % _ROWS, d + 2)
         ones[..., d] = 1
         centred = torch.sub(queries, self._centres, out=ones[:, :n, :d])
         norms: Tensor = torch.linalg.vector_norm(centred, dim=2, dtype=torch.float64).square_().T
-        lowest = (2 * norms.sqrt() + self._radius).mul_(self._radius)  # ‖q - g‖² - ‖q‖² is at most this
-        calm = ((lowest <= _LOWEST) & (norms <= _HIGHEST)).all(dim=1) & votes
-        if calm.any() and not calm.all():
-            return self._join([self._query(queries[:, rows], k, votes) for rows in (calm, ~calm)], calm)
-        best, units, near, places = self._sweep(ones, n, k, votes, calm=bool(calm.any()))
-        near -= _SHIFT * calm[:, None, None]
+        lengths, (top, void) = norms.sqrt(), _RANGE[ones.dtype]
+        # The exponent c + ‖q‖² - ‖q - g‖² is at most `top`: no reference is nearer than ‖q‖ - max ‖g‖.
+        least = (lengths - self._radius).clamp_min_(0).square_()
+        ones[:, :n, d + 1] = (least + top).sub_(norms).T
+        shift = ones[:, :n, d + 1].T.double()
+        far = votes and not bool(((lengths + self._radius).square_() - least <= top - void - 1).all())
+        units, near, places = self._sweep(ones, n, k, votes, least=void if far else None)
         unit, single = rounding_unit(d, ones.dtype, _BACKEND), ones.dtype != torch.float64
         log_class_weights, unsure = norms.new_empty(n, n_sets, 0), torch.zeros_like(norms, dtype=torch.bool)
         if votes:
-            log_class_weights, unsure = self._votes(best, units, norms, unit, single, calm=bool(calm.any()))
+            log_class_weights, unsure = self._votes(units, norms, shift, unit, single)
         rows, squared, rounding, hidden = places, near, norms, unsure
         if k:
             rows, squared = self._rank(queries.transpose(0, 1), places, k)
             farthest = squared[:, :, -1]
-            rounding = (
-                (2 * norms.sqrt() + farthest.sqrt()).square_().add_(_SHIFT).mul_(max(unit, 2.0 ** (self._bits - 52)))
-            )
+            rounding = (2 * lengths + farthest.sqrt()).square_().add_(top).mul_(max(unit, 2.0 ** (self._bits - 52)))
             # No reference that was not compared exactly is nearer than this, up to rounding.
-            reach = torch.inf if places.shape[2] == self._rows.shape[1] else norms - near[:, :, 0]
-            hidden = unsure | (reach - rounding <= farthest)
+            reach = torch.inf if places.shape[2] == self._rows.shape[1] else norms + shift - near[:, :, 0]
+            hidden = unsure | ~(reach - rounding > farthest)
         return StackResult(log_class_weights, rows, squared, rounding, torch.stack([unsure, hidden], dim=2))
 
-    def _join(self, parts: Sequence[StackResult], calm: Tensor) -> StackResult:
-        """The results of calm queries and of all others, in their order."""
-        joined = StackResult(*(field.new_empty(len(calm), *field.shape[1:]) for field in parts[0]))
-        for part, rows in zip(parts, (calm, ~calm), strict=True):
-            for field, values in zip(joined, part, strict=True):
-                field[rows] = values
-        return joined
+    def _sweep(self, ones: Tensor, n: int, k: int, votes: bool, *, least: float | None) -> tuple[Tensor, ...]:
+        """Σ e^product of each lane, (n, F, B); the largest products and their places, (n, F, c).
 
-    def _sweep(self, ones: Tensor, n: int, k: int, votes: bool, *, calm: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The largest product of each lane and Σ w in units of it, (n, F, B); the largest products and their places.
-
-        Of the products ‖q‖² - ‖q - g‖², the largest (n, F, c), a few more than k, belong to the nearest references.
-        Of calm queries, the unit is 1, and the largest product of a lane is only computed for neighbours.
+        A few more than k products, which belong to the nearest references. least: if products may be smaller, they
+        count as this.
         """
         n_sets, shape, rows = len(ones), self._shape, min(n, _ROWS)  # a single query takes no more
         tiles = ones.unflatten(1, (-1, _ROWS)).transpose(0, 1).contiguous()
         best, units = (ones.new_empty(len(tiles), n_sets, rows, shape[1]) for _ in range(2))
         nearest: list[tuple[Tensor, Tensor]] = []
-        step = max(1, min(len(tiles), _CACHE // (_ROWS * self._columns[:, 0].numel() * ones.element_size())))
+        columns = self._voting_columns if votes else self._columns
+        step = max(1, min(len(tiles), _CACHE // (_ROWS * columns[:, 0].numel() * ones.element_size())))
         memory = ones.new_empty(step, n_sets, _ROWS, *shape)
         for start in range(0, len(tiles), step):
             part = slice(start, start + step)
-            multiply(tiles[part], self._calm_columns if calm else self._columns, memory)
+            multiply(tiles[part], columns, memory)
             products = memory[: len(tiles) - start, :, :rows]
-            if k or not calm:
-                torch.amax(products, dim=3, out=best[part])
             if k:
+                torch.amax(products, dim=3, out=best[part])
                 nearest.append(self._nearest(products, best[part], k))
             if votes:
-                weights = products.exp_() if calm else exp_(products.sub_(best[part, :, :, None]))
-                torch.sum(weights, dim=3, out=units[part])
-        best, units = _by_query(best)[:n], _by_query(units)[:n]
+                weights = products if least is None else products.clamp_min_(least)
+                torch.sum(weights.exp_(), dim=3, out=units[part])
+        units = _by_query(units)[:n]
         if not k:
-            return best, units, ones.new_empty(n, n_sets, 0, dtype=torch.float64), torch.empty(n, n_sets, 0).long()
+            return units, ones.new_empty(n, n_sets, 0, dtype=torch.float64), torch.empty(n, n_sets, 0).long()
         near, places = zip(*nearest, strict=True)
-        return best, units, torch.cat(near)[:n], torch.cat(places)[:n]
+        return units, torch.cat(near)[:n], torch.cat(places)[:n]
 
     def _nearest(self, products: Tensor, best: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The largest products (q, F, c), a few more than k, and their places; they are in the lanes of largest maxima.
@@ -265,29 +276,21 @@ class Stack:
         places = deep * lanes + lane.gather(3, at - deep * lane.shape[3])
         return _by_query(top), _by_query(places)
 
-    def _votes(
-        self, best: Tensor, units: Tensor, norms: Tensor, unit: float, single: bool, *, calm: bool
-    ) -> tuple[Tensor, Tensor]:
+    def _votes(self, units: Tensor, norms: Tensor, shift: Tensor, unit: float, single: bool) -> tuple[Tensor, Tensor]:
         """Log class weights (n, F, K), and which rounding leaves in doubt, (n, F)."""
-        first, shape, n_codes = self.indexes[0], norms.shape, len(self._log_counts) + 1
+        first, shape, log_counts = self.indexes[0], norms.shape, self._log_counts.view(norms.shape[1], -1)
+        sums = norms.new_zeros(shape[0], log_counts.numel() + 1)
+        sums.scatter_add_(1, self._codes.expand(shape[0], -1), units.double().flatten(1))
+        log_sums = sums.log_()[:, :-1].view(*shape, -1)
+        short = ~(log_sums >= self._clear).all(dim=2)
         # ‖q‖² cancels in every difference of logs, so it is only subtracted here.
-        if calm:
-            sums = norms.new_zeros(shape[0], n_codes)
-            sums.scatter_add_(1, self._codes.expand(shape[0], -1), units.double().flatten(1))
-            log_sums = sums.log_()[:, :-1].view(*shape, -1).sub_(norms[:, :, None] + _SHIFT)
-        else:
-            by_lane = units.log_().add_(best).double().sub_(norms[:, :, None]).flatten(1)
-            log_sums = sum_by_label(by_lane, self._codes, n_codes)[:, :-1].view(*shape, -1)
-        votes = torch.minimum(log_sums, self._log_counts.view(shape[1], -1))
-        if not single and bool((norms < _SURE).all()):  # float64 leaves no doubt about them
-            return votes, torch.zeros_like(norms, dtype=torch.bool)
-        if calm:  # the nearest member of a class has at least the average weight of the class
-            mean = (votes - self._log_counts.view(shape[1], -1)).nan_to_num_(nan=-torch.inf)
-            nearest = mean.amax(dim=2).neg_()
-        else:
-            nearest = (norms - best.amax(dim=2)).clamp_min_(0)
+        votes = torch.minimum(log_sums.sub_((norms + shift)[:, :, None]), log_counts)
+        if not single and bool((norms < _SURE).all()):  # float64 leaves no other doubt about them
+            return votes, short
+        # The nearest member of a class has at least the average weight of the class.
+        nearest = (votes - log_counts).nan_to_num_(nan=-torch.inf).amax(dim=2).neg_()
         unsure = PLAIN.unsure(first, votes.flatten(0, 1), norms.flatten(), nearest.flatten(), unit, single).view(shape)
-        return votes, unsure | lost_queries(norms, unit) if single else unsure
+        return votes, unsure | short | lost_queries(norms, unit) if single else unsure | short
 
     def _rank(self, queries: Tensor, places: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Rows and exact squared distances (n, F, k) of the k nearest candidates; ties in the order of their rows."""

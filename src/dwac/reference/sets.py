@@ -54,7 +54,7 @@ class VoterSets:
             parts = [voters.query(h, k, "auto") for voters, h in zip(self.sets, queries, strict=True)]
             return torch.stack([part[0] for part in parts], dim=1), torch.stack([part[2] for part in parts], dim=1)
         result = self._stack.query(first.lifted(queries), k)
-        votes, unsure = result.log_class_weights, result.unsure[..., 0]
+        votes = result.log_class_weights
         if first.weights is not None:
             votes += torch.stack([voters.log_factors.max() for voters in self.sets])[:, None]
         if first.look_alikes is not None:
@@ -64,9 +64,6 @@ class VoterSets:
             votes = first.add_votes(votes, near)
         if first.class_weights is not None:
             votes += torch.as_tensor(first.log_class_factors)
-        if unsure.any():
-            for place, (voters, rows) in enumerate(zip(self.sets, unsure.unbind(1), strict=True)):
-                votes[rows, place] = voters.query(queries[place][rows], 0, "auto").log_class_weights
         return votes, nearest_of(result, self.sets, queries)
 
     @cached_property
