@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -91,13 +92,21 @@ def test_other_kernels_and_large_sets_are_not_stacked() -> None:
     assert Stack.of([large]) is None
 
 
+@pytest.mark.parametrize("k", [5, 20, 98, 200])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_the_largest_have_their_places(dtype: torch.dtype) -> None:
-    values = draw(3, 4, 99, dtype=dtype).round(decimals=1)  # with ties
-    top, places = _largest(values, 5, 7)
-    torch.testing.assert_close(top, values.double().topk(5).values.flip(-1), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(top, values.gather(2, places).double(), rtol=1e-12, atol=1e-12)
-    assert all(len(set(row)) == 5 for row in places.flatten(0, 1).tolist())
+def test_the_largest_have_their_places(dtype: torch.dtype, k: int) -> None:
+    values = draw(12, 9, 11, dtype=dtype)
+    values[:6] = values[:6].round(decimals=1)  # with ties
+    values[0, :8], values[1] = 0.5, 2.0  # many, and nothing else
+    flat = values.flatten(1)
+    least, rows, places = _largest(flat.numpy(), values.amax(dim=1).numpy(), k)
+    assert sorted(set(rows.tolist())) == list(range(12))
+    for row in range(12):
+        own = places[rows == row]
+        rest = np.delete(flat[row].numpy(), own)
+        assert len(set(own.tolist())) == len(own) >= min(k, 99)
+        assert (rest <= least[row]).all()
+        assert (flat[row].numpy()[own] >= least[row]).all()
 
 
 @pytest.mark.parametrize(("m", "classes"), [(1, 1), (3, 5), (70, 70), (2_000, 1), (40_000, 3), (999, 200)])

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac._machine import few_threads
 from dwac.engine.backends import TorchBackend
-from dwac.engine.exact import exact_distances
 from dwac.engine.exact import query as query_index
 from dwac.engine.index import Index
 from dwac.engine.precision import PLAIN, lost_queries, rounding_unit
 from dwac.kernels import full_precision
+
+Floats = NDArray[np.floating[Any]]
+Ints = NDArray[np.int64]
 
 MOST_STACKED = 2**16  # references of all indexes together
 _ROWS = 16  # queries in a product: always as many, because rounding depends on the shape
@@ -30,13 +33,15 @@ _CACHE = 2**21  # bytes of products
 _VECTORS = 256  # bytes: torch reduces so many neighbouring numbers at once
 _DEEPEST = 128  # references in a lane
 _TOGETHER = 512  # queries
+_EXACT = 4096  # distances at once
+_MOST = 4  # times so many candidates
 _SPARE = 2  # candidates kept beyond k, so that rounding rarely hides a neighbour
 _SURE = 1e8  # ‖q‖² of queries that are never in doubt in float64, unless every reference is a million times as far away
 # Exponents: the largest that a reference may have, so that no sum overflows, and that of padding, above which exp is
 # fast on a CPU; see `backends.exp_`. A class whose mean weight is not _CLEAR above padding is in doubt.
 _RANGE = {torch.float32: (83.0, -86.0), torch.float64: (690.0, -706.0)}
 _CLEAR = 20.0
-_BACKEND = TorchBackend()
+_BACKEND, _NONE = TorchBackend(), np.empty(0, np.int64)
 _VOID = -1e30  # of padding, where only neighbours are wanted; finite, so that no NaN occurs
 
 
@@ -124,11 +129,6 @@ class Stack:
         return rows[self._sources.clamp_min(0)].masked_fill_(self._sources < 0, int(sizes.sum()))
 
     @cached_property
-    def _bits(self) -> int:
-        """The number of bits of a place."""
-        return (self._rows.shape[1] - 1).bit_length()
-
-    @cached_property
     def _codes(self) -> Tensor:
         """(F · B,): index · K + label of each lane; F · K for padding."""
         n, k, first = len(self.indexes), self.indexes[0].n_classes, self._sources[:, : self._shape[1]]
@@ -152,10 +152,10 @@ class Stack:
         return (self._log_counts + _RANGE[self._columns.dtype][1] + _CLEAR).view(len(self.indexes), -1)
 
     @cached_property
-    def _joined(self) -> Index:
-        """All references, one index after the other."""
-        embeddings, labels = ([getattr(index, name) for index in self.indexes] for name in ("embeddings", "labels"))
-        return replace(self.indexes[0], embeddings=torch.cat(embeddings), labels=torch.cat(labels))
+    def _points(self) -> Tensor:
+        """(M + 1, d) float64: all references, one index after the other, and infinity for padding."""
+        points = torch.cat([index.embeddings.double() for index in self.indexes])
+        return torch.cat([points, points.new_full((1, points.shape[1]), torch.inf)])
 
     @cached_property
     def _doubled(self) -> Stack | None:
@@ -215,26 +215,27 @@ class Stack:
         norms: Tensor = torch.linalg.vector_norm(centred, dim=2, dtype=torch.float64).square_().T
         lengths, (top, void) = norms.sqrt(), _RANGE[ones.dtype]
         # The exponent c + ‖q‖² - ‖q - g‖² is at most `top`: no reference is nearer than ‖q‖ - max ‖g‖.
-        least = (lengths - self._radius).clamp_min_(0).square_()
-        ones[:, :n, d + 1] = (least + top).sub_(norms).T
+        nearest = (lengths - self._radius).clamp_min_(0).square_()
+        ones[:, :n, d + 1] = (nearest + top).sub_(norms).T
         shift = ones[:, :n, d + 1].T.double()
-        far = votes and not bool(((lengths + self._radius).square_() - least <= top - void - 1).all())
-        units, near, places = self._sweep(ones, n, k, votes, least=void if far else None)
+        far = votes and not bool(((lengths + self._radius).square_() - nearest <= top - void - 1).all())
+        units, least, near = self._sweep(ones, n, k, votes, least=void if far else None)
         unit, single = rounding_unit(d, ones.dtype, _BACKEND), ones.dtype != torch.float64
         log_class_weights, unsure = norms.new_empty(n, n_sets, 0), torch.zeros_like(norms, dtype=torch.bool)
         if votes:
             log_class_weights, unsure = self._votes(units, norms, shift, unit, single)
-        rows, squared, rounding, hidden = places, near, norms, unsure
+        rows, squared, rounding, hidden = torch.empty(n, n_sets, 0).long(), norms.new_empty(n, n_sets, 0), norms, unsure
         if k:
-            rows, squared = self._rank(queries.transpose(0, 1), places, k)
+            rows, squared = self._rank(queries, near, k)
             farthest = squared[:, :, -1]
-            rounding = (2 * lengths + farthest.sqrt()).square_().add_(top).mul_(max(unit, 2.0 ** (self._bits - 52)))
+            rounding = (2 * lengths + farthest.sqrt()).square_().add_(top).mul_(unit)
             # No reference that was not compared exactly is nearer than this, up to rounding.
-            reach = torch.inf if places.shape[2] == self._rows.shape[1] else norms + shift - near[:, :, 0]
-            hidden = unsure | ~(reach - rounding > farthest)
+            hidden = unsure | ~(norms + shift - least - rounding > farthest)
         return StackResult(log_class_weights, rows, squared, rounding, torch.stack([unsure, hidden], dim=2))
 
-    def _sweep(self, ones: Tensor, n: int, k: int, votes: bool, *, least: float | None) -> tuple[Tensor, ...]:
+    def _sweep(
+        self, ones: Tensor, n: int, k: int, votes: bool, *, least: float | None
+    ) -> tuple[Tensor, Tensor, tuple[Ints, Ints]]:
         """Σ e^product of each lane, (n, F, B); the largest products and their places, (n, F, c).
 
         A few more than k products, which belong to the nearest references. least: if products may be smaller, they
@@ -243,7 +244,7 @@ class Stack:
         n_sets, shape, rows = len(ones), self._shape, min(n, _ROWS)  # a single query takes no more
         tiles = ones.unflatten(1, (-1, _ROWS)).transpose(0, 1).contiguous()
         best, units = (ones.new_empty(len(tiles), n_sets, rows, shape[1]) for _ in range(2))
-        nearest: list[tuple[Tensor, Tensor]] = []
+        nearest: list[tuple[Floats, Ints, Ints]] = []
         columns = self._voting_columns if votes else self._columns
         step = max(1, min(len(tiles), _CACHE // (_ROWS * columns[:, 0].numel() * ones.element_size())))
         memory = ones.new_empty(step, n_sets, _ROWS, *shape)
@@ -253,28 +254,22 @@ class Stack:
             products = memory[: len(tiles) - start, :, :rows]
             if k:
                 torch.amax(products, dim=3, out=best[part])
-                nearest.append(self._nearest(products, best[part], k))
+                values, lanes = products.flatten(3).flatten(0, 2).numpy(), best[part].flatten(0, 2).numpy()
+                nearest.append(_largest(values, lanes, k))
             if votes:
                 weights = products if least is None else products.clamp_min_(least)
                 torch.sum(weights.exp_(), dim=3, out=units[part])
         units = _by_query(units)[:n]
         if not k:
-            return units, ones.new_empty(n, n_sets, 0, dtype=torch.float64), torch.empty(n, n_sets, 0).long()
-        near, places = zip(*nearest, strict=True)
-        return units, torch.cat(near)[:n], torch.cat(places)[:n]
-
-    def _nearest(self, products: Tensor, best: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The largest products (q, F, c), a few more than k, and their places; they are in the lanes of largest maxima.
-
-        products: (t, F, rows, D, B). best: (t, F, rows, B), the largest of each lane.
-        """
-        depth, lanes = self._shape
-        lane = _largest(best, k + _SPARE, self._bits)[1]
-        chosen = lane[..., None, :].expand(*lane.shape[:3], depth, -1)
-        top, at = _largest(products.gather(4, chosen).flatten(3), k + _SPARE, self._bits)
-        deep = at // lane.shape[3]
-        places = deep * lanes + lane.gather(3, at - deep * lane.shape[3])
-        return _by_query(top), _by_query(places)
+            return units, units, (_NONE, _NONE)
+        least_of, numbers, places = zip(*nearest, strict=True)
+        starts = range(0, len(tiles) * n_sets * rows, step * n_sets * rows)
+        number = np.concatenate([part + start for part, start in zip(numbers, starts, strict=True)])
+        tile, number = np.divmod(number, n_sets * rows)
+        index, row = np.divmod(number, rows)
+        owner = (tile * _ROWS + row) * n_sets + index
+        limits = torch.from_numpy(np.concatenate(least_of)).view(best.shape[:3])[..., None]
+        return units, _by_query(limits)[:n, :, 0], (owner, np.concatenate(places))
 
     def _votes(self, units: Tensor, norms: Tensor, shift: Tensor, unit: float, single: bool) -> tuple[Tensor, Tensor]:
         """Log class weights (n, F, K), and which rounding leaves in doubt, (n, F)."""
@@ -292,14 +287,31 @@ class Stack:
         unsure = PLAIN.unsure(first, votes.flatten(0, 1), norms.flatten(), nearest.flatten(), unit, single).view(shape)
         return votes, unsure | short | lost_queries(norms, unit) if single else unsure | short
 
-    def _rank(self, queries: Tensor, places: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Rows and exact squared distances (n, F, k) of the k nearest candidates; ties in the order of their rows."""
-        shape, own = places.shape, torch.arange(0, self._rows.numel(), self._rows.shape[1])[:, None]
-        rows = self._rows.flatten()[places + own]
-        rows.numpy().sort(axis=-1)
-        distances = exact_distances(self._joined, queries.flatten(0, 1), rows.flatten(0, 1))
-        squared, order = distances.view(shape).sort(dim=2, stable=True)
-        return rows.gather(2, order[..., :k]), squared[..., :k]
+    def _rank(self, queries: Tensor, near: tuple[Ints, Ints], k: int) -> tuple[Tensor, Tensor]:
+        """Rows and exact squared distances (n, F, k) of the k nearest candidates; ties in the order of their rows.
+
+        near: number of the query · F + that of the index, and place, of each candidate (h,).
+        """
+        (n_sets, n, _), (owner, place), padding = queries.shape, near, len(self._points) - 1
+        if n % _ROWS:
+            owner, place = (values[near[0] < n * n_sets] for values in near)
+        rows = self._rows.numpy()[owner % n_sets, place]
+        owner, row = np.divmod(np.sort(owner * (padding + 1) + rows), padding + 1)
+        counts = np.bincount(owner, minlength=n * n_sets)
+        column = np.arange(len(owner)) - (counts.cumsum() - counts)[owner]
+        table = np.full((n * n_sets, max(k, counts.max())), padding)
+        squared, table[owner, column] = np.full(table.shape, np.inf), row
+        squared[owner, column] = self._exact(queries.transpose(0, 1).flatten(0, 1).double(), owner, row)
+        order = squared.argsort(axis=1, kind="stable")[:, :k]
+        found = (np.take_along_axis(values, order, axis=1).reshape(n, n_sets, k) for values in (table, squared))
+        nearest, distances = map(torch.from_numpy, found)
+        return nearest, distances
+
+    def _exact(self, queries: Tensor, owner: Ints, row: Ints) -> Floats:
+        """(h,): the squared distances of pairs by direct difference."""
+        at, to = (torch.from_numpy(values).split(_EXACT) for values in (owner, row))
+        parts = ((queries[q], self._points[g]) for q, g in zip(at, to, strict=True))
+        return torch.cat([q.sub_(g).square_().sum(dim=1) for q, g in parts]).numpy()
 
 
 def multiply(tiles: Tensor, columns: Tensor, products: Tensor) -> None:
@@ -309,19 +321,26 @@ def multiply(tiles: Tensor, columns: Tensor, products: Tensor) -> None:
             torch.bmm(tile, columns, out=product.flatten(2))
 
 
-def _largest(values: Tensor, k: int, n_bits: int) -> tuple[Tensor, Tensor]:
-    """The k largest of values (…, c), smallest first, in float64, and their places, of n_bits; all if they are fewer.
+def _largest(values: Floats, lanes: Floats, k: int) -> tuple[Floats, Ints, Ints]:
+    """A number for each row of values (q, D · B), and a few more than its k largest: their rows and places, in order.
 
-    Places are stored in the last bits, so that sorting numbers is enough: that takes a third of the time of `topk`.
-    Values in float32 have bits to spare; in float64, values that differ only there are taken for equal.
+    Nothing at another place is larger than that number. lanes: (q, B), the largest value of each lane.
     """
-    keys = values.to(torch.float64, copy=True)
-    bits, mask = keys.view(torch.int64), (1 << n_bits) - 1
-    if values.dtype == torch.float64:
-        bits &= ~mask
-    bits |= torch.arange(values.shape[-1])
-    keys.numpy().sort(axis=-1)
-    return keys[..., -k:], bits[..., -k:] & mask
+    k = min(k + _SPARE, values.shape[1])
+    if k <= lanes.shape[1]:
+        least = np.sort(lanes, axis=1)[:, -k]
+    else:
+        least = np.partition(values, -k, axis=1)[:, -k]
+    near = values >= least[:, None]
+    rows, places = np.divmod(np.flatnonzero(near), values.shape[1])
+    if len(rows) > _MOST * k and (counts := np.bincount(rows)).max() > _MOST * k:  # most of them are equal
+        many = np.flatnonzero(counts > _MOST * k)
+        chosen = np.argpartition(values[many], -k, axis=1)[:, -k:]
+        near[many] = False
+        near[many[:, None], chosen] = True
+        least[many] = np.take_along_axis(values[many], chosen, axis=1).min(axis=1)
+        rows, places = np.divmod(np.flatnonzero(near), values.shape[1])
+    return least, rows, places
 
 
 def _by_query(values: Tensor) -> Tensor:
