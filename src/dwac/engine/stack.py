@@ -310,15 +310,19 @@ class Stack:
     def _exact(self, queries: Tensor, owner: Ints, row: Ints) -> Floats:
         """(h,): the squared distances of pairs by direct difference."""
         at, to = (torch.from_numpy(values).split(_EXACT) for values in (owner, row))
-        parts = ((queries[q], self._points[g]) for q, g in zip(at, to, strict=True))
+        parts = ((queries.index_select(0, q), self._points.index_select(0, g)) for q, g in zip(at, to, strict=True))
         return torch.cat([q.sub_(g).square_().sum(dim=1) for q, g in parts]).numpy()
 
 
 def multiply(tiles: Tensor, columns: Tensor, products: Tensor) -> None:
     """Store the products of tiles (t, F, rows, d + 1) with columns (F, d + 1, D · B) in (≥ t, F, rows, D, B)."""
+    products = products[: len(tiles)].flatten(3)
     with full_precision(tiles.device):
-        for tile, product in zip(tiles, products, strict=False):
-            torch.bmm(tile, columns, out=product.flatten(2))
+        if len(columns) == 1:
+            torch.bmm(tiles[:, 0], columns.expand(len(tiles), -1, -1), out=products[:, 0])
+            return
+        for tile, product in zip(tiles, products, strict=True):
+            torch.bmm(tile, columns, out=product)
 
 
 def _largest(values: Floats, lanes: Floats, k: int) -> tuple[Floats, Ints, Ints]:
@@ -327,10 +331,7 @@ def _largest(values: Floats, lanes: Floats, k: int) -> tuple[Floats, Ints, Ints]
     Nothing at another place is larger than that number. lanes: (q, B), the largest value of each lane.
     """
     k = min(k + _SPARE, values.shape[1])
-    if k <= lanes.shape[1]:
-        least = np.sort(lanes, axis=1)[:, -k]
-    else:
-        least = np.partition(values, -k, axis=1)[:, -k]
+    least = np.sort(lanes, axis=1)[:, -k] if k <= lanes.shape[1] else np.partition(values, -k, axis=1)[:, -k]
     near = values >= least[:, None]
     rows, places = np.divmod(np.flatnonzero(near), values.shape[1])
     if len(rows) > _MOST * k and (counts := np.bincount(rows)).max() > _MOST * k:  # most of them are equal
