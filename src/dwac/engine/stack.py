@@ -39,7 +39,7 @@ _SPARE = 2  # candidates kept beyond k, so that rounding rarely hides a neighbou
 _SURE = 1e8  # ‖q‖² of queries that are never in doubt in float64, unless every reference is a million times as far away
 # Exponents: the largest that a reference may have, so that no sum overflows, and that of padding, above which exp is
 # fast on a CPU; see `backends.exp_`. A class whose mean weight is not _CLEAR above padding is in doubt.
-_RANGE = {torch.float32: (83.0, -86.0), torch.float64: (690.0, -706.0)}
+_RANGE = {torch.float32: (62.0, -86.0), torch.float64: (690.0, -706.0)}
 _CLEAR = 20.0
 _BACKEND, _NONE = TorchBackend(), np.empty(0, np.int64)
 _VOID = -1e30  # of padding, where only neighbours are wanted; finite, so that no NaN occurs
