@@ -34,7 +34,7 @@ _VECTORS = 256  # bytes: torch reduces so many neighbouring numbers at once
 _DEEPEST = 128  # references in a lane
 _TOGETHER = 512  # queries
 _EXACT = 4096  # distances at once
-_LANES = 8  # of each class, at least: neighbours are often of one class, and the largest numbers of its lanes bound them
+_LANES = 8  # for each class: neighbours are often of one class, and the largest of each lane bound them
 _MOST = 16  # times so many candidates
 _SPARE = 2  # candidates kept beyond k, so that rounding rarely hides a neighbour
 _SURE = 1e8  # ‖q‖² of queries that are never in doubt in float64, unless every reference is a million times as far away
@@ -76,7 +76,7 @@ class Stack:
         """(D, B): D references in each of B lanes; the fewest lanes that are not too deep and hardly need padding."""
         counts = np.stack([index.counts.numpy() for index in self.indexes])
         m, unit = int(counts.sum(axis=1).max()), _VECTORS // self.indexes[0].folded.element_size()
-        fewest = max(-(-m // _DEEPEST), int((counts > 0).sum(axis=1).max()) * _LANES)
+        fewest = max(-(-m // _DEEPEST), min(m, _LANES * int((counts > 0).sum(axis=1).max())))
         for lanes in range(fewest + -fewest % unit, m + unit, unit):
             for depth in range(-(-m // lanes), max(1, 5 * m // (4 * lanes)) + 1):
                 if (-(-counts // depth)).sum(axis=1).max() <= lanes:
