@@ -32,8 +32,8 @@ import dwac
 from benchmarks import record
 from dwac.estimator.settings import SMALL_TEXTS
 
-CHOSEN_ON = ("agnews", "banking", "cr", "emotion", "gnad", "mpqa", "mr", "sms", "sst5", "stance_abortion", "subj")
-CHOSEN_ON += ("trec", "webkb")
+CHOSEN_ON = {"agnews", "banking", "cr", "emotion", "gnad", "mpqa", "mr", "sms", "sst5", "stance_abortion", "subj"}
+CHOSEN_ON |= {"trec", "webkb"}
 BETTER, BEHIND = 1.5, 0.5  # points
 FEW, SPLITS = 1_000, 5
 
