@@ -7,11 +7,11 @@ import pytest
 from scipy.stats import binom
 
 from dwac.conformal import Calibration, CrossCalibration, CrossIntervalCalibration, IntervalCalibration
-from dwac.conformal.weights import ExampleCalibration, Weights, effective_size
+from dwac.conformal.weights import ExampleCalibration, ExampleWeights, effective_size
 
 rng = np.random.default_rng(0)
 SCORES, FOLDS = rng.random(40), rng.integers(0, 2, 40)
-WEIGHTS = Weights(rng.exponential(size=40), rng.exponential(size=5))
+WEIGHTS = ExampleWeights(rng.exponential(size=40), rng.exponential(size=5))
 RARE = 1e-4
 
 
@@ -29,7 +29,7 @@ def test_p_values_are_shares_of_weights(by_class: bool) -> None:
             among = [i for i in range(40) if labels is None or labels[i] == label]
             hit = sum(WEIGHTS.calibration[i] for i in among if SCORES[i] >= new[row, FOLDS[i], label] - 1e-3)
             assert found[row, label] == pytest.approx((hit + own) / (WEIGHTS.calibration[among].sum() + own))
-    equal = ExampleCalibration(whole, constant(SCORES), FOLDS, labels, Weights(np.ones(40), np.ones(5)))
+    equal = ExampleCalibration(whole, constant(SCORES), FOLDS, labels, ExampleWeights(np.ones(40), np.ones(5)))
     np.testing.assert_allclose(equal.p_values(new), whole.p_values(new))
     assert equal.n_calibration(2).tolist() == whole.n_calibration(2).tolist()
 
@@ -55,7 +55,7 @@ def test_intervals_hold_the_numbers_with_p_values_above_epsilon(epsilon: float) 
             assert found[row, 0] <= kept.min() <= found[row, 0] + 0.01
             assert found[row, 1] - 0.01 <= kept.max() <= found[row, 1]
         assert np.isinf(found[row]).all() == (own / (WEIGHTS.calibration.sum() + own) > epsilon)
-    ones = Weights(np.ones(40), np.ones(5))
+    ones = ExampleWeights(np.ones(40), np.ones(5))
     np.testing.assert_allclose(crossed.ends(lows, highs, epsilon, weights=ones), crossed.ends(lows, highs, epsilon))
 
 
@@ -67,7 +67,9 @@ def test_the_true_ratio_restores_coverage_under_shift(draws: int) -> None:
         x, new = random.random(99), np.sqrt(random.random(1))
         scores, own = x**2 + random.random(99) * x, new**2 + random.random(1) * new
         whole = Calibration(scores)
-        weighted = ExampleCalibration(whole, constant(scores), np.zeros(99, dtype=int), None, Weights(2 * x, 2 * new))
+        weighted = ExampleCalibration(
+            whole, constant(scores), np.zeros(99, dtype=int), None, ExampleWeights(2 * x, 2 * new)
+        )
         missed += [each.p_values(own[None])[0, 0] <= 0.1 for each in (weighted, whole)]
     assert binom.sf(missed[0] - 1, draws, 0.1) > RARE
     assert binom.sf(missed[1] - 1, draws, 0.1) < RARE

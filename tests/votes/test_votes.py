@@ -25,7 +25,7 @@ import dwac
 from dwac import ReferenceSet
 from dwac.errors import CalibrationError, CalibrationWarning, InputError, KindError, ShapeError
 from dwac.explain import explain
-from dwac.votes import Voters, Weights, from_forest, from_gaussian_process, from_kernel_ridge, from_neighbors
+from dwac.votes import VotingModel, Weights, from_forest, from_gaussian_process, from_kernel_ridge, from_neighbors
 from tests.named import refuses
 
 CANCER, MALIGNANT = load_breast_cancer(return_X_y=True, as_frame=True)
@@ -42,7 +42,7 @@ def forest(kind: Any = RandomForestClassifier, **settings: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def voters() -> Voters:
+def voters() -> VotingModel:
     return from_forest(forest().fit(X, Y), X, Y)
 
 
@@ -123,7 +123,7 @@ def test_sparse_tables_and_missing_values_are_read_as_scikit_learn_reads_them() 
     assert (from_neighbors(near, sparse, B > 140).predict(sparse) == near.predict(sparse)).all()
 
 
-def test_what_needs_a_model_of_ours_says_so(voters: Voters, tmp_path: Path) -> None:
+def test_what_needs_a_model_of_ours_says_so(voters: VotingModel, tmp_path: Path) -> None:
     with refuses(AttributeError, "records", "explorer", "explain"):
         dwac.records.record(tmp_path, voters, X_NEW)  # type: ignore[arg-type]
     with refuses(AttributeError, "explorer", "explain"):
@@ -223,7 +223,7 @@ def test_our_own_votes_are_explained_as_by_our_own_model(sparse: bool) -> None:
     labels, names = rng.integers(3, size=30), [f"r{i}" for i in range(30)]
     refs, h = ReferenceSet(rng.normal(size=(30, 2)), labels, names), rng.normal(size=(5, 2))
     table = np.exp(refs.voters.every_vote(h)) * 7.0
-    voters = Voters.of(Given(csr_array(table) if sparse else table), labels, ids=names)
+    voters = VotingModel.of(Given(csr_array(table) if sparse else table), labels, ids=names)
     assert isinstance(voters.source, Weights)
     assert isinstance(voters, Weights)  # and so are the voters themselves
     for own, other in zip(voters.explain(range(5)), explain(refs, h), strict=True):
@@ -249,7 +249,7 @@ def test_our_own_votes_are_explained_as_by_our_own_model(sparse: bool) -> None:
 )
 def test_weights_that_are_no_vote_are_refused(table: Any, facts: list[str]) -> None:
     with refuses((ShapeError, InputError), *(word for fact in facts for word in fact.split())):
-        Voters.of(Given(np.asarray(table)), ["a", "b", "a"]).predict([0, 1])
+        VotingModel.of(Given(np.asarray(table)), ["a", "b", "a"]).predict([0, 1])
 
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array], ids=["array", "sparse"])
@@ -258,14 +258,14 @@ def test_weights_may_be_one_block(form: Any) -> None:
         def weights(self, X: Any) -> Any:
             return form([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]])
 
-    assert Voters.of(Whole(), ["a", "b", "a"]).predict_proba([0, 1]).tolist() == [[0.5, 0.5], [0.0, 1.0]]
+    assert VotingModel.of(Whole(), ["a", "b", "a"]).predict_proba([0, 1]).tolist() == [[0.5, 0.5], [0.0, 1.0]]
 
 
 def test_what_has_no_weights_is_refused() -> None:
     with refuses(KindError, "from_neighbors", "RandomForestClassifier"):
         from_neighbors(forest(RandomForestClassifier), X, Y)
     with refuses(KindError, "weights", "dict"):
-        Voters.of({}, ["a", "b"])  # type: ignore[arg-type]
+        VotingModel.of({}, ["a", "b"])  # type: ignore[arg-type]
     with refuses(KindError, "GradientBoostingClassifier", "weights"):
         from_forest(GradientBoostingClassifier(n_estimators=2).fit(X, Y), X, Y)
     with refuses(KindError, "numbers", "predict"):
@@ -289,13 +289,13 @@ def test_rows_that_are_not_those_of_fit_are_refused(changed: str) -> None:
 # What follows from the weights
 
 
-def test_a_row_has_the_same_numbers_alone_and_in_a_batch(voters: Voters) -> None:
+def test_a_row_has_the_same_numbers_alone_and_in_a_batch(voters: VotingModel) -> None:
     together, alone = voters.predict_proba(X_NEW), voters.predict_proba(X_NEW[7:8])
     assert (together[7] == alone[0]).all()
     assert voters.explain(X_NEW[5:9])[2].to_dict() == voters.explain(X_NEW[7:8])[0].to_dict()
 
 
-def test_an_explanation_names_voters_whose_removal_changes_the_label(voters: Voters) -> None:
+def test_an_explanation_names_voters_whose_removal_changes_the_label(voters: VotingModel) -> None:
     unsure = int(np.abs(voters.predict_proba(X_NEW)[:, 0] - 0.7).argmin())
     row = X_NEW[unsure : unsure + 1]
     told = voters.explain(row, k=500)[0]
@@ -328,7 +328,7 @@ def test_a_number_is_explained_with_its_interval() -> None:
     assert own.guarantee == 0.0  # out-of-bag votes prove nothing
 
 
-def test_sets_say_what_they_promise(voters: Voters) -> None:
+def test_sets_say_what_they_promise(voters: VotingModel) -> None:
     with refuses(CalibrationError, "calibrate"):
         voters.predict_set(X_NEW)
     exact, own = voters.calibrate(X_NEW, Y_NEW), voters.calibrate()
@@ -358,7 +358,7 @@ def test_intervals_cover_as_promised_and_beyond_all_voters() -> None:
     assert (wide >= narrow).all()
 
 
-def test_worth_adds_up_to_what_the_vote_adds(voters: Voters) -> None:
+def test_worth_adds_up_to_what_the_vote_adds(voters: VotingModel) -> None:
     rows, y = X_NEW[:20], Y_NEW[:20]
     worth = voters.worth(rows, y)
     p = voters.predict_proba(rows)[np.arange(20), (y == "well").astype(int)]

@@ -85,10 +85,10 @@ def reweigh(
     print_notes(rows.notes)
     name = next((name for name in clf.target_.plain_names if str(name) == label), label)
     with at_work(f"reweighing {len(clf.references_):,} voters"), rows_located(rows):
-        named = pd.Series(rows.X) if isinstance(rows.X, list) else rows.X
-        X = named.set_axis(
+        # By their ids, rows that vote are judged without their own votes.
+        X = (pd.Series(rows.X) if isinstance(rows.X, list) else rows.X).set_axis(
             pd.Index(rows.ids, tupleize_cols=False)
-        )  # by their ids, rows that vote are judged without it
+        )
         result = clf.reweigh(X, rows.y, by=rows.kept, measure=measure, at_most=at_most, label=name)
     folder = Model(result.model, loaded.columns, loaded.notation).save(
         output, include_examples=not clf.private_, overwrite=overwrite

@@ -32,7 +32,7 @@ from dwac.conformal.guarantees import (
     describe_bound,
     smallest_calibration,
 )
-from dwac.conformal.weights import Weights, weighted_score
+from dwac.conformal.weights import ExampleWeights, weighted_score
 from dwac.errors import CalibrationWarning, InputError, ShapeError
 
 _AT_ONCE = 2_000_000  # ends sorted at a time, so that memory stays small
@@ -266,7 +266,7 @@ class IntervalCalibration(_CalibrationScores):
         epsilon: float,
         within: Iterable[Hashable] | None = None,
         own: Iterable[Floats] | None = None,
-        weights: Weights | None = None,
+        weights: ExampleWeights | None = None,
     ) -> Floats:
         """The s for which {y : score(y) ≤ s} misses the true number with probability at most ε.
 
@@ -379,7 +379,7 @@ class CrossIntervalCalibration(_CalibrationScores):
         highs: ArrayLike,
         epsilon: float,
         within: Iterable[Hashable] | None = None,
-        weights: Weights | None = None,
+        weights: ExampleWeights | None = None,
     ) -> Floats:
         """(n, 2): the ends of the smallest interval that contains {y : p(y) > ε}; (-inf, inf) with too few examples.
 
@@ -434,7 +434,7 @@ def _hull(lows: Floats, highs: Floats, least: int) -> Floats:
     return np.stack([_lowest_common(lows, highs, least), -_lowest_common(-highs, -lows, least)], axis=1)
 
 
-def _weighted_hull(lows: Floats, highs: Floats, weights: Weights, epsilon: float) -> Floats:
+def _weighted_hull(lows: Floats, highs: Floats, weights: ExampleWeights, epsilon: float) -> Floats:
     """(n, 2): the lowest and highest number whose p-value exceeds ε; intervals (n, m) count by their weights."""
     ends, every = np.tile([-np.inf, np.inf], (len(lows), 1)), weights.calibration.sum()
     for row, own in enumerate(weights.new.tolist()):

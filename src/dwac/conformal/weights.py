@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 _ROWS = 500  # calibration examples whose sets are counted, to say what to expect
 
 
-class Weights(NamedTuple):
+class ExampleWeights(NamedTuple):
     """Weights of the calibration examples, (n_cal,), and of new examples, (n,)."""
 
     calibration: Floats
@@ -66,7 +66,7 @@ class ExampleCalibration(Calibration):
         scores_of: Callable[[int], Floats],
         folds: Ints,
         labels: Ints | None = None,
-        weights: Weights | None = None,
+        weights: ExampleWeights | None = None,
     ) -> None:
         self._whole, self._scores_of, self._folds, self._labels = whole, scores_of, folds, labels
         self._weights, self.class_conditional, self.tolerance = weights, whole.class_conditional, whole.tolerance
@@ -108,7 +108,7 @@ class ExampleCalibration(Calibration):
         rows = np.linspace(0, len(table) - 1, min(len(table), _ROWS)).astype(np.int64)
         own = weights[rows] if len(table) == n_rows else np.full(len(rows), weights.mean())  # some have no known label
         as_new = ExampleCalibration(
-            self._whole, lambda _: self._scores_of(0), self._folds, self._labels, Weights(weights, own)
+            self._whole, lambda _: self._scores_of(0), self._folds, self._labels, ExampleWeights(weights, own)
         )
         p = as_new.p_values(np.repeat(table[rows, None], int(self._folds.max()) + 1, axis=1))
         sizes, n = label_sets(p, epsilon, ordered=ordered).sum(axis=1), int(self.n_calibration(table.shape[1]).min())

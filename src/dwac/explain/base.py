@@ -19,7 +19,7 @@ from dwac.explain.reasons import Reasons
 from dwac.explain.rendering import (
     NOT_SHOWN,
     OWN_HEADS,
-    Page,
+    Rendered,
     Row,
     VoterTable,
     about,
@@ -61,7 +61,7 @@ STRANGE = 0.05  # typicality up to which an example is called unlike the trainin
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class VoteExplanation(Page, VoteFacts):
+class VoteExplanation(Rendered, VoteFacts):
     """Why one example got its prediction, in words and on pages."""
 
     # Words

@@ -25,7 +25,7 @@ from dwac.explain.base import series, set_sentences, typicality_sentences, unkno
 from dwac.explain.classes import Explanation, make_explanation, unreadable
 from dwac.explain.comparing import Inquiry
 from dwac.explain.reasons import Reasoner
-from dwac.explain.rendering import Page, example_values, line_width, percent, wrap
+from dwac.explain.rendering import Rendered, example_values, line_width, percent, wrap
 from dwac.explain.voters import Source, nearest_voters, read_query
 from dwac.explain.votes import LabelVotes, Votes
 from dwac.languages import YesNo, message, say, spoken
@@ -38,7 +38,7 @@ _COLUMNS = 6  # labels with a column of their own in a table of many explanation
 
 
 @dataclass(eq=False, repr=False)
-class LabelExplanations(Page, Mapping[Any, Explanation]):
+class LabelExplanations(Rendered, Mapping[Any, Explanation]):
     """Why one example gets each of several labels, or does not: label → `Explanation` of a yes/no vote.
 
     The explanation of the label "sad" chooses between "sad" and "not sad". It is made on first access, unless it is

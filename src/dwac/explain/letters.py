@@ -30,7 +30,7 @@ from dwac.explain.labels import LabelExplanations
 from dwac.explain.numbers import NumberExplanation
 from dwac.explain.reasons import Contribution, Reasons
 from dwac.explain.recourse import Recourse, Way, outcome_words
-from dwac.explain.rendering import Page, line_width, percent
+from dwac.explain.rendering import Rendered, line_width, percent
 from dwac.languages import count, current, message, numeral, say, spoken
 from dwac.storage.files import replace_file
 
@@ -51,7 +51,7 @@ class LetterPart(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Letter(Page):
+class Letter(Rendered):
     """A page for the person concerned: the decision, why, what would change it, how sure it is, and whom to ask.
 
     If the row is unlike the training data, the prediction set does not hold exactly one label, or `decide` hands it

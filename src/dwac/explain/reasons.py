@@ -24,7 +24,7 @@ from dwac.drawing.reasons import draw_reasons
 from dwac.drawing.records import data_url, image_of, kind_of, plain, shorten
 from dwac.errors import InputError
 from dwac.explain.hybrids import Box
-from dwac.explain.rendering import Page, line_width, table_lines, wrap
+from dwac.explain.rendering import Rendered, line_width, table_lines, wrap
 from dwac.languages import count, label_name, message, numeral, say, spoken
 
 _NAMED, _SMALL = 5, 0.02  # parts in the sentence, and the least share of the largest one that they have
@@ -84,7 +84,7 @@ class Contribution(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class Reasons(Page):
+class Reasons(Rendered):
     """Why a row gets its label or number and a precedent another one; made by `Explanation.reasons`.
 
     contributions: of all columns, or of the phrases or patches that differ, largest first. They add up to `total`, the

@@ -22,7 +22,7 @@ from dwac.explain import privacy
 from dwac.explain.base import STRANGE
 from dwac.explain.hybrids import Part, read_tied, require_columns
 from dwac.explain.reasons import Precedent, example_title
-from dwac.explain.rendering import Cell, Page, Row, VoterTable, percent, wrap
+from dwac.explain.rendering import Cell, Rendered, Row, VoterTable, percent, wrap
 from dwac.languages import count, label_name, message, say, spoken
 
 Bound = str | tuple[Any, Any]
@@ -125,7 +125,7 @@ class Way:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Recourse(Page):
+class Recourse(Rendered):
     """The smallest changes that give a row another label or number; made by `recourse` of an estimator.
 
     If there is no way within the limits, `obstacle` names the fewest columns that stand in the way: were they allowed

@@ -40,7 +40,7 @@ def line_width() -> int:
     return min(max(shutil.get_terminal_size((USUAL, 24)).columns, NARROWEST), WIDEST)
 
 
-class Page:
+class Rendered:
     """What people read: printed as wide as the terminal, and a page in a notebook."""
 
     def to_text(self, width: int | None = None, *, language: str | None = None) -> str:

@@ -28,7 +28,7 @@ from dwac.conformal import (
 from dwac.conformal.groups import rows_by_group
 from dwac.conformal.guarantees import coverage_range
 from dwac.conformal.local import LocalScores
-from dwac.conformal.weights import Weights, effective_size
+from dwac.conformal.weights import ExampleWeights, effective_size
 from dwac.errors import CalibrationWarning, InputError
 from dwac.explain import NumberExplanation, explain_numbers
 from dwac.explain.numbers import in_groups, unreadable_number
@@ -50,7 +50,7 @@ class OwnScores:
 
     calibrations: list[LocalScores] | list[Floats]  # of each number; the same for all rows, unless local
     points: Floats  # (n, F, d): where the rows are, by fold
-    weights: Weights | None  # None: all are the same
+    weights: ExampleWeights | None  # None: all are the same
 
     def scores(self, t: int) -> Iterator[Floats]:
         """(n_cal,): for each row, the calibration scores of the t-th number."""
@@ -101,7 +101,7 @@ class Intervals:
         if fitted.shift is not None:
             own = fitted.derive("weights", lambda: fitted.shift.calibration_weights(fitted))
             rows = local_rows(fitted) if local else np.arange(len(own))
-            weights = Weights(own[rows], fitted.shift.weights(points))
+            weights = ExampleWeights(own[rows], fitted.shift.weights(points))
         return OwnScores(scores, points, weights)
 
     def _calibrate_locally(self, calibrations: IntervalCalibrations) -> list[LocalScores]:

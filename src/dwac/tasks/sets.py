@@ -27,7 +27,7 @@ from dwac.conformal import (
     nonconformity,
     true_label_scores,
 )
-from dwac.conformal.weights import ExampleCalibration, Weights
+from dwac.conformal.weights import ExampleCalibration, ExampleWeights
 from dwac.errors import InputError
 from dwac.explain import Explanation, LabelExplanations, explain, explain_labels, privacy
 from dwac.explain.classes import unreadable
@@ -121,7 +121,7 @@ class ClassSets(VotedSets):
         points = points_of(fitted, h)
         whole, scores, folds, labels, weights = fitted.derive(key, lambda: self._calibrate_at(local=local))
         if fitted.shift is not None:
-            weights = Weights(weights, fitted.shift.weights(points))
+            weights = ExampleWeights(weights, fitted.shift.weights(points))
         return ExampleCalibration(
             whole, lambda row: scores.of(points[row]) if local else scores, folds, labels, weights
         )

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dwac.errors import InputError, KindError, ShapeError
 from dwac.estimator.preparation import take
-from dwac.votes.voters import Voters
+from dwac.votes.voters import VotingModel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -60,7 +60,9 @@ class Forest:
             yield _rows(shares, places, self._leaves.shape[0]) @ self._leaves
 
 
-def from_forest(forest: Any, X: Any, y: Any, *, sample_weight: Any = None, ids: Ids = None, output: int = 0) -> Voters:
+def from_forest(
+    forest: Any, X: Any, y: Any, *, sample_weight: Any = None, ids: Ids = None, output: int = 0
+) -> VotingModel:
     """The voters of scikit-learn's RandomForest or ExtraTrees, classifier or regressor, fitted to X and y.
 
     They give the forest's `predict_proba`, or `predict`, and its out-of-bag vote on training rows (RF-GAP; Rhodes,
@@ -103,7 +105,7 @@ def from_forest(forest: Any, X: Any, y: Any, *, sample_weight: Any = None, ids: 
         tries = _tree_weights(forest, values, sample_weight, samples[number], counts[:, number])
         trees.append(_tree(leaves[:, number], np.hstack(means), wanted, tries))
     source = Forest(forest, X, trees, counts > 0)
-    return Voters.of(source, _chosen(y, output, regression=regression), X=X, ids=ids, regression=regression)
+    return VotingModel.of(source, _chosen(y, output, regression=regression), X=X, ids=ids, regression=regression)
 
 
 def _tree_weights(forest: Any, y: NDArray[Any], given: Any, rows: Ints, drawn: Ints) -> Iterator[Floats]:
@@ -159,14 +161,14 @@ class NearestNeighbors:
         return self.weights(None)
 
 
-def from_neighbors(model: Any, X: Any, y: Any, *, ids: Ids = None, output: int = 0) -> Voters:
+def from_neighbors(model: Any, X: Any, y: Any, *, ids: Ids = None, output: int = 0) -> VotingModel:
     """The voters of scikit-learn's KNeighborsClassifier or KNeighborsRegressor; arguments as for `from_forest`."""
     if not all(hasattr(model, name) for name in ("kneighbors", "predict")):
         raise KindError(f"from_neighbors takes KNeighborsClassifier or -Regressor; got {type(model).__name__}")
     check_is_fitted(model, "n_samples_fit_")
     regression = not hasattr(model, "classes_")
     chosen = _chosen(y, output, regression=regression)
-    voters = Voters.of(NearestNeighbors(model), chosen, X=X, ids=ids, regression=regression)
+    voters = VotingModel.of(NearestNeighbors(model), chosen, X=X, ids=ids, regression=regression)
     _check_same(voters, X, model.predict if regression else model.predict_proba, output)
     return voters
 
@@ -193,8 +195,8 @@ class Smoother:
         yield np.eye(len(self._inverse)) - self._inverse / np.diag(self._inverse)[:, None]
 
 
-def from_kernel_ridge(model: Any, X: Any, y: Any, *, sample_weight: Any = None, ids: Ids = None) -> Voters:
-    """The voters of scikit-learn's KernelRidge, for one number. Weights may be negative: see `Voters.contributions`.
+def from_kernel_ridge(model: Any, X: Any, y: Any, *, sample_weight: Any = None, ids: Ids = None) -> VotingModel:
+    """The voters of KernelRidge, for one number. Weights may be negative: see `VotingModel.contributions`.
 
     A prediction is Σ w_i(x) y_i but no average, so there are no shares, no flip sets and no worth. Exact are the
     contributions, the prediction of a model fitted without any one example, and intervals.
@@ -224,7 +226,7 @@ def from_kernel_ridge(model: Any, X: Any, y: Any, *, sample_weight: Any = None, 
     return _smoother(model, kernel, factor, X, y, ids)
 
 
-def from_gaussian_process(model: Any, X: Any, y: Any, *, ids: Ids = None) -> Voters:
+def from_gaussian_process(model: Any, X: Any, y: Any, *, ids: Ids = None) -> VotingModel:
     """The voters of the mean of scikit-learn's GaussianProcessRegressor; as for `from_kernel_ridge`."""
     check_is_fitted(model, "L_")
     if model.normalize_y:
@@ -234,11 +236,11 @@ def from_gaussian_process(model: Any, X: Any, y: Any, *, ids: Ids = None) -> Vot
     return _smoother(model, lambda rows: model.kernel_(rows, model.X_train_), (model.L_, True), X, y, ids)
 
 
-def _smoother(model: Any, kernel: Any, factor: Any, X: Any, y: Any, ids: Ids) -> Voters:
+def _smoother(model: Any, kernel: Any, factor: Any, X: Any, y: Any, ids: Ids) -> VotingModel:
     if np.ndim(y) != 1:
         raise ShapeError(f"a smoother is read for one number per row; y has shape {np.shape(y)}; fit one per number")
     source = Smoother(kernel, factor, np.asarray(y, dtype=np.float64))
-    voters = Voters.of(source, y, X=X, ids=ids, regression=True, signed=True)
+    voters = VotingModel.of(source, y, X=X, ids=ids, regression=True, signed=True)
     _check_same(voters, X, model.predict)
     return voters
 
@@ -265,7 +267,7 @@ def _apart(own: Floats, other: Floats) -> float:
     return float(np.abs(own - other).max() / max(1.0, np.abs(other).max()))
 
 
-def _check_same(voters: Voters, X: Any, predict: Callable[[Any], Any], output: int = 0) -> None:
+def _check_same(voters: VotingModel, X: Any, predict: Callable[[Any], Any], output: int = 0) -> None:
     """Raise an error unless the votes on some training rows give what the model predicts."""
     rows = take(X, np.unique(np.linspace(0, _length(X) - 1, _CHECKED).round().astype(np.int64)))
     own = voters.predict(rows) if voters.regression else voters.predict_proba(rows)

@@ -62,7 +62,7 @@ class Weights(Protocol):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Voters:
+class VotingModel:
     """m training examples that vote on rows with the weights of any model. `calibrate` and `silence` return another."""
 
     source: Weights
@@ -84,7 +84,7 @@ class Voters:
         ids: Iterable[Hashable] | None = None,
         regression: bool = False,
         signed: bool = False,
-    ) -> Voters:
+    ) -> VotingModel:
         """The voters of a model.
 
         Args:
@@ -100,7 +100,7 @@ class Voters:
         values = read_target(y, len(y), regression=regression, ordered=False)
         target, names = values.target(np.arange(len(y))), row_ids(X, ids, len(y))
         if target.kind == LABELS or (signed and not regression):
-            raise InputError("y must have one label per row, by weights of one sign; make a Voters for each label")
+            raise InputError("y must have one label per row, by weights of one sign; make one for each label")
         frame = pd.DataFrame(X).set_axis(names, axis=0) if np.ndim(X) == 2 and not issparse(X) else None
         points, labels = _standardised(frame, len(y)), np.zeros(len(y), int) if regression else values.strata
         n_classes, numbers = (1, values.exact) if regression else (target.n_codes, None)
@@ -109,7 +109,9 @@ class Voters:
     def __repr__(self) -> str:
         """Its size, in words."""
         calibrated = "calibrated" if self.calibration else "not calibrated"
-        return f"<Voters: {len(self.references):,} training examples of {type(self.source).__name__}, {calibrated}>"
+        return (
+            f"<VotingModel: {len(self.references):,} training examples of {type(self.source).__name__}, {calibrated}>"
+        )
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
@@ -186,7 +188,7 @@ class Voters:
 
     # Prediction sets
 
-    def calibrate(self, X: Any = None, y: Any = None) -> Voters:
+    def calibrate(self, X: Any = None, y: Any = None) -> VotingModel:
         """A copy with prediction sets, or intervals; its `guarantee` says what they promise.
 
         X, y: rows that the model never saw, for an exact guarantee. Without them: the training rows, each judged by
@@ -398,7 +400,7 @@ class Voters:
                 yield slice(start, start + len(part)), part
                 start += len(part)
 
-    def silence(self, ids: Iterable[Hashable]) -> Voters:
+    def silence(self, ids: Iterable[Hashable]) -> VotingModel:
         """A copy without the votes of these examples, to be calibrated again; the model is not fitted again."""
         if self.signed:
             raise KindError("weights of a smoother depend on all examples; fit it again without them")
