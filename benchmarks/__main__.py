@@ -62,6 +62,7 @@ PLANS = {
     "latency": Plan(10, "--texts"),
     "local_coverage": Plan(30, "--data {data} --out {work}"),
     "map": Plan(10, ""),
+    "middle_tables": Plan(10, ""),
     "numbers": Plan(
         120, "; ".join(f"{part} --data {{data}} --out {{work}}" for part in ("ours", "xgboost", "others", "join"))
     ),
