@@ -38,8 +38,9 @@ def test_sets_under_shift(split: Any, tmp_path) -> None:
     report = other.shift_
     assert clf.shift_ is None
     assert 19 <= report.effective_size < report.n_calibration
-    assert f"{report.effective_size:,.0f}" in repr(other)
     assert other.expected_sets(0.1).n_calibration == int(report.effective_size)
+    assert f"count as {int(report.effective_size):,}," in repr(other)
+    assert "count as 59," in str(report._replace(effective_size=59.7))  # no more than there are, as expected_sets
     assert f"{report.n_calibration:,}" in str(other.expected_sets(0.1))
     p = other.conformal(NEW[0]).p_values
     assert (p != clf.conformal(NEW[0]).p_values).any()
@@ -80,7 +81,7 @@ def test_rows_that_are_the_same_keep_their_weights_equal() -> None:
 
 def test_too_little_in_common_is_refused() -> None:
     clf = fit_once(DWACClassifier(**QUICK), TRAIN[0], TRAIN[1])
-    with refuses(CalibrationError, "recalibrate(X, y)", "of 400"):
+    with refuses(CalibrationError, "recalibrate(X, y)", "of 400", "at least 19", "at most 50 %"):
         clf.calibrate_for(rows(400, 1, shift=9.0)[0])
     with refuses(InputError, "at least 20", "got 5"):
         clf.calibrate_for(NEW[0].iloc[:5])

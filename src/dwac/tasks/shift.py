@@ -26,6 +26,7 @@ _FEWEST, _MOST = 20, 5_000  # rows of each source, for the regression
 _STRENGTHS = np.geomspace(1e-4, 1e-1, 4)  # inverse penalties
 _PARTS = 3  # of the rows, to choose among them
 _LARGEST = 100.0  # the weight of a calibration row, in units of their mean
+_OVERLAP = 0.5  # the least share of new rows that some calibration rows are like
 _LIMIT = 30.0  # of the log of a ratio
 
 
@@ -67,7 +68,7 @@ class ShiftReport(NamedTuple):
     def __str__(self) -> str:
         return (
             f"calibrated for rows like {self.n_new:,} new ones: {self.n_calibration:,} calibration rows count as "
-            f"{self.effective_size:,.0f}, and {checks.percent(self.overlap, 0)} of the new rows are like some of them"
+            f"{int(self.effective_size):,}, and {checks.percent(self.overlap, 0)} of the new rows are like some of them"
         )
 
 
@@ -89,11 +90,11 @@ def estimate_shift(fitted: Fitted, h: Any) -> Shift:
     shift = Shift(np.stack(each), len(h), 1.0)
     weights, own = shift._of_calibration(points, folds), shift.weights(new)
     overlap, effective = float(np.mean(own / (weights.sum() + own) <= EPSILON)), effective_size(weights)
-    if effective < (needed := smallest_calibration(EPSILON)) or overlap < 0.5:
+    if effective < (needed := smallest_calibration(EPSILON)) or overlap < _OVERLAP:
         raise CalibrationError(
-            f"too few calibration rows are like the new rows: they count as {effective:.1f} of {len(weights):,}, where "
-            f"{needed} are needed, and {checks.percent(1 - overlap, 0)} of the new rows are unlike all of them; label "
-            "some of the new rows and call recalibrate(X, y)"
+            f"too few calibration rows are like the new rows: they count as {effective:.1f} of {len(weights):,} (at "
+            f"least {needed} are needed), and {checks.percent(1 - overlap, 0)} of the new rows are unlike all of them "
+            f"(at most {checks.percent(1 - _OVERLAP, 0)} may be); label some of the new rows and call recalibrate(X, y)"
         )
     return Shift(shift.coefficients, len(h), overlap)
 
