@@ -136,8 +136,10 @@ def test_a_category_loses_its_name_with_the_last_voter_that_has_it(tmp_path: Pat
     clf: Any = DWACClassifier(random_state=0, device="cpu").fit(X, target("classes", X))
     few, others = clf.condense(30), X.drop(["row4", "row5", "row6"])
     before = clf.embed(others)
+    encoder = clf.encoder_
     clf.forget(["row4", "row5"])
     assert "Oberammergau" in clf.encoder_.columns[2].categories  # row6 has it
+    assert clf.encoder_ is encoder  # so nothing has to be embedded again
     clf.forget(["row6"])
     assert few.encoder_.columns[2].categories == ["Bonn", "Oberammergau", "Ulm"]  # another model, which was not asked
     path = clf.save(tmp_path / "model", include_examples=False)

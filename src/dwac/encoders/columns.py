@@ -73,6 +73,8 @@ class Column:
             return self
         names = {*_factorize(gone, self.name)[1]} - {*_factorize(left, self.name)[1]}
         lost = [index - UNKNOWN - 1 for value, index in self.indices().items() if value in names]
+        if not lost:
+            return self
         categories = [value for value in self.categories if value not in names]
         return replace(self, categories=categories, nameless=sorted([*self.nameless, *lost]))
 

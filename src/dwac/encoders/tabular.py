@@ -359,15 +359,20 @@ class TabularEncoder(Encoder):
         return [scale.edges(most) for scale in scales]
 
     def without_names(self, gone: Any, left: Any) -> Self:
-        """The same encoder without the names of categories that only rows of `gone` have, not those of `left`.
+        """The encoder without the names of categories that only rows of `gone` have, not those of `left`.
 
-        Networks and the tensors of all remaining rows do not change; a value with such a name counts as unknown.
+        Itself if there are none. Networks and the tensors of all remaining rows do not change; a value with such a name
+        counts as unknown.
         """
-        frames, other = [self.records(rows) for rows in (gone, left)], copy(self)
-        other.columns = [
+        frames = [self.records(rows) for rows in (gone, left)]
+        columns = [
             column.without_names(*(frame.iloc[:, place] for frame in frames))
             for place, column in enumerate(self.columns)
         ]
+        if all(new is column for new, column in zip(columns, self.columns, strict=True)):
+            return self
+        other = copy(self)
+        other.columns = columns
         return other
 
     def config(self) -> dict[str, Any]:
