@@ -87,6 +87,14 @@ def test_a_forest_and_its_voters_agree(kind: Any, settings: dict[str, Any], weig
             voters.calibrate()
 
 
+def test_neighbors_that_are_all_rows_leave_none_for_a_row_without_itself() -> None:
+    model = KNeighborsClassifier(n_neighbors=len(X)).fit(X, Y)
+    voters = from_neighbors(model, X, Y)
+    for ask in (voters.calibrate, voters.worth):
+        with refuses(CalibrationError, f"{len(X) - 1:,} neighbors", f"{len(X):,}", "X and y"):
+            ask()
+
+
 @pytest.mark.filterwarnings("ignore:Some inputs do not have OOB scores")
 @pytest.mark.parametrize(
     ("kind", "settings"),

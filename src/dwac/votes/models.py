@@ -14,7 +14,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import check_is_fitted
 
-from dwac.errors import InputError, KindError, ShapeError
+from dwac.errors import CalibrationError, InputError, KindError, ShapeError
 from dwac.estimator.preparation import take
 from dwac.votes.voters import VotingModel
 
@@ -158,6 +158,11 @@ class NearestNeighbors:
 
     def own_weights(self) -> Iterator[csr_array]:
         """The same on the training rows, each without itself."""
+        if (k := self._model.n_neighbors) >= (n := self._model.n_samples_fit_):
+            raise CalibrationError(
+                f"a training row without itself has {n - 1:,} neighbors, and the model asks for {k:,}; give X and y of "
+                "new rows, or fit with fewer neighbors"
+            )
         return self.weights(None)
 
 
