@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import binom
+from scipy.stats import beta, binom
 
 from dwac import DWACClassifier, DWACRegressor, load
 from dwac.conformal.guarantees import coverage_range
@@ -243,6 +243,17 @@ def test_the_level_of_misses_is_the_coverage_that_sets_are_expected_to_have(
         watch.__dict__["_yardstick"] = Yardstick([missed], lambda *_: np.zeros((0, 1)), np.zeros((99, 1)))
         low, _ = coverage_range(0.1, 99, crossed=model.cross_fitted_)
         assert watch._allowed[0][1] == pytest.approx(1 - low)
+
+
+def test_after_calibrate_for_calibration_rows_count_as_fewer_in_the_level_of_misses(crossed: DWACClassifier) -> None:
+    missed = WatchedMean("missed", promised=0.1)
+    X = people(300, 5)
+    moved = crossed.calibrate_for(X[X["age"] > X["age"].median()])
+    watch = OutcomeWatch(moved, 0.1, 0, 0.1, {}, private=False)
+    n = int(moved.shift_.effective_size)
+    assert n < moved.shift_.n_calibration
+    watch.__dict__["_yardstick"] = Yardstick([missed], lambda *_: np.zeros((0, 1)), np.zeros((999, 1)))
+    assert watch._allowed[0][1] == pytest.approx(beta.isf(0.05, 0.1 * (n + 1) / 3, 0.9 * (n + 1) / 3))
 
 
 def test_false_alarms_of_outcomes_are_rare_though_calibration_rows_are_few(clf: DWACClassifier) -> None:

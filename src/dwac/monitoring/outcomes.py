@@ -210,6 +210,8 @@ class OutcomeWatch:
             return _ANY
         elif measure.promised is not None:
             # Given the calibration rows, the true share has a beta distribution; a wider one if these train, too.
+            shift = self._clf.shift_  # under which they count as fewer
+            n = n if shift is None else int(shift.effective_size)
             rows = (n + 1) / (1.0 if self._clf.fitted_.folds is None else CROSSED)
             level = beta.isf(alpha, measure.promised * rows, (1 - measure.promised) * rows)
             low, high = 0.0, max(float(level), measure.promised)
