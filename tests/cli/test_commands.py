@@ -16,15 +16,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
+from rich.console import Console
 from sklearn import metrics as sk
 from typer.testing import CliRunner
 
 import dwac
 from dwac.cli.app import app
+from dwac.cli.output import group_tables
 from dwac.encoders import TabularEncoder
 from dwac.estimator.evaluation import as_csv, harmless_cell
 from dwac.explain.rendering import percent
 from dwac.reading import load, read
+from dwac.tasks.by_group import compare_groups, read_groups
+from dwac.tasks.group_statistics import GroupMeasure
 from tests.cli.helpers import EXACT, error_line, people, run
 from tests.named import named
 
@@ -521,6 +525,20 @@ def test_evaluate_gives_what_the_metrics_give(folder: Path) -> None:
     assert f"{expected['accuracy']:.3f}" in shown
     assert named(shown.replace("│", " "), "0.9", *(f"{bound:.3f}" for bound in law))
     assert all(name in shown for name in ("precision", "credibility", "typicality"))  # not cut off at 80 characters
+
+
+def test_tables_of_groups_with_long_names_break_no_word_in_80_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    rng, people = np.random.default_rng(0), ["Amer-Indian-Eskimo", "Asian-Pac-Islander", "Black", "Other", "White"]
+    by = pd.DataFrame({"sex": rng.choice(["Female", "Male"], 400), "race": rng.choice(people, 400)})
+    measures = [GroupMeasure(name, rng.random(400) < 0.5) for name in ("overconfidence", "false positives of >50K")]
+    console = Console(width=80)
+    with console.capture() as shown:
+        console.print(*group_tables(compare_groups(measures, read_groups(by, None, 400))))
+    words = set(shown.get().split())
+    assert {"overconfidence", "positives", "Amer-Indian-", "Eskimo", "Asian-Pac-", "Islander"} <= words
+    assert not words & {"overconfidenc", "e", "overconfiden", "ce", "skimo", "mo", "ander", "lander", "r"}
+    assert re.search(r"\d\.\d{3} to \d\.\d{3}", shown.get())  # an interval on one line
 
 
 def test_evaluate_compares_groups_of_any_column_and_decides_by_cost(folder: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -233,13 +234,22 @@ def group_tables(groups: GroupComparison) -> list[Table]:
     tables = []
     for by in groups.divisions:
         for frame in (*groups.texts(by), groups.largest(by)):
+            columns = [[str(name), *frame[name]] for name in frame]
+            if sum(max(map(len, cells)) + 2 for cells in columns) > Console().width:
+                columns = [[_broken(cell) for cell in cells] for cells in columns]
             table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-            for place, name in enumerate(frame.columns):
-                table.add_column(str(name), justify="right" if place else "left", overflow="fold")
-            for row in frame.itertuples(index=False, name=None):
+            for place, (head, *cells) in enumerate(columns):
+                whole = all(cell[:1] in "-–<0123456789" for cell in cells)  # numbers stay on one line
+                table.add_column(head, justify="right" if place else "left", overflow="fold", no_wrap=whole)
+            for row in zip(*(cells for _, *cells in columns), strict=True):
                 table.add_row(*row)
             tables.append(table)
     return tables
+
+
+def _broken(text: str) -> str:
+    """A name in lines that break between words and after hyphens; numbers as they are."""
+    return "\n".join(wrap(text, 12, break_long_words=False)) if not text[:1] in "-–<0123456789" else text
 
 
 # Rows that cannot be read
