@@ -108,6 +108,7 @@ def test_outcomes_of_earlier_days_are_watched_by_group(folder: Path, tmp_path: P
     first = ran(folder, *words, "--id", "id")
     assert first.exit_code == 0, first.output
     assert named(first.output, "200 rows", "80 outcomes", "120 awaited", "no alarm", "error")
+    assert named(first.output, *(f"where job is {job}" for job in ("nurse", "clerk", "smith")))  # those asked for
     assert named(ran(folder, *words).output, "--id")
     assert named(ran(folder, *words, "--id", "id").output, "p0", "one outcome")
     known[80:].assign(result="young").to_csv(tmp_path / "known.csv", index=False)

@@ -93,7 +93,7 @@ def monitor(
     if json:
         print_json({**state.to_dict(), "moved": [change.to_dict() for change in moved]})
     else:
-        _show(state, moved)
+        _show(state, moved, by or [])
     if state.alarm is not None or (state.outcomes is not None and state.outcomes.alarm is not None):
         raise typer.Exit(ALARM)
     if state.unreadable:
@@ -151,8 +151,8 @@ def _monitor(clf: Any, path: Path | None, ignore: list[str], false_alarms: float
     return stored
 
 
-def _show(state: State, moved: list[Change]) -> None:
-    """The state in words."""
+def _show(state: State, moved: list[Change], by: list[str]) -> None:
+    """The state in words; by: the columns whose groups are shown, and not only those that are not as expected."""
     console = Console(highlight=False, soft_wrap=True)
     console.print(str(state), markup=False)
     means = [(name, getattr(state, name)) for name in ("typicality", "credibility")]
@@ -165,7 +165,7 @@ def _show(state: State, moved: list[Change]) -> None:
             console.print(f"  {change}", markup=False)
     if state.outcomes is not None:
         for risk in state.outcomes.risks:
-            if risk.exceeded or risk.by is None:
+            if risk.exceeded or risk.by is None or risk.by in by:
                 console.print(f"  {'NOT AS EXPECTED: ' * risk.exceeded}{risk}", markup=False)
     for note in state.notes:
         console.print(f"note: {note}", markup=False)
