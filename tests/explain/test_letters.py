@@ -8,6 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from dwac.drawing.legend import Legend
+from dwac.drawing.records import shorten
 from dwac.errors import InputError, LabelError, ShapeError
 from dwac.explain import Letter
 from tests.explain.test_reasons import NEW, classifier, regressor, table
@@ -45,6 +47,14 @@ def test_a_letter_says_what_decided_and_what_would_change_it_in_plain_words(kind
     assert "Die Entscheidung" in german
     for each in (text, german, letter.to_html()):
         assert not JARGON.search(each), JARGON.search(each)
+
+
+def test_a_missing_value_is_called_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clf, row = sure()
+    monkeypatch.setattr(Legend, "value", lambda *_: shorten(None))
+    values = clf.letter(row, "good", epsilon=0.2).values()
+    for part in (values["reasons"], values["changes"]):
+        assert all("missing" in point and "–" not in point for point in part.points)
 
 
 def test_a_stranger_and_a_case_with_several_answers_are_left_to_a_person() -> None:
@@ -121,6 +131,8 @@ def test_templates_are_escaped_for_their_form_and_kept_in_a_sandbox(tmp_path: Pa
     letter, own = hostile(), tmp_path / "own.html"
     own.write_text("<h1>{{ sender }}</h1>{% for point in reasons.points %}<li>{{ point }}{% endfor %}")
     assert letter.render(own).startswith("<h1>&lt;b&gt;*Bank*&lt;/b&gt;\n# [x](y)</h1><li>")
+    own.write_text("<p>{{ decision }}</p>")  # a part by its name alone
+    assert letter.render(own) == f"<p>{letter.values()['decision'].text}</p>"
     (tmp_path / "OWN.HTM").write_text("<h1>{{ sender }}</h1>")
     assert letter.render(tmp_path / "OWN.HTM").startswith("<h1>&lt;b&gt;")
     assert "&lt;b&gt;" in letter.to_html()

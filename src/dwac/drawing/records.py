@@ -17,6 +17,7 @@ import pandas as pd
 
 from dwac.languages import numeral, say
 
+MISSING = "–"  # the text of a missing value
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -57,7 +58,7 @@ def shorten(value: Any, most: int = 60) -> str:
         width, height = struct.unpack(">II", value[16:24])
         return say("{width}×{height} image", width=width, height=height)
     if pd.api.types.is_scalar(value) and pd.isna(value):
-        return "–"
+        return MISSING
     text = str(value)
     if isinstance(value, float):
         text = numeral(f"{value:.4g}" if abs(value) < 1e4 else text)

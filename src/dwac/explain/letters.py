@@ -22,7 +22,7 @@ import pandas as pd
 
 from dwac import _checks as checks
 from dwac.drawing.pages import HTML, MARKDOWN, TEXT, fill
-from dwac.drawing.records import kind_of, shorten
+from dwac.drawing.records import MISSING, kind_of, shorten
 from dwac.errors import EPSILON, InputError, LabelError, ShapeError, StorageError
 from dwac.explain.base import STRANGE, region_name, series
 from dwac.explain.classes import Explanation
@@ -48,6 +48,10 @@ class LetterPart(NamedTuple):
     text: str
     points: tuple[str, ...] = ()
     note: str = ""
+
+    def __str__(self) -> str:
+        """What it says, without its title, so that a template can name the part."""
+        return " ".join(filter(None, (self.text, "; ".join(self.points), self.note)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -149,10 +153,11 @@ class Letter(Rendered):
         return LetterPart(title, text, tuple(self._reason(self.reasons, part) for part in parts))
 
     def _reason(self, reasons: Reasons, part: Contribution) -> str:
-        mine = f"{reasons.title(part)}: {reasons.cell(part, part.value)}"
+        mine = f"{reasons.title(part)}: {_in_words(reasons.cell(part, part.value))}"
         if reasons.private:
             return mine
-        return say("{mine} (in the other case: {other})", mine=mine, other=reasons.cell(part, part.other_value))
+        other = _in_words(reasons.cell(part, part.other_value))
+        return say("{mine} (in the other case: {other})", mine=mine, other=other)
 
     def _changes(self) -> LetterPart | None:
         if self.recourse is None or self.recourse.reached:
@@ -183,7 +188,7 @@ class Letter(Rendered):
             if way.precedent is None:
                 steps.append(say("another value of {column}", column=legend.title(each.column)))
                 continue
-            value, to = (legend.value(each.column, part) for part in (each.value, each.to))
+            value, to = (_in_words(legend.value(each.column, part)) for part in (each.value, each.to))
             steps.append(say("{column}: {to} instead of {value}", column=legend.title(each.column), to=to, value=value))
         return series(steps)
 
@@ -386,3 +391,8 @@ def make_letter(
     if wanted is not None and (limits or kind_of(e.record) == "table"):
         recourse = clf.recourse(X, wanted, epsilon=epsilon, private=private, **limits)[0]
     return replace(letter, reasons=reasons, recourse=recourse)
+
+
+def _in_words(value: str) -> str:
+    """The text of a value; a missing one is a dash elsewhere."""
+    return say("missing") if value == MISSING else value
