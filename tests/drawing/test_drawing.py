@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from PIL import Image
 
 from dwac import ReferenceSet, report
 from dwac.drawing import MARKERS, neighbors, style
+from dwac.drawing.groups import draw_groups
 from dwac.drawing.legend import compare
 from dwac.drawing.records import kind_of, shorten
 from dwac.errors import DwacError
@@ -318,3 +320,13 @@ def test_columns_differ_where_they_look_different() -> None:
         "–",
         "8×8 image",
     ]
+
+
+def test_no_tick_of_a_picture_of_groups_is_cut_off() -> None:
+    part = pd.DataFrame({"group": ["all rows", "Female", "Male"], "rows": [4000, 1323, 2677], "small": False})
+    part = part.assign(value=[0.847, 0.921, 0.811], low=[0.83, 0.9055, 0.7952], high=[0.858, 0.935322, 0.825292])
+    drawn = draw_groups(part, "accuracy", "sex").svg()
+    width = float(re.findall(r'viewBox="0 0 ([\d.]+)', drawn)[0])
+    ticks = [float(x) for x in re.findall(r'font-size: 7px[^>]*anchor: middle[^>]* x="([\d.]+)"', drawn)]
+    assert len(ticks) > 3
+    assert max(ticks) + 2.3 * 7 / 2 < width  # three digits and a point

@@ -17,6 +17,7 @@ def draw_groups(part: pd.DataFrame, measure: str, by: str) -> Any:
     """A point and an interval per group; hollow where the group is small. part: its first row is of all rows."""
     overall, groups = part.iloc[0], part.iloc[1 : _MOST + 1]
     figure, axes = new(1, 1, width=3.3, height=0.9 + 0.26 * len(groups))
+    figure.get_layout_engine().set(rect=(0, 0, 0.97, 1))  # the label of a tick at the right end reaches beyond it
     panel = axes[0, 0]
     panel.axvline(overall["value"], color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
     for place, row in enumerate(groups.to_dict("records")):
