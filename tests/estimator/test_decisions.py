@@ -110,7 +110,7 @@ def test_numbers_are_decided_within_a_tolerance(numbers: Any) -> None:
     )
     assert np.allclose(decisions.expected, off, atol=1e-9)
     assert np.array_equal(decisions.answers, value)
-    with pytest.raises(InputError, match="tolerance"):
+    with pytest.raises(InputError, match=r"tolerance=… \(--tolerance\)"):
         reg.decide(X)
 
 

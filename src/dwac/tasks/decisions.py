@@ -126,7 +126,7 @@ def _off_by_more(sets: Any, tolerance: Any) -> Stake:
     allowed = np.asarray(np.nan if tolerance is None else tolerance, dtype=np.float64)
     if allowed.size not in (1, len(target.names)) or not (allowed > 0).all():
         raise InputError(
-            "decisions on numbers need tolerance=…, how far off a decided number may be: a positive number"
+            "decisions on numbers need tolerance=… (--tolerance), how far off a decided one may be: a positive number"
             f"{'' if target.single else f', or one for each of {listed(target.names.tolist())}'}; got {tolerance!r}"
         )
     allowed = np.broadcast_to(allowed.ravel(), len(target.names))
