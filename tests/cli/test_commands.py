@@ -763,6 +763,8 @@ def test_a_cell_that_does_not_fit_costs_no_other_row_its_answer(folder: Path, tm
     page = run("report", folder / "model", tmp_path / "bad.csv", "-o", tmp_path / "report.html", *short, ends=3)
     assert named(page.stderr, "39 rows")
     assert page.stderr.count("1 of 40") == 1
+    card = run("report", folder / "model", tmp_path / "bad.csv", "-o", tmp_path / "card.md", *short, ends=3)
+    assert re.search(r"39 rows, [1-9]\d* kB", card.stderr)
     assert named((tmp_path / "report.html").read_text(), "1 of 40", f"{tmp_path}/bad.csv")
     for command in ("evaluate", "report"):
         assert "line 5" in error_line(command, folder / "model", tmp_path / "bad.csv", "--strict")

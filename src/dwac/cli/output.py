@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import sys
 import threading
 import time
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from dwac.reading import Estimator, Rows
 
 SOME_UNREADABLE = 3  # the exit code
+_NUMBER = re.compile(r"(–|-|< )?[\d.,]*( to -?[\d.,]+)?")  # or an interval, or none
 
 
 def as_json(value: Any) -> str:
@@ -239,7 +241,7 @@ def group_tables(groups: GroupComparison) -> list[Table]:
                 columns = [[_broken(cell) for cell in cells] for cells in columns]
             table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
             for place, (head, *cells) in enumerate(columns):
-                whole = all(cell[:1] in "-–<0123456789" for cell in cells)  # numbers stay on one line
+                whole = all(map(_NUMBER.fullmatch, cells))  # numbers stay on one line
                 table.add_column(head, justify="right" if place else "left", overflow="fold", no_wrap=whole)
             for row in zip(*(cells for _, *cells in columns), strict=True):
                 table.add_row(*row)
@@ -249,7 +251,7 @@ def group_tables(groups: GroupComparison) -> list[Table]:
 
 def _broken(text: str) -> str:
     """A name in lines that break between words and after hyphens; numbers as they are."""
-    return "\n".join(wrap(text, 12, break_long_words=False)) if not text[:1] in "-–<0123456789" else text
+    return text if _NUMBER.fullmatch(text) else "\n".join(wrap(text, 12, break_long_words=False))
 
 
 # Rows that cannot be read

@@ -142,8 +142,9 @@ def report(
             purpose=purpose,
             licence=licence,
         )
-    size = file.stat().st_size / 1e6
-    print_written(f"{file}, on {len(rows):,} row{'s' * (len(rows) != 1)}, {size:.1f} MB")
+    size = file.stat().st_size
+    amount = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.0f} kB"
+    print_written(f"{file}, on {len(rows):,} row{'s' * (len(rows) != 1)}, {amount}")
     exit_if_unreadable(bad)
 
 
