@@ -45,6 +45,7 @@ def test_rows_that_vote_are_judged_without_their_votes_and_groups_may_be_told_ap
     assert "manager" not in clf.feature_names_in_
     options = ("--by", "manager", "--at-most", 0.1, "--json", "-o", tmp_path / "new")
     found = json.loads(run("reweigh", tmp_path / "model", tmp_path / "people.csv", *options).stdout)
+    assert clf.out_of_fold_ is not None
     right = clf.out_of_fold_.argmax(axis=1) == clf.calibration_y_
     assert found["price"]["before"]["accuracy"] == pytest.approx(right.mean())
 

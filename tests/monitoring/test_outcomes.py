@@ -250,6 +250,7 @@ def test_after_calibrate_for_calibration_rows_count_as_fewer_in_the_level_of_mis
     X = people(300, 5)
     moved = crossed.calibrate_for(X[X["age"] > X["age"].median()])
     watch = OutcomeWatch(moved, 0.1, 0, 0.1, {}, private=False)
+    assert moved.shift_ is not None
     n = int(moved.shift_.effective_size)
     assert n < moved.shift_.n_calibration
     watch.__dict__["_yardstick"] = Yardstick([missed], lambda *_: np.zeros((0, 1)), np.zeros((999, 1)))

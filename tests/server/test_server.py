@@ -894,7 +894,7 @@ def test_requests_that_arrive_during_a_call_are_answered_without_the_event_loop(
         until(lambda: len(calls) == 2)  # the loop is held up here, and the model goes on
         batcher.stop()
         await worker
-        return await asyncio.gather(*asked)
+        return [*await asyncio.gather(*asked)]
 
     assert asyncio.run(ask()) == [0, 1, 2]
     assert calls == [[0], [1, 2]]
