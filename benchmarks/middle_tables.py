@@ -4,8 +4,8 @@ Such tables are fitted both ways, cross-fitted and by one network with rows held
 classic tables, files in $DWAC_DATA/middle: ARFF of the UCI repository and of Luís Torgo's regression sets, CSV without
 a head of UCI and KEEL. One split, 70 % of the rows for fit; the other way has the same seed. `CHOSEN_ON` were looked at
 before the size of cross-fitted embeddings was chosen, on their validation rows. The error of numbers is their root mean
-square, in standard deviations, and their difference is in per cent of it. Boosted trees fail on nursery because one of its
-classes has two rows; without these they are right about every test row.
+square, in standard deviations, and their difference is in per cent of it. Boosted trees fail on nursery because one of
+its classes has two rows; without these they are right about every test row.
 
     DWAC_DATA=FOLDER python -m benchmarks.middle_tables
 """
