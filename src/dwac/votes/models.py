@@ -167,7 +167,15 @@ class NearestNeighbors:
 
 
 def from_neighbors(model: Any, X: Any, y: Any, *, ids: Ids = None, output: int = 0) -> VotingModel:
-    """The voters of scikit-learn's KNeighborsClassifier or KNeighborsRegressor; arguments as for `from_forest`."""
+    """The voters of scikit-learn's KNeighborsClassifier or KNeighborsRegressor; arguments as for `from_forest`.
+
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> e = from_neighbors(KNeighborsClassifier(5).fit(X, y), X, y).explain(X[:1], k=5)[0]
+    >>> e.label, len(e.neighbors)
+    (0, 5)
+    """
     if not all(hasattr(model, name) for name in ("kneighbors", "predict")):
         raise KindError(f"from_neighbors takes KNeighborsClassifier or -Regressor; got {type(model).__name__}")
     check_is_fitted(model, "n_samples_fit_")
@@ -205,6 +213,13 @@ def from_kernel_ridge(model: Any, X: Any, y: Any, *, sample_weight: Any = None, 
 
     A prediction is Σ w_i(x) y_i but no average, so there are no shares, no flip sets and no worth. Exact are the
     contributions, the prediction of a model fitted without any one example, and intervals.
+
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.kernel_ridge import KernelRidge
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> ridge = KernelRidge(kernel="rbf").fit(X, y)
+    >>> bool(abs(from_kernel_ridge(ridge, X, y).predict(X) - ridge.predict(X)).max() < 1e-6)
+    True
     """
     check_is_fitted(model, "dual_coef_")
     options = model.kernel_params or {}
@@ -232,7 +247,14 @@ def from_kernel_ridge(model: Any, X: Any, y: Any, *, sample_weight: Any = None, 
 
 
 def from_gaussian_process(model: Any, X: Any, y: Any, *, ids: Ids = None) -> VotingModel:
-    """The voters of the mean of scikit-learn's GaussianProcessRegressor; as for `from_kernel_ridge`."""
+    """The voters of the mean of scikit-learn's GaussianProcessRegressor; as for `from_kernel_ridge`.
+
+    >>> from sklearn.gaussian_process import GaussianProcessRegressor
+    >>> X, y = [[0.0], [1.0], [2.0]], [0.0, 1.0, 0.5]
+    >>> process = GaussianProcessRegressor(optimizer=None).fit(X, y)
+    >>> from_gaussian_process(process, X, y).predict([[0.5]]).round(3) == process.predict([[0.5]]).round(3)
+    array([ True])
+    """
     check_is_fitted(model, "L_")
     if model.normalize_y:
         raise InputError(
