@@ -107,7 +107,7 @@ class TextEncoder(Texts):
 
     Args:
         network: "default": a bag of n-grams next to a CNN with attention. "paper": only that CNN, as in the paper.
-            "linear": scores of the classes, linear in the n-grams, for fewer than 10,000 texts; they are cross-fitted.
+            "linear": scores of the classes, linear in the n-grams, for fewer than 20,000 texts; they are cross-fitted.
         vectors: a file of initial word vectors in GloVe's format; without it they start at random. Its first words
             enter the vocabulary even if they are not in the training texts.
         min_count: words and n-grams in fewer training texts than this are ignored; by default 2, or 1 for "linear".
