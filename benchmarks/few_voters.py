@@ -24,7 +24,7 @@ import dwac
 from benchmarks import record
 from dwac import metrics
 from dwac.errors import InputError
-from dwac.reference import without_look_alikes
+from dwac.reference.references import without_look_alikes
 from reproduction.cases import Case
 from reproduction.fit import fit
 from reproduction.rows import Library, Trial

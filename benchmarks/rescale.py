@@ -1,7 +1,7 @@
 """Claim: one factor on the embeddings, fitted to validation rows, makes probabilities better calibrated on test rows.
 
 Training uses a batch of voters; prediction uses all of them. The same trained weights are evaluated on test rows, as
-trained and with the factor that `dwac.training.fit_scale` folds into the embedding layer.
+trained and with the factor that `dwac.training.validation.fit_scale` folds into the embedding layer.
 
     python -m benchmarks.rescale adult stackoverflow digits --seeds 0 1 2
 """
@@ -19,7 +19,8 @@ from sklearn.model_selection import train_test_split
 
 import dwac
 from benchmarks import record
-from dwac import metrics, training
+from dwac import metrics
+from dwac.training.validation import fit_scale
 from reproduction import datasets
 from reproduction.twin import Twin
 
@@ -58,7 +59,7 @@ def measure(name: str, head: str, seed: int) -> list[dict[str, Any]]:
     rows = [{"dataset": name, "head": head, "scale": "as trained", "factor": 1.0, **judged(clf, x_test, y_test)}]
     held = clf.validation_ids_.to_numpy(dtype=np.int64)
     x_held = x.iloc[held] if isinstance(x, pd.DataFrame) else [x[i] for i in held] if isinstance(x, list) else x[held]
-    factor = training.fit_scale(clf.model_, clf.encoder_.transform(x_held), torch.as_tensor(np.asarray(y)[held]))
+    factor = fit_scale(clf.model_, clf.encoder_.transform(x_held), torch.as_tensor(np.asarray(y)[held]))
     rows.append({"dataset": name, "head": head, "scale": "fitted", "factor": factor, **judged(clf, x_test, y_test)})
     return rows
 

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from benchmarks import record
 from dwac.kernels import log_weights
 from dwac.nn import SoftmaxTwin, WeightedAverage
-from dwac.training import Model, evaluate, train
+from dwac.nn.heads import Model
+from dwac.training import evaluate, train
 
 logger = logging.getLogger(__name__)
 

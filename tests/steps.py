@@ -1,15 +1,14 @@
 """How small tables are cross-fitted, and the weights of representatives: roughly, or as users fit them."""
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from dwac.estimator import condensing
+from dwac.training import cross_fit
 
-_CROSS_FIT = importlib.import_module("dwac.training.cross_fit")  # the package has a function of that name
-_PLACES = (_CROSS_FIT, "STEPS"), (_CROSS_FIT, "BATCH"), (_CROSS_FIT, "QUERIES"), (condensing, "STEPS")
+_PLACES = (cross_fit, "STEPS"), (cross_fit, "BATCH"), (cross_fit, "QUERIES"), (condensing, "STEPS")
 
 
 def now() -> tuple[int, ...]:

@@ -108,6 +108,15 @@ def explore(
         path: write the page to this .html file instead, to read without a server or a network, and return the path. The
             file holds the examples with their values, unless private=True; nothing can be changed in it.
         options: passed on to `dwac.server.explorer.Explorer.of`, such as private=True or title="…".
+
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from dwac import DWACClassifier
+    >>> X = pd.DataFrame({"age": range(20, 80)})
+    >>> clf = DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X, X["age"] < 50)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     explore(clf, X[:5], path=f"{folder}/page.html").name
+    'page.html'
     """
     from dwac import errors
 

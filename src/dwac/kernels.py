@@ -41,6 +41,9 @@ class Kernel:
 
     `smooth` means that its slope is bounded at distance 0. If it is not (laplace), float32 rounding of a tiny squared
     distance would be magnified, so distances are computed in float64.
+
+    >>> get_kernel("laplace").log_weights(torch.tensor([0.0, 4.0]))
+    tensor([ 0., -2.])
     """
 
     name: str
@@ -73,7 +76,11 @@ KERNELS: dict[str, Kernel] = {
 
 
 def get_kernel(name: str) -> Kernel:
-    """The kernel of that name."""
+    """The kernel of that name.
+
+    >>> sorted(KERNELS), get_kernel("gaussian").smooth
+    (['gaussian', 'inverse_quadratic', 'laplace'], True)
+    """
     try:
         return KERNELS[name]
     except (KeyError, TypeError):
@@ -84,6 +91,9 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
     """‖a_i - b_j‖² for each row of a (n, d) and of b (m, d): (n, m), at least float32, never below 0.
 
     Both are centred before expanding ‖a‖²+‖b‖²-2ab, so a common offset costs no accuracy.
+
+    >>> squared_distances(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
+    tensor([[25.,  1.]])
     """
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise ShapeError(f"points must be (n, d) and (m, d) with the same d; got {tuple(a.shape)} and {tuple(b.shape)}")
@@ -135,6 +145,11 @@ def full_precision(device: torch.device) -> Iterator[None]:
     A TF32 product was measured to change class sums by 14 %, so distances never use one, whatever the caller
     allows for the rest of the network. The setting is global to the process, so the first thread to enter changes it
     and the last one to leave restores it.
+
+    >>> with full_precision(torch.device("cpu")), torch.no_grad():
+    ...     product = torch.ones(2, 3) @ torch.ones(3, 2)
+    >>> product[0]
+    tensor([3., 3.])
     """
     with _guard.lock:
         if _guard.depth == 0:

@@ -62,7 +62,11 @@ def accuracy(y: ArrayLike, labels: ArrayLike) -> float:
 
 
 def log_loss(y: ArrayLike, log_probabilities: ArrayLike) -> float:
-    """Mean of -log P(y), from log-probabilities (n, K), so that tiny probabilities are not rounded to 0."""
+    """Mean of -log P(y), from log-probabilities (n, K), so that tiny probabilities are not rounded to 0.
+
+    >>> round(log_loss([0, 1], np.log([[0.5, 0.5], [0.75, 0.25]])), 3)
+    1.04
+    """
     log_p = checks.scores(log_probabilities, "log_probabilities", ndim=2)
     if (log_p > 1e-6).any():
         raise InputError(f"log_probabilities must be at most 0; got {log_p.max():.6g}; take the log first")
@@ -130,6 +134,10 @@ class AgainstChance(NamedTuple):
     """A measured error, a 95 % confidence interval for the true one, and the error of a perfect model by chance.
 
     `expected`: by chance, on average; `limit`: exceeded by chance once in 200 times.
+
+    >>> error = AgainstChance(value=0.12, low=0.06, high=0.16, expected=0.04, limit=0.08)
+    >>> error.beyond, round(error.excess, 2)
+    (True, 0.08)
     """
 
     value: float
@@ -156,6 +164,11 @@ class CalibrationTest(NamedTuple):
     resolution: the share of the labels' variance that the bins explain, Σ_k mean_b (s_kb - s_k)² / Σ_k s_k (1 - s_k)
         with s_kb the share of class k in its bin b, s_k its share of all rows; 0 if all labels are the same.
     chance_resolution: exceeded once in 200 times by probabilities unrelated to the labels.
+
+    >>> p = np.tile([[0.9, 0.1], [0.1, 0.9]], (100, 1))
+    >>> test = calibration_test(np.tile([0, 1], 100), p)  # always right, though never more than 90 % sure
+    >>> test.miscalibrated, test.informative, round(test.error.value, 2)
+    (True, True, 0.1)
     """
 
     error: AgainstChance
@@ -341,7 +354,11 @@ def coverage(y: ArrayLike, sets: ArrayLike) -> float:
 
 
 class SetSizes(NamedTuple):
-    """How many labels the sets contain: the mean, and the shares of sets with none, one and several."""
+    """How many labels the sets contain: the mean, and the shares of sets with none, one and several.
+
+    >>> set_sizes([[True, False], [True, True], [False, False], [False, True]])
+    SetSizes(mean=1.0, empty=0.25, single=0.5, multiple=0.25)
+    """
 
     mean: float
     empty: float
@@ -367,6 +384,13 @@ def set_curve(
 
     `n_calibration` and `ordered` as in `dwac.conformal.label_sets`: with the first, an ε too small for the calibration
     set is reported.
+
+    >>> curve = set_curve([0, 1], [[0.9, 0.1], [0.6, 0.3]], [0.05, 0.2, 0.5])
+    >>> print(curve[["epsilon", "coverage", "mean"]].to_string(index=False))
+     epsilon  coverage  mean
+        0.05       1.0   2.0
+        0.20       1.0   1.5
+        0.50       0.5   1.0
     """
     rows = []
     if not isinstance(epsilons, Iterable):
@@ -390,7 +414,12 @@ def interval_coverage(y: ArrayLike, intervals: ArrayLike) -> float:
 
 
 class IntervalWidths(NamedTuple):
-    """The mean and median width of the finite intervals (inf if there are none), and the share of infinite ones."""
+    """The mean and median width of the finite intervals (inf if there are none), and the share of infinite ones.
+
+    >>> widths = interval_widths([[0.0, 1.0], [0.0, 3.0], [-np.inf, 1.0]])
+    >>> widths.mean, widths.median, round(widths.infinite, 2)
+    (2.0, 2.0, 0.33)
+    """
 
     mean: float
     median: float
@@ -471,6 +500,10 @@ class DecisionShares(NamedTuple):
     """Decisions on several labels: the shares wrong among rows with and without a label, and the undecided share.
 
     Each is a mean over all such rows and labels, 0 if there are none.
+
+    >>> shares = decision_shares([[1, 0], [1, 0]], [[0, 0], [1, -1]])
+    >>> shares.wrong_of_having, shares.undecided
+    (0.5, 0.25)
     """
 
     wrong_of_having: float
@@ -506,7 +539,11 @@ def missed_share(Y: ArrayLike, sets: ArrayLike) -> float:
 
 
 class OodScores(NamedTuple):
-    """How well a score separates in-distribution from out-of-distribution data."""
+    """How well a score separates in-distribution from out-of-distribution data.
+
+    >>> ood_scores([0.9, 0.8, 0.7], [0.1, 0.2])
+    OodScores(auroc=1.0, aupr=1.0, fpr95=0.0)
+    """
 
     auroc: float
     aupr: float

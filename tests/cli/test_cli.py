@@ -109,7 +109,7 @@ def test_names_that_are_checked_early_are_those_of_the_library() -> None:
     assert (options.FORMATS, options.KINDS, options.UNLABELLED) == (reading.FORMATS, reading.KINDS, reading.UNLABELLED)
     assert (options.TASKS, options.MANIFEST) == (reading.TASKS, MANIFEST)
     assert (tuple(ENGINES), FORMS) == (options.ENGINES, options.SCORED_FORMATS)
-    assert (options.METHODS, options.UTILITIES) == (worth.METHODS, worth.UTILITIES)
+    assert (options.METHODS, options.UTILITIES) == (worth.games.METHODS, worth.games.UTILITIES)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

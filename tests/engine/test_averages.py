@@ -9,20 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dwac.engine import (
-    WeightedReferences,
-    distributions,
-    influence,
-    log_shares,
-    log_tails,
-    sort_targets,
-    votes,
-    weighted_crps,
-    weighted_ends,
-    weighted_means,
-    weighted_quantiles,
-    weighted_variances,
-)
+from dwac.engine import WeightedReferences, distributions, sort_targets, votes, weighted_means, weighted_quantiles
+from dwac.engine.distributions import log_shares, log_tails, weighted_crps, weighted_ends
+from dwac.engine.votes import influence, weighted_variances
 from dwac.errors import InputError, ShapeError
 from dwac.kernels import get_kernel
 from tests import oracle

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dwac.engine import Stack, build_index, query
+from dwac.engine import build_index, query
 from dwac.engine import stack as stack_module
-from dwac.engine.stack import _largest, multiply
+from dwac.engine.stack import Stack, _largest, multiply
 from dwac.kernels import get_kernel
 
 SIZES, D, K = (300, 290, 310), 6, 4

@@ -16,7 +16,7 @@ from dwac.explain import Explanation, explain
 from dwac.explain.voters import Group
 from dwac.kernels import KERNELS
 from dwac.metrics import Agreement
-from dwac.reference import with_groups, without_members
+from dwac.reference.references import with_groups, without_members
 from tests import oracle
 from tests.explain.helpers import every_text
 from tests.named import named

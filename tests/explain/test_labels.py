@@ -16,7 +16,7 @@ from dwac.errors import InputError, LabelError, ShapeError
 from dwac.explain import Explanation, LabelExplanations, explain_labels, privacy
 from dwac.explain.labels import unreadable_labels
 from dwac.explain.reasons import Reasoner
-from dwac.reference import with_classes
+from dwac.reference.references import with_classes
 from tests import oracle
 from tests.explain.helpers import held
 from tests.named import named, refuses, warns

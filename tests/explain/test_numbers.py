@@ -19,7 +19,7 @@ from dwac.explain.rendering import Numerals, edges_of, step_of
 from dwac.explain.voters import Neighbor
 from dwac.kernels import KERNELS
 from dwac.metrics import Agreement
-from dwac.reference import without_members
+from dwac.reference.references import without_members
 from tests import oracle
 from tests.explain.helpers import held, numbers
 from tests.named import named, refuses

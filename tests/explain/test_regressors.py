@@ -15,7 +15,7 @@ from dwac import load
 from dwac.errors import InputError, UnreadableWarning
 from dwac.estimator.regressor import DWACRegressor
 from dwac.metrics import ood_scores
-from dwac.reference import without_members
+from dwac.reference.references import without_members
 from tests.explain.helpers import UNSEEN, all_numbers, aurocs, held, moved, numbers, patients
 from tests.named import named, refuses
 

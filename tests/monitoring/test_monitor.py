@@ -13,7 +13,8 @@ from dwac import DWACClassifier, DWACRegressor, load
 from dwac.errors import CalibrationError, InputError, StorageError
 from dwac.estimator.evaluation import predict
 from dwac.estimator.readable import Partial
-from dwac.monitoring import Monitor, merge_states
+from dwac.monitoring import Monitor
+from dwac.monitoring.state import merge_states
 from dwac.monitoring.watching import nearest_groups
 from tests.monitoring.helpers import QUICK, people
 from tests.named import named, refuses

@@ -16,7 +16,8 @@ from dwac.kernels import KERNELS
 from dwac.nn import Ensemble, SoftmaxTwin, WeightedAverage
 from dwac.nn.ensemble import EnsembleLogits, join_members, map_members, split_members
 from dwac.nn.loss import Support
-from dwac.training import evaluate, fit_scale, train
+from dwac.training import evaluate, train
+from dwac.training.validation import fit_scale
 from tests import oracle
 from tests.named import refuses
 

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from dwac import ReferenceSet
 from dwac.errors import EmptyReferenceError, InputError
 from dwac.kernels import KERNELS
-from dwac.reference import ReferenceWriter, mapped_set, merge, novelty
+from dwac.reference import ReferenceWriter, merge, novelty
+from dwac.reference.files import mapped_set
 from dwac.reference.references import set_of
 from dwac.storage import tensor_rows
 from tests import oracle

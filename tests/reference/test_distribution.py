@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from dwac import ReferenceSet
 from dwac.engine import votes as engine_votes
 from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
-from dwac.reference import VoteDistribution, without_members
+from dwac.reference import VoteDistribution
+from dwac.reference.references import without_members
 from tests.engine.helpers import every_device, every_kernel
 from tests.named import refuses
 from tests.reference.helpers import each, wanted

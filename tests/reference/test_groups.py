@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from dwac import ReferenceSet
 from dwac.errors import DwacError, EmptyReferenceError, IdError, LabelError, ShapeError
 from dwac.kernels import KERNELS
-from dwac.reference import put_voters, with_groups, without_members
 from dwac.reference.groups import default_groups, default_leaves
+from dwac.reference.references import put_voters, with_groups, without_members
 from tests import oracle
 from tests.engine.helpers import assert_close, every_backend, every_kernel, most_central, partition
 from tests.named import refuses

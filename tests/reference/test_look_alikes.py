@@ -11,12 +11,13 @@ import torch
 from torch import nn
 
 import dwac
-from dwac import DWACClassifier, ReferenceSet, Training, training
+from dwac import DWACClassifier, ReferenceSet, Training
 from dwac.errors import InputError
 from dwac.explain import explain
 from dwac.nn import WeightedAverage
-from dwac.reference import without_look_alikes
+from dwac.reference.references import without_look_alikes
 from dwac.report.wrong_labels import leave_one_out
+from dwac.training.validation import fit_look_alikes
 from tests.named import refuses
 
 RNG = np.random.default_rng(0)
@@ -188,7 +189,7 @@ def test_look_alikes_speak_up_only_where_validation_rows_gain(local, chosen) -> 
     if not local:
         y = torch.where(torch.rand(2000, generator=torch.Generator().manual_seed(2)) < 0.3, 1 - y, y)
     model.remember([(x[:1500], y[:1500])])
-    found = training.fit_look_alikes(model, x[1500:], y[1500:])
+    found = fit_look_alikes(model, x[1500:], y[1500:])
     assert (found is not None) == chosen
     assert (model.references.voters.look_alikes is not None) == chosen
     if found is not None:

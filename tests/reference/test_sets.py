@@ -10,7 +10,9 @@ import torch
 from dwac import ReferenceSet
 from dwac.errors import NonFiniteError, ShapeError
 from dwac.kernels import KERNELS
-from dwac.reference import Known, VoterSets, novelty, novelty_by_set, voters
+from dwac.reference import novelty, voters
+from dwac.reference.novelty import Known, novelty_by_set
+from dwac.reference.sets import VoterSets
 from dwac.training.cross_fit import FOLDS, part_of, parts_of
 from tests.named import refuses
 

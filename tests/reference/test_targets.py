@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from dwac import ReferenceSet
 from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
-from dwac.reference import GroupTargets, put_voters, with_groups, without_look_alikes, without_members
-from dwac.reference.references import set_of
+from dwac.reference.groups import GroupTargets
+from dwac.reference.references import put_voters, set_of, with_groups, without_look_alikes, without_members
 from tests.named import refuses
 
 RNG = np.random.default_rng(0)

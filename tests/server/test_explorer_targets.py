@@ -16,7 +16,7 @@ import pytest
 
 from dwac import DWACClassifier, DWACRegressor
 from dwac.errors import InputError
-from dwac.reference import without_members
+from dwac.reference.references import without_members
 from dwac.report import write
 from dwac.server.explorer import Explorer
 from tests.named import refuses

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from dwac.training import Model
+from dwac.nn.heads import Model
 
 
 def clusters(n: int = 120, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -12,7 +12,9 @@ from torch import nn
 from benchmarks import stability
 from dwac.errors import DwacError
 from dwac.nn import SoftmaxTwin, WeightedAverage
-from dwac.training import Model, evaluate, fit_scale, predict_log_probabilities, train
+from dwac.nn.heads import Model
+from dwac.training import evaluate, predict_log_probabilities, train
+from dwac.training.validation import fit_scale
 from tests.named import refuses
 from tests.training.helpers import clusters, model_of
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import dwac
-from dwac import DWACClassifier, Training, storage, training
+from dwac import DWACClassifier, Training, storage
 from dwac.errors import StorageError
 from dwac.nn import SoftmaxTwin, WeightedAverage
 from dwac.nn.ensemble import SharedBackbone
-from dwac.training.validation import Candidates, HeldOut, fit_balance, race
+from dwac.training.validation import Candidates, HeldOut, fit_balance, fit_raw_features, race
 
 SETTINGS: dict[str, Any] = {"epochs": 3, "device": "cpu", "random_state": 0, "verbose": False}
 
@@ -196,7 +196,7 @@ def test_a_softmax_and_the_papers_network_have_no_coordinates() -> None:
     assert paper.model_.n_raw_features == 0
     inputs = paper.encoder_.transform(X)
     twin = SoftmaxTwin(paper.encoder_.network(), 2)
-    assert training.fit_raw_features(twin, inputs, inputs, torch.as_tensor(y), class_weights=None) == 0
+    assert fit_raw_features(twin, inputs, inputs, torch.as_tensor(y), class_weights=None) == 0
 
 
 def test_class_weights_still_count_with_weight(near: DWACClassifier) -> None:

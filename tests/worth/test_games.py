@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac.errors import InputError, NonFiniteError, ShapeError
-from dwac.worth import METHODS, of_labels, of_log, of_mean, of_squared_error, together
+from dwac.worth import of_labels, of_log, of_mean, of_squared_error, together
+from dwac.worth.games import METHODS
 from tests.named import refuses
 from tests.worth.oracle import by_all_sets, mean
 

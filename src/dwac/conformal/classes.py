@@ -306,6 +306,9 @@ class ExpectedSets:
     for the class with the fewest calibration examples. If every training example calibrates (`CrossCalibration`), no
     such law is known: the range is then as wide as in simulations of small tables without any signal, and wider than
     necessary for others. If examples belong to groups, the range counts groups instead of examples.
+
+    >>> print(Calibration(np.arange(99) / 100).expected_sets(0.1))
+    99 calibration examples: at epsilon=0.1 expect a coverage between 84.7 % and 94.4 %
     """
 
     epsilon: float
@@ -342,7 +345,14 @@ class ExpectedSets:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ConformalPrediction:
-    """p-values (n, K) of n examples, and everything derived from them."""
+    """p-values (n, K) of n examples, and everything derived from them.
+
+    >>> prediction = Calibration(np.arange(19) / 20).predict(np.array([[0.1, 0.95], [0.92, 0.99]]))
+    >>> prediction
+    <ConformalPrediction of 2 examples, 2 labels: p_values, labels, confidence, credibility, label_sets(epsilon)>
+    >>> prediction.credibility.round(2), prediction.label_sets(0.06).sum(axis=1)
+    (array([0.9 , 0.05]), array([1, 0]))
+    """
 
     p_values: Floats
     scores: Floats
@@ -510,6 +520,10 @@ def label_sets(
 
     If `n_calibration` is given, in total or per class, a `CalibrationWarning` reports a calibration set too small to
     reject anything at ε: with fewer than 1/ε - 1 scores every p-value exceeds ε.
+
+    >>> label_sets([[0.8, 0.03], [0.4, 0.2]], epsilon=0.05)
+    array([[ True, False],
+           [ True,  True]])
     """
     p = checks.p_values(p_values)
     epsilon = checks.epsilon(epsilon)
@@ -584,7 +598,11 @@ def _warn_if_all_full(expected: ExpectedSets, n: int) -> None:
 
 
 def confidence(p_values: ArrayLike) -> Floats:
-    """1 - the second largest p-value of each row, (n,); 1 if there is only one label."""
+    """1 - the second largest p-value of each row, (n,); 1 if there is only one label.
+
+    >>> confidence([[0.8, 0.03], [0.4, 0.2]])
+    array([0.97, 0.8 ])
+    """
     p = checks.p_values(p_values)
     if p.shape[1] == 1:
         return np.ones(len(p))
@@ -592,7 +610,11 @@ def confidence(p_values: ArrayLike) -> Floats:
 
 
 def credibility(p_values: ArrayLike) -> Floats:
-    """The largest p-value of each row, (n,)."""
+    """The largest p-value of each row, (n,).
+
+    >>> credibility([[0.8, 0.03], [0.4, 0.2]])
+    array([0.8, 0.4])
+    """
     return np.asarray(checks.p_values(p_values).max(axis=1))
 
 

@@ -20,7 +20,13 @@ _STEP = 1.05
 
 @dataclass(frozen=True)
 class DecisionRule:
-    """Rows with an expected loss of at most `threshold` are decided; `str` says what was promised and measured."""
+    """Rows with an expected loss of at most `threshold` are decided; `str` says what was promised and measured.
+
+    >>> control = RiskControl(np.repeat([0.01, 0.4], 200), np.repeat([0, 1], [380, 20]))
+    >>> rule = control.rule(0.05)
+    >>> rule.share, round(rule.bound, 3)
+    (0.5, 0.011)
+    """
 
     risk: float
     confidence: float
@@ -116,6 +122,9 @@ def strange(typicality: ArrayLike, rate: float) -> NDArray[np.bool_]:
 
     Benjamini and Hochberg's procedure on p-values; typicality of rows with one calibration set suits it (Bates and
     others, *Testing for outliers with conformal p-values*). NaN, a row that could not be read, is no stranger.
+
+    >>> strange([0.001, 0.3, 0.9, float("nan")], rate=0.1)
+    array([ True, False, False, False])
     """
     p, rate = np.asarray(typicality, dtype=np.float64), checks.epsilon(rate, "rate")
     known = ~np.isnan(p)

@@ -133,7 +133,11 @@ def _range(value: ArrayLike, lowest: ArrayLike, highest: ArrayLike) -> tuple[Flo
 
 @dataclass(frozen=True)
 class ExpectedIntervals:
-    """The intervals to expect at error rate ε; `str` describes them in words. `ExpectedSets` explains the range."""
+    """The intervals to expect at error rate ε; `str` describes them in words. `ExpectedSets` explains the range.
+
+    >>> print(IntervalCalibration(np.arange(99) / 100).expected(0.1))
+    99 calibration examples: at epsilon=0.1 expect a coverage between 84.7 % and 94.4 %
+    """
 
     epsilon: float
     n_calibration: int  # in the smallest group, if by group
@@ -325,6 +329,10 @@ class CrossIntervalCalibration(_CalibrationScores):
         folds: (n_cal,) the fold of each example, from 0.
         within, tolerance: as for `IntervalCalibration`. `scores` are stored with the tolerance added: these define the
             sets {y : score_f(i)(x, y) ≤ score_i} for `ends`.
+
+    >>> calibration = CrossIntervalCalibration([0.1, 0.2, 0.3, 0.4], [0, 0, 1, 1])
+    >>> calibration.p_values([[0.25, 0.25], [0.5, 0.5]])
+    array([0.6, 0.2])
     """
 
     def __init__(

@@ -17,19 +17,16 @@ from dwac.encoders.module import ModuleEncoder
 from dwac.encoders.tabular import TabularEncoder
 from dwac.encoders.text import TextEncoder, is_missing
 from dwac.errors import InputError
-from dwac.nn.batches import Inputs
 
 __all__ = [
     "ENCODERS",
     "Encoder",
     "HuggingFaceEncoder",
     "ImageEncoder",
-    "Inputs",
     "ModuleEncoder",
     "Recipe",
     "TabularEncoder",
     "TextEncoder",
-    "backbone",
     "choose",
 ]
 
@@ -44,6 +41,11 @@ def choose(encoder: Any, X: Any) -> Encoder:
     "auto" looks at X: a DataFrame or 2-D array is a table; 3-D or 4-D arrays, image files and PIL images are images;
     strings are texts. "tabular", "image" and "text" name an encoder; "tabular:paper" or "image:resnet18" also one of
     its networks; "image:FOLDER" or "huggingface:NAME" a pretrained model. An nn.Module or `Encoder` is used directly.
+
+    >>> choose("auto", pd.DataFrame({"age": [31, 52]})).kind, choose("auto", ["a text", "another"]).kind
+    ('tabular', 'text')
+    >>> sorted(ENCODERS)
+    ['huggingface', 'image', 'module', 'tabular', 'text']
     """
     if isinstance(encoder, ModuleEncoder):
         return copy.copy(encoder)  # a copy keeps the module, which is code and therefore not in the config

@@ -20,7 +20,12 @@ from dwac.nn.batches import Inputs
 
 @dataclass(frozen=True)
 class Recipe:
-    """Training settings that suit an encoder; the estimator uses those that the user does not set."""
+    """Training settings that suit an encoder; the estimator uses those that the user does not set.
+
+    >>> cpu = torch.device("cpu")
+    >>> Recipe(ensemble_size=5).networks_on(cpu), Recipe(ensemble_size=5, small=True).networks_on(cpu)
+    (1, 5)
+    """
 
     epochs: int = 50
     batch_size: int = 256
@@ -49,6 +54,12 @@ class Encoder(ABC):
     one row per example. `network` builds the backbone f, which takes these tensors as positional arguments and returns
     (n, features). `augment` randomly varies a training batch on its device. `config` returns all settings and
     everything learned, as JSON values; `from_config` restores the encoder from it without executing anything.
+
+    >>> from dwac.encoders import ENCODERS, TextEncoder
+    >>> encoder: Encoder = TextEncoder(min_count=1).fit(["sort a list", "parse json"])
+    >>> again = ENCODERS[encoder.kind].from_config(encoder.config())
+    >>> bool((again.transform(["sort json"])[0] == encoder.transform(["sort json"])[0]).all())
+    True
     """
 
     kind: ClassVar[str]

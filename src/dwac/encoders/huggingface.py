@@ -28,7 +28,7 @@ from dwac.errors import DwacError, InputError, ShapeError
 from dwac.nn import Ensemble
 from dwac.nn.batches import Inputs
 from dwac.nn.ensemble import SharedBackbone
-from dwac.reference import pad_rows
+from dwac.reference.voters import pad_rows
 
 # Models that transformers builds from the configuration alone: without another model, or code from the hub.
 # fmt: off
@@ -71,6 +71,9 @@ class HuggingFaceEncoder(Texts):
         ngrams: whether networks over words and n-grams (`TextEncoder`) vote too: a pretrained model knows the
             language, n-grams know the names, codes and turns of phrase of these texts.
         local_files_only: False allows downloading the model.
+
+    >>> HuggingFaceEncoder("bert-base-uncased", trained_layers=2).settings["trained_layers"]
+    2
     """
 
     kind = "huggingface"

@@ -44,7 +44,16 @@ class Sweep(NamedTuple):
 
 
 class Backend(Protocol):
-    """The interface of a backend. Every backend passes the same test suite."""
+    """The interface of a backend. Every backend passes the same test suite.
+
+    >>> from dwac.engine import BACKENDS, build_index
+    >>> from dwac.kernels import get_kernel
+    >>> index = build_index(torch.tensor([[0.0], [2.0]]), torch.tensor([0, 1]), 2, get_kernel("gaussian"))
+    >>> backend: Backend = BACKENDS["torch"]
+    >>> sweep: Sweep = backend.sweep(index, torch.tensor([[0.0]]), n_blocks=0)  # the centre, 1, was subtracted
+    >>> sweep.log_class_weights, sweep.norms
+    (tensor([[-1., -1.]], dtype=torch.float64), tensor([0.], dtype=torch.float64))
+    """
 
     name: str
     rounding: float  # units of error in its float32 products, if more than in IEEE products

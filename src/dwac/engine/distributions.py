@@ -25,7 +25,12 @@ _SLACK = 1e-12  # a share reaches a level if it does so up to rounding
 
 
 class SortedTargets(NamedTuple):
-    """References sorted by a target, padded to whole blocks."""
+    """References sorted by a target, padded to whole blocks.
+
+    >>> ordered = sort_targets(torch.tensor([90.0, 10.0, 20.0]))
+    >>> ordered.rows[:3], ordered.counts(torch.tensor([20.0]))
+    (tensor([1, 2, 0]), tensor([2]))
+    """
 
     rows: Tensor  # (blocks · 64,) int64: the reference at each position, by ascending target; -1 for padding
     values: Tensor  # (blocks · 64,) float64: its target; padding repeats the largest

@@ -33,6 +33,13 @@ class QueryResult(NamedTuple):
     """For n queries: `log_class_weights` (n, K), and rows and squared distances (n, k) of the nearest.
 
     All are float64 (rows int64). Neighbours are ordered nearest first, ties in the order of their rows.
+
+    >>> from dwac.engine import build_index
+    >>> from dwac.kernels import get_kernel
+    >>> index = build_index(torch.tensor([[0.0], [2.0]]), torch.tensor([0, 1]), 2, get_kernel("gaussian"))
+    >>> result = query(index, torch.tensor([[0.5]]), k=1)
+    >>> result.log_class_weights, result.rows
+    (tensor([[-0.2500, -2.2500]], dtype=torch.float64), tensor([[0]]))
     """
 
     log_class_weights: Tensor

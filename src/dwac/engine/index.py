@@ -26,6 +26,11 @@ class Index:
 
     so one matrix product gives the log-weights up to ‖q‖², which is the same for all classes. Padding rows are
     [0, -inf]: they are infinitely far away and have no weight.
+
+    >>> from dwac.kernels import get_kernel
+    >>> index = build_index(torch.tensor([[0.0], [2.0]]), torch.tensor([0, 1]), 3, get_kernel("gaussian"))
+    >>> index.counts, index.centre
+    (tensor([1, 1, 0]), tensor([1.], dtype=torch.float64))
     """
 
     embeddings: Tensor  # (m, d), as given, float32 or float64

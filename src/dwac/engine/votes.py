@@ -200,7 +200,13 @@ def _answer_chunks(
 
 @torch.no_grad()
 def every_vote(voters: WeightedReferences, queries: Tensor) -> Tensor:
-    """(n, m) float64: the log of every vote on each of the queries (n, d), all held at once: pass few at a time."""
+    """(n, m) float64: the log of every vote on each of the queries (n, d), all held at once: pass few at a time.
+
+    >>> from dwac.kernels import get_kernel
+    >>> voters = WeightedReferences(torch.tensor([[0.0], [1.0]]), get_kernel("gaussian"))
+    >>> every_vote(voters, torch.tensor([[3.0]]))
+    tensor([[-9., -4.]], dtype=torch.float64)
+    """
 
     def answer(votes: LogVotes) -> tuple[Tensor, ...]:
         log_w = torch.cat([votes.of(rows) for rows in votes.tiles()], dim=1).add_(votes.shift[:, None])
@@ -213,7 +219,13 @@ def every_vote(voters: WeightedReferences, queries: Tensor) -> Tensor:
 
 
 class WeightedMeans(NamedTuple):
-    """For n queries: the log of all votes, log Σ w (n,), and Σ w y / Σ w of each target (n, T). Both are float64."""
+    """For n queries: the log of all votes, log Σ w (n,), and Σ w y / Σ w of each target (n, T). Both are float64.
+
+    >>> from dwac.kernels import get_kernel
+    >>> voters = WeightedReferences(torch.tensor([[0.0], [1.0]]), get_kernel("gaussian"))
+    >>> weighted_means(voters, torch.tensor([[0.5]]), torch.tensor([[10.0], [20.0]]).double()).means.round(decimals=6)
+    tensor([[15.]], dtype=torch.float64)
+    """
 
     log_total: Tensor
     means: Tensor

@@ -20,7 +20,8 @@ from dwac.engine.groups import divide, nearest_centres
 from dwac.kernels import squared_distances
 from dwac.metrics import Agreement, agreement, log_loss
 from dwac.nn.ranks import over_ranks, sharing_ranks
-from dwac.reference import ReferenceSet, with_groups, without_look_alikes
+from dwac.reference import ReferenceSet
+from dwac.reference.references import with_groups, without_look_alikes
 from dwac.tasks import Target, class_target
 from dwac.training.steps import AdamW
 

@@ -24,7 +24,8 @@ from dwac.estimator.fitted import Fitted
 from dwac.estimator.preparation import Examples, count, read_known, read_within, row_ids
 from dwac.nn import batches
 from dwac.nn.batches import Inputs
-from dwac.reference import ReferenceSet, with_classes
+from dwac.reference import ReferenceSet
+from dwac.reference.references import with_classes
 from dwac.tasks import Labels, Target
 from dwac.tasks.shift import estimate_shift
 from dwac.training.validation import average_losses

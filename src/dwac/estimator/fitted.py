@@ -36,7 +36,8 @@ from dwac.explain.descriptions import profile as describe_profile
 from dwac.metrics import Agreement
 from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
-from dwac.reference import NEAREST, ReferenceSet
+from dwac.reference import ReferenceSet
+from dwac.reference.novelty import NEAREST
 from dwac.tasks import Target
 from dwac.tasks.shift import Shift
 from dwac.training.cross_fit import FOLDS, part_of, parts_of

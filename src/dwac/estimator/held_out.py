@@ -25,7 +25,9 @@ from dwac.errors import CalibrationError
 from dwac.estimator.condensing import represent
 from dwac.kernels import squared_distances
 from dwac.nn import Model, batches
-from dwac.reference import ReferenceSet, VoteDistribution, VoterSets, with_classes, without_members
+from dwac.reference import ReferenceSet, VoteDistribution
+from dwac.reference.references import with_classes, without_members
+from dwac.reference.sets import VoterSets
 from dwac.training.cross_fit import FOLDS, part_of, parts_of
 
 Floats = NDArray[np.float64]

@@ -53,7 +53,10 @@ from dwac.estimator.stored import (
 )
 from dwac.explain.descriptions import GroupTexts
 from dwac.nn import WeightedAverage
-from dwac.reference import Known, ReferenceSet, mapped_set, with_groups
+from dwac.reference import ReferenceSet
+from dwac.reference.files import mapped_set
+from dwac.reference.novelty import Known
+from dwac.reference.references import with_groups
 from dwac.storage import Stored, decode_value
 from dwac.tasks import CLASSES, Numbers, Target, restore_target
 from dwac.training.cross_fit import FOLDS

@@ -19,7 +19,9 @@ from dwac.encoders import Encoder
 from dwac.estimator.held_out import Folds, HeldOutRows
 from dwac.nn import WeightedAverage, batches
 from dwac.nn.batches import Inputs
-from dwac.reference import Known, ReferenceSet, VoterSets, novelty, novelty_by_set
+from dwac.reference import ReferenceSet, novelty
+from dwac.reference.novelty import Known, novelty_by_set
+from dwac.reference.sets import VoterSets
 
 Floats = NDArray[np.float64]
 

@@ -63,6 +63,10 @@ class Explanation(VoteExplanation):
     `confidence`, `credibility`, `typicality`, `p_values` and `label_set` are None if no calibration was given. A
     `private` explanation holds labels and numbers rounded by `dwac.explain.privacy`; no attribute holds an id, record,
     distance, weight or exact vote. Its `neighbors` are one per label with votes, largest share first.
+
+    >>> e = explain(ReferenceSet([[0.0], [1.0], [2.0]], [0, 0, 1]), [[0.0]], classes=["no", "yes"])[0]
+    >>> e.label, round(e.probability, 2), e.deciding, e.flip_set()
+    ('no', 0.99, 1, [0, 1])
     """
 
     label: Any  # None if unreadable, as the probability is

@@ -33,6 +33,12 @@ class Importance:
 
     contributions, inputs: a row per row, a column per column; by id. label: to whose log-odds they contribute, None for
     the label of each row, or for numbers.
+
+    >>> from dwac import DWACClassifier
+    >>> X = pd.DataFrame({"age": range(20, 80), "constant": 1.0})
+    >>> clf = DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X, X["age"] < 50)
+    >>> clf.importance(X[::10]).to_frame()["column"].tolist()
+    ['age', 'constant']
     """
 
     contributions: pd.DataFrame

@@ -30,7 +30,8 @@ from dwac.explain.voters import Source, nearest_voters, read_query
 from dwac.explain.votes import LabelVotes, Votes
 from dwac.languages import YesNo, message, say, spoken
 from dwac.metrics import Agreement
-from dwac.reference import ReferenceSet, with_classes
+from dwac.reference import ReferenceSet
+from dwac.reference.references import with_classes
 
 Floats = NDArray[np.float64]
 _MOST_LISTED = 12  # labels named in a sentence
@@ -45,6 +46,15 @@ class LabelExplanations(Rendered, Mapping[Any, Explanation]):
     private: then it is made at once, and the votes behind it are not kept.
 
     `labels` are the predicted ones, with at least half of the votes; probabilities are NaN if unreadable.
+
+    >>> import pandas as pd
+    >>> from dwac import DWACClassifier
+    >>> X = pd.DataFrame({"age": range(20, 80)})
+    >>> y = [{"young"} if age < 50 else {"old", "retired"} for age in X["age"]]
+    >>> clf = DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X, y)
+    >>> e = clf.explain(X[-1:])[0]
+    >>> sorted(e), e["retired"].label
+    (['old', 'retired', 'young'], 'retired')
     """
 
     probabilities: dict[Any, float]  # P(label) by label

@@ -42,7 +42,11 @@ _NOT_KNOWN = message("The program cannot name single points that made the differ
 
 
 class LetterPart(NamedTuple):
-    """A part of a letter: its title, a paragraph, a list, and a last sentence."""
+    """A part of a letter: its title, a paragraph, a list, and a last sentence.
+
+    >>> print(LetterPart("Why", "These points made the difference:", ("income: 102", "seniority: 2")))
+    These points made the difference: income: 102; seniority: 2
+    """
 
     title: str
     text: str
@@ -60,6 +64,15 @@ class Letter(Rendered):
 
     If the row is unlike the training data, the prediction set does not hold exactly one label, or `decide` hands it
     over, the letter says that a person decides. It names no training example. Made by `letter` of an estimator.
+
+    >>> import pandas as pd
+    >>> from dwac import DWACClassifier
+    >>> X = pd.DataFrame({"age": range(20, 80)})
+    >>> clf = DWACClassifier(epochs=20, random_state=0, device="cpu").fit(X, ["no"] * 30 + ["yes"] * 30)
+    >>> letter = clf.letter(X[:1], "yes", case="A-1", contact="Ms Lee, 555 0100")
+    >>> values = letter.values()
+    >>> values["about"], values["contact"].points
+    ('About: A-1', ('Ms Lee, 555 0100',))
     """
 
     explanation: Explanation | NumberExplanation

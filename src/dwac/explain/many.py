@@ -36,6 +36,12 @@ class Explanations(list[E]):
     Args:
         explanations: `Explanation`, `NumberExplanation` or `LabelExplanations` objects.
         ids: the ids of the explained rows, by default 0 … n-1.
+
+    >>> from dwac import ReferenceSet
+    >>> from dwac.explain import explain
+    >>> found = Explanations(explain(ReferenceSet([[0.0], [2.0]], [0, 1]), [[0.1], [1.9]]), ids=["new 1", "new 2"])
+    >>> found[1:].ids, found[1].label
+    (['new 2'], 1)
     """
 
     def __init__(self, explanations: Iterable[E] = (), ids: Iterable[Hashable] | None = None) -> None:

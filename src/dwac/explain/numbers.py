@@ -36,7 +36,8 @@ from dwac.explain.voters import Influence, NumberSource, nearest_voters, plain_i
 from dwac.explain.votes import NumberRange, NumberVotes
 from dwac.languages import message, say, spoken
 from dwac.metrics import Agreement
-from dwac.reference import ReferenceSet, with_classes
+from dwac.reference import ReferenceSet
+from dwac.reference.references import with_classes
 
 Floats = NDArray[np.float64]
 
@@ -56,6 +57,11 @@ class NumberExplanation(VoteExplanation):
 
     A `private` explanation has only the prediction, the interval and a histogram, rounded by `dwac.explain.privacy`:
     no neighbours, groups, quantiles or influence, since these contain numbers of single examples.
+
+    >>> refs = ReferenceSet([[0.0], [1.0]], [0, 0], ids=["ann", "bob"], targets=[10.0, 20.0])
+    >>> e = explain_numbers(refs, [[0.5]])[0]
+    >>> round(e.prediction, 6), e.influential[0].id, round(e.influential[0].move, 6)
+    (15.0, 'ann', 5.0)
     """
 
     prediction: Any  # a number, or one for each name; NaN if unreadable

@@ -43,7 +43,16 @@ class Example:
 
 @dataclass(frozen=True, eq=False)
 class Precedent:
-    """A training example that the model gives another outcome."""
+    """A training example that the model gives another outcome.
+
+    >>> from dwac import DWACClassifier
+    >>> X = pd.DataFrame({"age": range(20, 80), "shoe size": [38, 40, 42] * 20})
+    >>> clf = DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X, X["age"] < 50)
+    >>> e = clf.explain(X[:1])[0]
+    >>> precedent = e.reasons(example=55).precedent  # compared with row 55
+    >>> precedent.label, precedent.record["age"]
+    (False, 75)
+    """
 
     id: Any
     label: Any  # its own label or number
@@ -74,7 +83,15 @@ def example_title(name: Any) -> str:
 
 
 class Contribution(NamedTuple):
-    """A part of the row, its value there and in the precedent, and what it adds to the difference between them."""
+    """A part of the row, its value there and in the precedent, and what it adds to the difference between them.
+
+    >>> from dwac import DWACClassifier
+    >>> X = pd.DataFrame({"age": range(20, 80), "shoe size": [38, 40, 42] * 20})
+    >>> clf = DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X, X["age"] < 50)
+    >>> part = clf.explain(X[:1])[0].reasons(example=55).contributions[0]
+    >>> part.column, part.value, part.other_value, part.contribution > 0
+    ('age', 20, 75, True)
+    """
 
     column: Any
     value: Any
@@ -92,6 +109,15 @@ class Reasons(Rendered):
     Of several precedents, these are means, and the other values are those of the first.
 
     A `private` one has rounded contributions, and nothing else of the precedent.
+
+    >>> from dwac import DWACClassifier
+    >>> X = pd.DataFrame({"age": range(20, 80), "shoe size": [38, 40, 42] * 20})
+    >>> clf = DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X, X["age"] < 50)
+    >>> reasons = clf.explain(X[:1])[0].reasons(example=55)
+    >>> print(reasons.label, reasons.other, reasons.main()[0].column)
+    True False age
+    >>> abs(sum(part.contribution for part in reasons.contributions) - reasons.total) < 1e-9
+    True
     """
 
     label: Any  # of the row: its label, or its predicted number

@@ -71,7 +71,15 @@ class Constraints(NamedTuple):
 
 
 class ChangedColumn(NamedTuple):
-    """A column, its value now, and the value that it would have to have; None if private."""
+    """A column, its value now, and the value that it would have to have; None if private.
+
+    >>> from dwac import DWACClassifier
+    >>> X = pd.DataFrame({"age": range(20, 80)})
+    >>> clf = DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X, X["age"] < 50)
+    >>> change = clf.recourse(X[:1], False)[0].ways[0].changes[0]
+    >>> change.column, change.value, change.to >= 50
+    ('age', 20, True)
+    """
 
     column: Any
     value: Any
@@ -80,7 +88,15 @@ class ChangedColumn(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """A change of a few columns that reaches the goal, checked with the model."""
+    """A change of a few columns that reaches the goal, checked with the model.
+
+    >>> from dwac import DWACClassifier
+    >>> X = pd.DataFrame({"age": range(20, 80)})
+    >>> clf = DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X, X["age"] < 50)
+    >>> way = clf.recourse(X[:1], False)[0].ways[0]
+    >>> way.columns, way.value > 0.5  # the probability of False after the change
+    (('age',), True)
+    """
 
     changes: tuple[ChangedColumn, ...]
     precedent: Precedent | None  # whose values they are; None if private
@@ -131,6 +147,13 @@ class Recourse(Rendered):
     If there is no way within the limits, `obstacle` names the fewest columns that stand in the way: were they allowed
     to change as well, there would be one. It is empty if even that would not help. `closest` is the probability, or
     number, that allowed changes reach; None if the model gives no training example what is wanted.
+
+    >>> from dwac import DWACClassifier
+    >>> X = pd.DataFrame({"age": range(20, 80)})
+    >>> clf = DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X, X["age"] < 50)
+    >>> recourse = clf.recourse(X[:1], False, frozen=["age"])[0]
+    >>> recourse.ways, recourse.obstacle
+    ((), ('age',))
     """
 
     label: Any  # what the row gets now

@@ -30,7 +30,15 @@ _AT_ONCE = 8  # groups that are compared with the query at once
 
 @dataclass(frozen=True)
 class Neighbor:
-    """One training example's vote. When private: all examples of one label together."""
+    """One training example's vote. When private: all examples of one label together.
+
+    >>> from dwac import ReferenceSet
+    >>> from dwac.explain import explain
+    >>> e = explain(ReferenceSet([[0.0], [1.0], [2.0]], [0, 0, 1], ids=["ann", "bob", "eve"]), [[0.0]], k=1)[0]
+    >>> voter = e.neighbors[0]
+    >>> voter.id, voter.weight, round(voter.share, 2)
+    ('ann', 1.0, 0.72)
+    """
 
     label: Any  # what it votes for: its label, its number, or a tuple of several numbers
     log_weight: float | None  # log w(h, h_i), plus the logs of its own and its class's weight, if any
@@ -107,6 +115,12 @@ class Group:
     """Training examples that vote alike. Its share is the exact sum of its members' votes.
 
     compare: gives its comparison with the example; None if unknown.
+
+    >>> from dwac import ReferenceSet
+    >>> from dwac.explain import explain
+    >>> e = explain(ReferenceSet([[0.0], [1.0], [2.0]], [0, 0, 1]), [[0.0]])[0]
+    >>> [(group.label, group.size, round(group.share, 2)) for group in e.groups]
+    [(0, 2, 0.99), (1, 1, 0.01)]
     """
 
     def __init__(

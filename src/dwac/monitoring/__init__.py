@@ -13,6 +13,15 @@ The alarm is a conformal test martingale: false with probability at most 1 %, no
 from dwac.monitoring.gauges import Change
 from dwac.monitoring.monitor import Monitor
 from dwac.monitoring.outcomes import OutcomeState, Risk, RiskAlarm
-from dwac.monitoring.state import Alarm, Detector, State, merge_states
+from dwac.monitoring.state import Alarm, Detector, State
 
-__all__ = ["Alarm", "Change", "Detector", "Monitor", "OutcomeState", "Risk", "RiskAlarm", "State", "merge_states"]
+__all__ = [
+    "Alarm",
+    "Change",
+    "Detector",
+    "Monitor",
+    "OutcomeState",
+    "Risk",
+    "RiskAlarm",
+    "State",
+]

@@ -36,7 +36,11 @@ _NEW, _MUCH = 0.02, 2.0  # the least share of unseen values, and how much more f
 
 @dataclass(frozen=True)
 class Change:
-    """What moved, and how: `str` gives a sentence."""
+    """What moved, and how: `str` gives a sentence.
+
+    >>> print(Change("column", "age", "age: mean 61.2, was 40.1", p_value=1e-6, nats=0.8))
+    age: mean 61.2, was 40.1
+    """
 
     kind: str  # "column", "group" or "prediction"
     name: str

@@ -39,7 +39,14 @@ _ANY = (-np.inf, np.inf)  # allowed
 
 @dataclass(frozen=True)
 class Risk:
-    """The mean of a measure over rows with outcomes, and where it lies: `low` to `high`, at all times together."""
+    """The mean of a measure over rows with outcomes, and where it lies: `low` to `high`, at all times together.
+
+    >>> risk = Risk("error", None, None, n=150, mean=0.96, low=0.829, high=0.998, allowed=(None, 0.108))
+    >>> print(risk)
+    error 0.960 (0.829 to 0.998, 150 outcomes); at most 0.108 was expected
+    >>> risk.exceeded
+    True
+    """
 
     measure: str
     by: str | None  # the column of the group; None for all rows
@@ -69,7 +76,17 @@ class Risk:
 
 @dataclass(frozen=True)
 class RiskAlarm:
-    """The first mean that was surely outside its allowed range."""
+    """The first mean that was surely outside its allowed range.
+
+    >>> from dwac import DWACClassifier
+    >>> from dwac.monitoring import Monitor
+    >>> X = np.random.default_rng(0).normal(size=(300, 2))
+    >>> monitor = Monitor(DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X[:200], X[:200, 0] > 0))
+    >>> state = monitor.update(X[200:], ids=range(100))
+    >>> alarm = monitor.outcomes(range(100), X[200:, 0] <= 0).alarm  # everything is the other way round
+    >>> alarm.risk.exceeded, alarm.outcomes
+    (True, 100)
+    """
 
     outcomes: int  # how many there were
     time: float  # seconds since 1970
@@ -78,7 +95,17 @@ class RiskAlarm:
 
 @dataclass(frozen=True)
 class OutcomeState:
-    """What the outcomes say so far. `str` puts it in words."""
+    """What the outcomes say so far. `str` puts it in words.
+
+    >>> from dwac import DWACClassifier
+    >>> from dwac.monitoring import Monitor
+    >>> X = np.random.default_rng(0).normal(size=(300, 2))
+    >>> monitor = Monitor(DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X[:200], X[:200, 0] > 0))
+    >>> state = monitor.update(X[200:], ids=range(100))
+    >>> outcomes = monitor.outcomes(range(80), X[200:280, 0] > 0)
+    >>> outcomes.n, outcomes.waiting, outcomes.alarm
+    (80, 20, None)
+    """
 
     n: int
     waiting: int  # predictions whose outcome is awaited

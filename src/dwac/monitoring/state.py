@@ -113,7 +113,16 @@ class Latest:
 
 @dataclass(frozen=True)
 class Alarm:
-    """The first row at which the evidence was sufficient."""
+    """The first row at which the evidence was sufficient.
+
+    >>> from dwac import DWACClassifier
+    >>> from dwac.monitoring import Monitor
+    >>> X = np.random.default_rng(0).normal(size=(300, 2))
+    >>> monitor = Monitor(DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X, X[:, 0] > 0))
+    >>> alarm = monitor.update(np.random.default_rng(1).normal(loc=8.0, size=(200, 2))).alarm
+    >>> alarm.row < 200, len(alarm.moved) > 0
+    (True, True)
+    """
 
     row: int  # its number in the stream, from 0
     id: Hashable | None
@@ -145,7 +154,12 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Detector:
-    """The evidence of one score: logs of wealth times its share of the error rate."""
+    """The evidence of one score: logs of wealth times its share of the error rate.
+
+    >>> detector = Detector("typicality", "model", log_evidence=math.log(3), log_peak=math.log(120))
+    >>> round(math.exp(detector.log_peak))  # it was once 120 to 1 against "nothing changed"
+    120
+    """
 
     name: str
     kind: str  # "model" or "column"
@@ -159,6 +173,14 @@ class State:
 
     The evidence is against "the rows are like the calibration rows": if they are, it stays below 1 / `false_alarms` for
     ever with probability 1 - `false_alarms`.
+
+    >>> from dwac import DWACClassifier
+    >>> from dwac.monitoring import Monitor
+    >>> X = np.random.default_rng(0).normal(size=(300, 2))
+    >>> monitor = Monitor(DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X, X[:, 0] > 0))
+    >>> state = monitor.update(np.random.default_rng(1).normal(size=(50, 2)))
+    >>> state.rows, state.alarm, [detector.name for detector in state.detectors]
+    (50, None, ['typicality', 'certainty', 'prediction', '0', '1'])
     """
 
     rows: int

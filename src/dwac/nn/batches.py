@@ -21,7 +21,7 @@ from dwac._machine import few_threads
 from dwac.errors import InputError
 from dwac.nn.heads import Model, WeightedAverage, evaluating
 from dwac.nn.ranks import over_ranks
-from dwac.reference import pad_rows
+from dwac.reference.voters import pad_rows
 
 Inputs = tuple[Tensor, ...]
 

@@ -31,6 +31,9 @@ class Ensemble(nn.Module):
     them: h = [h_1, …, h_M] / √M, so that ‖h - h_i‖² is the mean of the members' squared distances. It is still one vote
     of training examples. An example is near if it is near on average over the members; where they disagree, as on
     out-of-distribution data, everything is far.
+
+    >>> Ensemble([nn.Linear(4, 8), nn.Linear(4, 8)])(torch.zeros(3, 4)).shape
+    torch.Size([3, 2, 8])
     """
 
     # Differs from the paper, which has one network: docs/decisions/0009-beyond-the-paper.md

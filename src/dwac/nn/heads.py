@@ -44,7 +44,8 @@ from dwac.nn.loss import (
 )
 from dwac.nn.ranks import Share, Whole
 from dwac.nn.tiles import Frozen
-from dwac.reference import ReferenceSet, put_voters
+from dwac.reference import ReferenceSet
+from dwac.reference.references import put_voters
 
 _LAZY = torch.nn.parameter.UninitializedParameter
 
@@ -497,6 +498,10 @@ class SoftmaxTwin(_Head):
 
     targets: (K, T) numbers or booleans that the labels stand for. The network then has T outputs: numbers are fitted by
     squared error, booleans by a logistic function each.
+
+    >>> twin = SoftmaxTwin(nn.Linear(4, 8), n_classes=3, n_features=8)
+    >>> twin(torch.zeros(2, 4)).detach().exp().sum(dim=1).round(decimals=4), isinstance(twin, Model)
+    (tensor([1., 1.]), True)
     """
 
     targets: Tensor | None

@@ -41,6 +41,11 @@ class Support(NamedTuple):
     """Extra references for the loss, besides the minibatch: embeddings (s, d), labels (s,) and row ids (s,).
 
     The ids identify the examples, so that none of them votes on itself.
+
+    >>> old = Support(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), torch.tensor([7, 8]))
+    >>> h, y = torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1])
+    >>> float(leave_one_out_loss(h, y, ids=torch.tensor([5, 6]), support=old)) < 1
+    True
     """
 
     h: Tensor

@@ -31,7 +31,13 @@ _NAMED = 5  # ids named in a sentence
 
 @dataclass(frozen=True)
 class Replay:
-    """What became of recorded decisions when they were computed again."""
+    """What became of recorded decisions when they were computed again.
+
+    >>> nothing = pd.DataFrame({"time": [], "id": []})
+    >>> print(Replay(143, nothing, changed=["p7"]))
+    143 decisions computed again: 143 are the same bit for bit
+    1 not compared: the row in the data is not the one that was decided on: 'p7'
+    """
 
     n: int  # decisions computed again
     differences: pd.DataFrame  # time, id, column, recorded, now: one row for each value that differs

@@ -32,7 +32,11 @@ _VOTES = 2**24  # held at once
 
 @dataclass(frozen=True)
 class Impact:
-    """The recorded decisions that change."""
+    """The recorded decisions that change.
+
+    >>> print(Impact(143, pd.DataFrame({"id": ["213"], "before": ["malignant"], "after": ["benign"]})))
+    1 of 143 decisions change: '213'
+    """
 
     n: int  # decisions that were compared
     decisions: pd.DataFrame  # time, id, before, after: those that change; for several numbers, a list of each

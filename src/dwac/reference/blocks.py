@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from dwac import engine
+from dwac.engine.exact import check_queries
 from dwac.errors import EmptyReferenceError, InputError
 from dwac.kernels import get_kernel
 from dwac.reference.groups import Floats, Ints
@@ -63,6 +64,16 @@ class Block:
 
     A query reads its rows from files, except those changed in memory. It computes in float64, whatever type its rows
     are stored in, so that answers do not depend on how a set is divided.
+
+    >>> import tempfile
+    >>> from dwac.reference import ReferenceWriter, open_references
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with ReferenceWriter(f"{folder}/voters", n_classes=2) as writer:
+    ...         writer.add([[0.0], [5.0]], [0, 1])
+    ...     blocks = open_references(f"{folder}/voters").voters.blocks
+    ...     part: VotePart = merge(block.votes(torch.tensor([[4.0]]), k=1) for block in blocks)
+    >>> part.log_sums, part.rows
+    (tensor([[-16.,  -1.]], dtype=torch.float64), tensor([[1]]))
     """
 
     start: int
@@ -163,7 +174,7 @@ class BlockVoters(Voters):
 
     def query(self, h: Tensor, k: int, backend: str) -> engine.QueryResult:
         """See `Voters.query`."""
-        engine.check_queries(self.embeddings, h, k)
+        check_queries(self.embeddings, h, k)
         part = merge(self.ask(methodcaller("votes", h, k, backend), self.blocks))
         return engine.QueryResult(part.log_sums, part.rows, part.squared_distances)
 

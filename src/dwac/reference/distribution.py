@@ -13,6 +13,8 @@ from torch import Tensor
 
 from dwac import _checks as checks
 from dwac import engine
+from dwac.engine.distributions import log_shares, log_tails, weighted_crps, weighted_ends
+from dwac.engine.votes import influence, weighted_variances
 from dwac.errors import InputError, ShapeError
 from dwac.reference.voters import Voters
 
@@ -20,7 +22,14 @@ _HALF = math.log(0.5)
 
 
 class InfluentialVoters(NamedTuple):
-    """For n queries and T targets, the k voters whose removal moves the mean most; every field is (n, T, k)."""
+    """For n queries and T targets, the k voters whose removal moves the mean most; every field is (n, T, k).
+
+    >>> from dwac import ReferenceSet
+    >>> refs = ReferenceSet([[0.0], [1.0]], [0, 0], ids=["ann", "bob"], targets=[10.0, 20.0])
+    >>> moved = refs.distribution([[0.5]]).influence(k=1)
+    >>> moved.ids.tolist(), moved.moves.round(6).tolist()
+    ([[['ann']]], [[[5.0]]])
+    """
 
     ids: NDArray[Any]
     targets: NDArray[np.float64]  # the target of each voter
@@ -114,7 +123,7 @@ class VoteDistribution:
 
     @cached_property
     def _variances(self) -> Tensor:
-        return engine.weighted_variances(self._references, self._queries, self._targets)
+        return weighted_variances(self._references, self._queries, self._targets)
 
     # Shares
 
@@ -127,7 +136,7 @@ class VoteDistribution:
     def _log_shares(self, counts: list[Tensor]) -> list[Tensor]:
         """For each target, logs (n, C) of the shares of the first `counts` (n, C) votes, ordered by that target."""
         pairs = zip(self._ordered, counts, strict=True)
-        return [engine.log_shares(self._references, self._queries, ordered, first) for ordered, first in pairs]
+        return [log_shares(self._references, self._queries, ordered, first) for ordered, first in pairs]
 
     def tails(self, y: Any) -> tuple[Any, Any]:
         """Logs of the shares of votes for targets ≤ y and ≥ y, each (n, T); -inf where y is beyond all targets.
@@ -135,7 +144,7 @@ class VoteDistribution:
         y: as for `cdf`. A tail too small for a float still has an exact log.
         """
         columns = zip(self._ordered, self._per_query(y, "y", infinite=True).T[:, :, None], strict=True)
-        tails = [engine.log_tails(self._references, self._queries, *column) for column in columns]
+        tails = [log_tails(self._references, self._queries, *column) for column in columns]
         below, above = (torch.cat(column, dim=1) for column in zip(*tails, strict=True))
         return self._like(below), self._like(above)
 
@@ -198,7 +207,7 @@ class VoteDistribution:
             raise ShapeError(f"log_tail must be a number, ({len(self)},) or ({len(self)}, C); got shape {logs.shape}")
         table = logs if logs.ndim == 2 else np.broadcast_to(logs, len(self))[:, None]
         log_levels = self._tensor(table).clamp_max(_HALF)
-        ends = [engine.weighted_ends(self._references, self._queries, each, log_levels) for each in self._ordered]
+        ends = [weighted_ends(self._references, self._queries, each, log_levels) for each in self._ordered]
         lower, upper = (torch.stack(side, dim=1) for side in zip(*ends, strict=True))
         single = logs.ndim < 2
         return self._like(lower[:, :, 0] if single else lower), self._like(upper[:, :, 0] if single else upper)
@@ -211,7 +220,7 @@ class VoteDistribution:
         y: as for `cdf`.
         """
         columns = zip(self._ordered, self._per_query(y, "y").T, strict=True)
-        scores = [engine.weighted_crps(self._references, self._queries, *column) for column in columns]
+        scores = [weighted_crps(self._references, self._queries, *column) for column in columns]
         return self._like(torch.stack(scores, dim=1))
 
     def influence(self, k: int) -> InfluentialVoters:
@@ -222,7 +231,7 @@ class VoteDistribution:
         representative is removed with all its votes. Equal moves are in the order of the set.
         """
         k = checks.positive_int(k, "k")
-        rows, shares, moves = engine.influence(self._references, self._queries, self._targets, k)
+        rows, shares, moves = influence(self._references, self._queries, self._targets, k)
         targets = torch.stack([y[of] for y, of in zip(self._targets.T, rows.unbind(1), strict=True)], dim=1)
         ids = self._voters.ids_at(rows.cpu().numpy())
         return InfluentialVoters(ids, *(field.cpu().numpy() for field in (targets, shares, moves)))

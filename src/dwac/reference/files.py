@@ -54,6 +54,15 @@ class ReferenceWriter:
         path: a folder, new or without a reference set.
         n_classes: K.
         kernel, class_weights, look_alikes: as for `ReferenceSet`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with ReferenceWriter(f"{folder}/voters", n_classes=2) as writer:
+    ...         writer.add([[0.0], [1.0]], [0, 0])
+    ...         writer.add([[5.0]], [1])
+    ...     refs = in_memory(open_references(f"{folder}/voters"))
+    >>> len(refs), refs.nearest([[4.0]], k=1).ids
+    (3, array([[2]]))
     """
 
     def __init__(

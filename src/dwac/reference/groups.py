@@ -64,6 +64,11 @@ class Groups:
 
     `sizes` count examples: a reference that stands for several counts as that many. The representative of a group or
     leaf is its most central member, as a row of the reference set.
+
+    >>> from dwac import ReferenceSet
+    >>> groups = ReferenceSet([[0.0], [0.1], [5.0], [5.1]], [0, 0, 1, 1]).groups
+    >>> len(groups), groups.labels, groups.sizes
+    (2, array([0, 1]), array([2., 2.]))
     """
 
     leaves: Ints  # (m,): the leaf of each reference

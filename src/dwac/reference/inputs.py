@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dwac import _checks as checks
-from dwac.engine import check_queries
+from dwac.engine.exact import check_queries
 from dwac.errors import IdError, InputError, LabelError, ShapeError
 
 

@@ -27,6 +27,10 @@ class Neighbors(NamedTuple):
 
     `log_weights` is log w(h, h_i) ≤ 0, plus the logs of the reference's and its class's weight if there are any. If
     references have weights, the heaviest votes come first. Ties are in the order of the set.
+
+    >>> near = ReferenceSet([[0.0], [1.0], [5.0]], [0, 0, 1], ids=["ann", "bob", "eve"]).nearest([[0.75]], k=2)
+    >>> near.ids.tolist(), near.squared_distances
+    ([['bob', 'ann']], array([[0.0625, 0.5625]]))
     """
 
     ids: NDArray[Any]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dwac import _checks as checks
-from dwac import engine
+from dwac.engine.stack import Stack
 from dwac.errors import ShapeError
 from dwac.reference.voters import Voters, nearest_of, stack_of
 
@@ -86,12 +86,12 @@ class VoterSets:
         return torch.stack([voters.base_votes for voters in self.sets])
 
     @cached_property
-    def _stack(self) -> engine.Stack | None:
+    def _stack(self) -> Stack | None:
         """The layout for one pass; None if sets are queried one by one, as large ones are."""
         return stack_of(self.sets)
 
     @cached_property
-    def _stack_of_each_once(self) -> engine.Stack | None:
+    def _stack_of_each_once(self) -> Stack | None:
         """The same without weights."""
         return stack_of([voters.each_once for voters in self.sets]) if self.sets[0].weighted else self._stack
 

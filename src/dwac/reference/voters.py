@@ -16,6 +16,10 @@ from torch import Tensor
 
 from dwac import _checks as checks
 from dwac import engine
+from dwac.engine.backends import sum_by_label
+from dwac.engine.choice import answers_alone
+from dwac.engine.exact import answer_again, check_queries, smallest
+from dwac.engine.stack import MOST_STACKED, Stack, StackResult
 from dwac.errors import IdError
 from dwac.kernels import Kernel, squared_distances
 from dwac.reference.groups import Division, Floats, Groups, Ints, find_groups
@@ -182,7 +186,7 @@ class Voters:
         """Whether the engine's votes on a query on a GPU are the same whatever the other queries are."""
         direct = self.weights is not None and self._lift is None
         near = self.narrow is None or self.narrow._answers_alone(backend)
-        return near and not direct and engine.answers_alone(self.index, backend)
+        return near and not direct and answers_alone(self.index, backend)
 
     @cached_property
     def are_few(self) -> bool:
@@ -258,17 +262,17 @@ class Voters:
         return h if self._lift is None else torch.cat([h, torch.zeros_like(h[..., :1])], dim=-1)
 
     @cached_property
-    def stack(self) -> engine.Stack | None:
+    def stack(self) -> Stack | None:
         """The faster way for few voters on a CPU; None if there are too many, or they are in files."""
         return stack_of([self])
 
     def _query_stack(self, h: Tensor, k: int) -> engine.QueryResult:
         assert self.stack is not None
-        engine.check_queries(self.index.embeddings, h, k)
+        check_queries(self.index.embeddings, h, k)
         stacked = self.stack.query(h[None], k)
         result = engine.QueryResult(*(field[:, 0] for field in stacked[:3]))
         if stacked.unsure.any():
-            engine.answer_again(result, self.index, h, stacked.unsure[:, 0])
+            answer_again(result, self.index, h, stacked.unsure[:, 0])
         return result
 
     def nearest(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -276,7 +280,7 @@ class Voters:
         once = self.each_once
         if once.stack is None or len(h) == 0:
             return once.query(h, k, "auto")[1:]
-        engine.check_queries(self.embeddings, h, k)
+        check_queries(self.embeddings, h, k)
         result = once.stack.query(h[None], k, votes=False)
         return result.rows[:, 0], nearest_of(result, [once], h[None])[:, 0]
 
@@ -287,14 +291,14 @@ class Voters:
 
     def _direct(self, h: Tensor, k: int) -> engine.QueryResult:
         """Class sums and the k heaviest votes, by differences in float64, without look-alikes."""
-        engine.check_queries(self.embeddings, h, k)
+        check_queries(self.embeddings, h, k)
         answers, ref_h, most = [], self.embeddings.double(), self.base_votes
         for part in h.double().split(max(1, MATRIX // len(ref_h))):
             squared = torch.cdist(part, ref_h, compute_mode="donot_use_mm_for_euclid_dist").square()
             log_w = self.kernel.log_weights(squared) + self.log_factors
-            sums = torch.minimum(engine.sum_by_label(log_w, self.labels, self.n_classes), most)
+            sums = torch.minimum(sum_by_label(log_w, self.labels, self.n_classes), most)
             with torch.no_grad():
-                rows = engine.smallest(-log_w, k)
+                rows = smallest(-log_w, k)
                 answers.append((sums, rows, (part[:, None] - ref_h[rows]).square().sum(dim=2)))
         return engine.QueryResult(*(torch.cat(column) for column in zip(*answers, strict=True)))
 
@@ -460,15 +464,15 @@ class Voters:
         return Division(leaves, parents, factors).without_gaps()
 
 
-def stack_of(sets: Sequence[Voters]) -> engine.Stack | None:
+def stack_of(sets: Sequence[Voters]) -> Stack | None:
     """The layout of small sets for one pass; None for large ones, and for voters in files."""
-    few = sum(len(voters.labels) for voters in sets) <= engine.MOST_STACKED
+    few = sum(len(voters.labels) for voters in sets) <= MOST_STACKED
     if not few or any(voters.blocks for voters in sets):
         return None
-    return engine.Stack.of([voters.index for voters in sets])
+    return Stack.of([voters.index for voters in sets])
 
 
-def nearest_of(result: engine.StackResult, sets: Sequence[Voters], queries: Tensor) -> Tensor:
+def nearest_of(result: StackResult, sets: Sequence[Voters], queries: Tensor) -> Tensor:
     """(n, F, k): the squared distances of a stack's result; computed again where rounding may have hidden a neighbour.
 
     Equal distances hide no neighbour here, unlike where the neighbours themselves are wanted. Replaces rows, too.

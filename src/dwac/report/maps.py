@@ -42,6 +42,12 @@ def embedding_map(clf: DWACClassifier, X: Any = None, y: Any = None, *, h: Any =
     """Training examples by class and, if X and y are given, test examples by true class, with errors ringed.
 
     h: the embeddings of X, if already computed.
+
+    >>> import pandas as pd
+    >>> X = pd.DataFrame({"age": range(20, 80), "shoe size": [38, 40, 42] * 20})
+    >>> clf = DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X, X["age"] < 50)
+    >>> len(embedding_map(clf, X[:5], X["age"][:5] < 50).axes)
+    2
     """
     drawn = _Map.of(clf, X, y, h)
     return drawn.figure(range(len(drawn.panels)), _WIDTH)

@@ -142,6 +142,11 @@ def used_in_training(clf: Estimator, ids: pd.Index[Any], h: NDArray[Any]) -> NDA
 
     Ids alone prove nothing: rows of any file may be numbered from 0. So the data count as training data only if most
     ids that voters have too come with the same embeddings; then ids decide which rows are new.
+
+    >>> X = pd.DataFrame({"age": range(20, 80)})
+    >>> clf = DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X[5:], X["age"][5:] < 50)
+    >>> used_in_training(clf, X.index[:8], clf.embed(X[:8]))
+    array([False, False, False, False, False,  True,  True,  True])
     """
     references = clf.references_.members or clf.references_
     voters: pd.Index[Any] = pd.Index(list(references.ids), tupleize_cols=False)

@@ -62,6 +62,9 @@ def reliability(y: ArrayLike, probabilities: ArrayLike) -> Any:
     """Share of correct predictions against their stated probability, and the share of predictions per bin.
 
     y: (n,) codes of the true labels. probabilities: (n, K). Error bars: 95 % confidence.
+
+    >>> reliability([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]).axes[0].get_xlabel()
+    'stated probability'
     """
     return _side_by_side([reliability_panel(y, probabilities)], 4.2, 3.6, loc="upper left")
 
@@ -172,7 +175,12 @@ def quantile_panel(levels: ArrayLike, shares: Sequence[ArrayLike], names: Sequen
 
 
 def sets(curve: pd.DataFrame) -> Any:
-    """Coverage and set sizes against the allowed error rate ε, from `dwac.metrics.set_curve`."""
+    """Coverage and set sizes against the allowed error rate ε, from `dwac.metrics.set_curve`.
+
+    >>> from dwac.metrics import set_curve
+    >>> len(sets(set_curve([0, 1], [[0.9, 0.1], [0.6, 0.3]], [0.05, 0.2, 0.5])).axes)
+    3
+    """
     return _side_by_side(set_panels(curve), 2.7, 2.5)
 
 
@@ -226,7 +234,11 @@ def risk_panels(
 
 
 def typicality(inside: ArrayLike, outside: ArrayLike | None = None) -> Any:
-    """Histogram of typicality on data like the training data, and on out-of-distribution data."""
+    """Histogram of typicality on data like the training data, and on out-of-distribution data.
+
+    >>> typicality([0.2, 0.5, 0.9], outside=[0.01, 0.02]).axes[0].get_xlabel()
+    'typicality'
+    """
     return _side_by_side([typicality_panel(inside, outside)], 4.6, 2.7, legends=outside is not None)
 
 
@@ -251,7 +263,12 @@ def typicality_panel(inside: ArrayLike, outside: ArrayLike | None = None) -> Pai
 
 
 def history(frame: pd.DataFrame) -> Any:
-    """Loss and accuracy by epoch, from `clf.history_`; a line marks the epoch with the best validation loss."""
+    """Loss and accuracy by epoch, from `clf.history_`; a line marks the epoch with the best validation loss.
+
+    >>> frame = pd.DataFrame({"epoch": [1, 2], "loss": [1.0, 0.5], "validation_loss": [1.1, 0.7]})
+    >>> len(history(frame).axes)
+    1
+    """
     figure = _side_by_side(history_panels(frame), 3.4, 2.4, legends=False)
     legend(figure, np.array([figure.axes]), columns=3)
     return figure

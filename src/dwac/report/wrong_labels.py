@@ -240,6 +240,11 @@ class LabelNoise(NamedTuple):
 
     `issues`: the rows whose label is more likely wrong than right, the most doubtful first. `wrong`: (n,) the estimated
     probability that each label is wrong. `rate`: the estimated share of wrong labels, cautiously high.
+
+    >>> p = np.tile([[0.99, 0.01], [0.01, 0.99]], (20, 1))
+    >>> noise = label_noise(np.log(p), [1, *([1, 0] * 20)[:-1]])
+    >>> noise.issues
+    array([0])
     """
 
     issues: Ints

@@ -117,6 +117,16 @@ def dask(model: str | PathLike[str] | Request, **options: Any) -> DaskScorer:
     Args:
         model: the path of a model folder that every worker sees, or a `Request`.
         options: those of `Request`. threads is 1 unless given: Dask runs as many tasks at once as a worker has threads.
+
+    >>> import tempfile
+    >>> from dwac import DWACClassifier
+    >>> X = pd.DataFrame({"age": range(20, 80)})
+    >>> clf = DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X, X["age"] < 50)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     scorer = dask(clf.save(f"{folder}/model"), epsilon=0.1)
+    ...     answers = scorer(X[:2])  # what Dask calls for each partition
+    >>> list(answers["label"])
+    [True, True]
     """
     return DaskScorer(_make_portable(model, options))
 

@@ -38,7 +38,18 @@ _MOST_BYTES = 2**26  # of a batch, if that is fewer rows than `rows`: encoded im
 
 
 def schema(model: str | PathLike[str] | Request, **options: Any) -> pa.Schema:
-    """The columns and types of the output of `score`, known before the first row; with the same options."""
+    """The columns and types of the output of `score`, known before the first row; with the same options.
+
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from dwac import DWACClassifier
+    >>> X = pd.DataFrame({"age": range(20, 80)})
+    >>> clf = DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X, X["age"] < 50)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     columns = schema(clf.save(f"{folder}/model")).names
+    >>> columns[:4]
+    ['id', 'label', 'probability', 'confidence']
+    """
     request = request_of(model, **options)
     return schema_of(model_of(request), request)
 

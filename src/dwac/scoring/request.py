@@ -52,6 +52,10 @@ class Request:
             answer.
         record: the folder of a record of decisions (`dwac.records`) to append to; by default none.
         local: let calibration rows near a row count more in its set or interval.
+
+    >>> request = Request("/shared/model", epsilon=0.1, voters=3)
+    >>> request.epsilon, request.rows
+    (0.1, 8192)
     """
 
     model: str

@@ -2,7 +2,7 @@
 
 Counters are text in the format of Prometheus, without a further dependency. Every worker of a service watches its own
 rows with a share of the error rate, and writes its state to a folder once a second. The worker that gets a request
-adds what the others wrote (`dwac.monitoring.merge_states` says why no average is taken).
+adds what the others wrote (`dwac.monitoring.state.merge_states` says why no average is taken).
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dwac.drawing.records import plain
 from dwac.errors import CalibrationError, DwacError, InputError, StorageError
-from dwac.monitoring import Monitor, OutcomeState, RiskAlarm, merge_states
+from dwac.monitoring import Monitor, OutcomeState, RiskAlarm
 from dwac.monitoring.monitor import read_state
+from dwac.monitoring.state import merge_states
 from dwac.server.limits import RefusalError
 from dwac.server.schemas import Share
 from dwac.storage.files import make_folder, read_file, replace_file
@@ -122,6 +123,13 @@ class Watch:
         counters: where workers show each other their counters; None if there is one worker.
         worker, workers: the number of this worker, from 0, and of all workers.
         monitored: whether rows are watched at all.
+
+    >>> import pandas as pd
+    >>> from dwac import DWACClassifier
+    >>> from dwac.server import create_app
+    >>> X = pd.DataFrame({"age": range(20, 80), "day": range(60)})
+    >>> clf = DWACClassifier(epochs=5, random_state=0, device="cpu").fit(X, X["age"] < 50)
+    >>> app = create_app(clf, watch=Watch(clf, private=False, ignore=["day"]))  # each day is new
     """
 
     def __init__(

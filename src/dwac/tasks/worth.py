@@ -16,6 +16,7 @@ from dwac import worth
 from dwac.errors import InputError
 from dwac.tasks.base import LABELS, NUMBERS, Fitted, Floats, Ints
 from dwac.worth import GameValues
+from dwac.worth.games import METHODS
 
 _COLUMNS = ("id", "worth", "deviation", "standard_error", "if_removed", "relative", "size")
 _FEW = 5  # examples of a class; smaller classes are compared together
@@ -41,8 +42,8 @@ class Options(NamedTuple):
 
     def check(self) -> None:
         """Raise an error for an unknown method."""
-        if self.method not in worth.METHODS:
-            raise InputError(f"method must be one of {', '.join(worth.METHODS)}; got {self.method!r}")
+        if self.method not in METHODS:
+            raise InputError(f"method must be one of {', '.join(METHODS)}; got {self.method!r}")
 
     @property
     def exactness(self) -> dict[str, Any]:

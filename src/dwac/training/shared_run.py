@@ -67,6 +67,10 @@ def processes(*, timeout: timedelta | None = None) -> Iterator[ProcessRank]:
 
     timeout: how long to wait for a silent process; by default as long as torch.distributed does. A process that ends is
     noticed at once.
+
+    >>> with processes() as ranks:  # alone, unless torchrun started several
+    ...     print(ranks.rank, ranks.size, ranks.first)
+    0 1 True
     """
     if dist.is_available() and dist.is_initialized():
         yield from _inside(Ranks())

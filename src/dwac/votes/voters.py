@@ -55,6 +55,14 @@ class Weights(Protocol):
     """A model whose prediction is a weighted average of m training labels or numbers.
 
     It may also have `own_weights()`: blocks for its training rows, each without itself; zeros if nobody else votes.
+
+    >>> class Nearby:
+    ...     def weights(self, X):
+    ...         yield np.exp(-((np.asarray(X)[:, None] - np.array([0.0, 1.0, 5.0])) ** 2))
+    >>> isinstance(Nearby(), Weights)
+    True
+    >>> VotingModel.of(Nearby(), ["low", "low", "high"]).predict([0.4, 4.0])
+    array(['low', 'high'], dtype='<U4')
     """
 
     def weights(self, X: Any) -> Blocks:

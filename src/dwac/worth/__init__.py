@@ -17,13 +17,11 @@ Arrays in, values out. Most people want `DWACClassifier.worth` and `DWACRegresso
 Equal examples share their worth, so that one of many duplicates is worth little.
 """
 
-from dwac.worth.games import METHODS, UTILITIES, of_labels, of_log, of_mean, of_squared_error, together
+from dwac.worth.games import of_labels, of_log, of_mean, of_squared_error, together
 from dwac.worth.quadrature import GameValues
 from dwac.worth.tally import Tally, vote_blocks
 
 __all__ = [
-    "METHODS",
-    "UTILITIES",
     "GameValues",
     "Tally",
     "of_labels",

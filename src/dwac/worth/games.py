@@ -82,6 +82,10 @@ def of_squared_error(
 
     differences: (n, m) or (m,): b_i, the number of each player minus the true one. empty: (n,): the same for the
     prediction without voters. The tolerance is in units of the largest b². The rest as for `of_mean`.
+
+    >>> worth = of_squared_error(torch.zeros(1, 2), torch.tensor([0.0, 2.0]), torch.tensor([4.0]))
+    >>> worth.values.round(decimals=3)  # from an error of 4² without voters to 1² with both
+    tensor([[9.5000, 5.5000]], dtype=torch.float64)
     """
     log_w, differences = _check_players(log_w, differences, method)
     if method == "leave_one_out":
@@ -124,6 +128,10 @@ def of_log(
         log_w: (n, m) logs of votes. log_w_true: the same for votes for the true label; -inf for players without one.
         prior: (n,): p, the prior of the true label, above 0. share: ε, the prior's share of all votes W.
         method, tolerance: as for `of_mean`; the tolerance is absolute.
+
+    >>> log_w, log_w_true = torch.zeros(1, 2), torch.tensor([[0.0, -torch.inf]])
+    >>> of_log(log_w, log_w_true, torch.tensor([0.5])).values.round(decimals=2)
+    tensor([[ 2.3100, -2.3100]], dtype=torch.float64)
     """
     log_w, log_w_true = _check_players(log_w, log_w_true, method)
     if not bool((prior > 0).all()):
@@ -246,6 +254,10 @@ def together(log_w: Tensor, gains: Tensor, groups: Tensor, n_groups: int) -> tup
     """(log_w, gains), (n, G) each: groups of voters as players, with all their votes and the mean of their gains.
 
     groups: (m,) whole numbers 0 … G-1. Their values are exact: a group is added or removed as a whole.
+
+    >>> log_w, gains = together(torch.zeros(1, 3), torch.tensor([1.0, 0.0, 1.0]), torch.tensor([0, 0, 1]), 2)
+    >>> log_w.exp(), gains
+    (tensor([[2., 1.]], dtype=torch.float64), tensor([[0.5000, 1.0000]], dtype=torch.float64))
     """
     log_w, gains = log_w.double(), gains.double().expand(log_w.shape)
     sums = _log_class_sums(log_w, groups, n_groups)

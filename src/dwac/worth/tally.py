@@ -23,6 +23,11 @@ def vote_blocks(
     """The rows of each block of queries h (n, d), and the log of every vote on them, (b, m).
 
     own: (n,) which of the references a query is, -1 for none: a reference's vote on itself is -inf.
+
+    >>> references = ReferenceSet([[0.0], [1.0]], [0, 1])
+    >>> for rows, log_w in vote_blocks(references, torch.tensor([[0.0], [3.0]])):
+    ...     print(rows, log_w.tolist())
+    slice(0, 2, None) [[0.0, -1.0], [-9.0, -4.0]]
     """
     device = references.embeddings.device
     size = max(1, VOTES.get(device.type, 2**21) // len(references))

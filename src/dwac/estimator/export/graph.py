@@ -18,12 +18,11 @@ from dwac.conformal import Calibration, IntervalCalibration, extended_range, tai
 from dwac.conformal.guarantees import allowed_misses
 from dwac.encoders.scales import count_below
 from dwac.encoders.table_graph import TableGraph
-from dwac.engine import sum_by_label
+from dwac.engine.backends import sum_by_label
 from dwac.estimator.fitted import Fitted
 from dwac.estimator.novelty import EMBEDDED
-from dwac.reference import NEAREST, Voters
-from dwac.reference.novelty import LEAST
-from dwac.reference.voters import unit
+from dwac.reference.novelty import LEAST, NEAREST
+from dwac.reference.voters import Voters, unit
 from dwac.tasks.base import LABELS, NUMBERS, ORDERED
 from dwac.training.cross_fit import parts_of
 

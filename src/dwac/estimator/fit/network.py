@@ -26,6 +26,8 @@ from dwac.nn.batches import Inputs
 from dwac.nn.ranks import sharing_ranks
 from dwac.tasks import Loss, Target
 from dwac.training.cross_fit import FOLDS
+from dwac.training.cross_fit import cross_fit as train_folds
+from dwac.training.lines import cross_fit_lines
 from dwac.training.progress import progress_bar
 
 Floats = NDArray[np.float64]
@@ -172,7 +174,7 @@ def cross_fit(
     weights = weights if by_class is None else weights * by_class[codes]
     lines = isinstance(model.backbone, LinearNetwork)
     with progress_bar("training", FOLDS if lines else 10, show=settings.verbose) as watch:
-        fit: Any = training.cross_fit_lines if lines else partial(training.cross_fit, linear_start=target.linear_start)
+        fit: Any = cross_fit_lines if lines else partial(train_folds, linear_start=target.linear_start)
         history: pd.DataFrame = fit(
             model,
             inputs,

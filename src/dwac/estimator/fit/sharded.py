@@ -49,8 +49,8 @@ from dwac.nn.ensemble import Member
 from dwac.nn.ensemble import ShardedNetwork as Network
 from dwac.nn.ranks import sharing_ranks
 from dwac.tasks import Target
-from dwac.training import fit_look_alikes, fit_raw_features, fit_scale
 from dwac.training.steps import repeatable
+from dwac.training.validation import fit_look_alikes, fit_raw_features, fit_scale
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

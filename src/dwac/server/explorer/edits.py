@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from dwac.estimator.fitted import Descriptions
 from dwac.explain.descriptions import GroupTexts
 from dwac.kernels import squared_distances
-from dwac.reference import ReferenceSet, without_members
+from dwac.reference import ReferenceSet
+from dwac.reference.references import without_members
 from dwac.server.answers import Model
 from dwac.server.limits import RefusalError
 
