@@ -57,6 +57,8 @@ def test_demo_draws_pictures() -> None:
 
 def test_the_installed_command_says_its_version() -> None:
     result = subprocess.run([DWAC, "--version"], capture_output=True, text=True, check=True)
+    same = subprocess.run([sys.executable, "-m", "dwac", "--version"], capture_output=True, text=True, check=True)
+    assert same.stdout == result.stdout
     assert result.stdout.strip() == f"dwac {dwac.__version__}"
 
 
