@@ -125,6 +125,13 @@ def _splits_by_a_column(seen: Visit) -> None:
     seen.wait("document.getElementById('split').hidden && document.getElementById('colour').value === 'label'")
 
 
+def test_a_page_opens_divided_by_the_column_that_was_asked_for(browser: Any, table: DWACClassifier) -> None:
+    with visit(browser, Explorer.of(table, PEOPLE[200:], AGED[200:], by="job")) as seen:
+        seen.page.wait_for_selector("#split table")
+        assert seen.page.locator("#by").input_value() == "0"
+        assert seen.page.evaluate("window.explorer.map.options.paint.names") == ["clerk", "nurse", "smith"]
+
+
 def _five_votes_fit(seen: Visit) -> None:
     """On a small desktop, without scrolling; bars are shares of the whole vote."""
     page = seen.page

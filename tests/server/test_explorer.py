@@ -27,7 +27,7 @@ from dwac.report import label_issues, label_noise, leave_one_out
 from dwac.report.wrong_labels import LEARNED
 from dwac.server.explorer import Explorer
 from dwac.server.explorer.edits import edit_model, edit_voters
-from dwac.server.explorer.split import division_names, split
+from dwac.server.explorer.split import division_names, first_division, split
 from dwac.server.explorer.tasks import NONE
 from dwac.server.explorer.views import LoadedExamples, first_view, view_after
 from tests.named import named, refuses
@@ -114,7 +114,9 @@ def test_measures_are_split_by_groups_that_the_model_does_not_know(table: DWACCl
     found = split(explorer, "page", division_names(explorer).index("town"), 0.1, 0)
     assert [row[:2] for row in found["rows"]] == [("all rows", "59"), ("a (small)", "19"), ("b", "40")]
     assert found["codes"] == [-1] * explorer.points.n_training + [0] * 19 + [1] * 40
-    assert division_names(Explorer.of(table, X, by={"town": town}, private=True)) == []
+    hidden = Explorer.of(table, X, by={"town": town}, private=True)
+    assert division_names(hidden) == []
+    assert (first_division(explorer), first_division(hidden)) == (0, None)
 
 
 def test_what_if_someone_were_older(page: Reader, table: DWACClassifier) -> None:

@@ -295,6 +295,7 @@ def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
         "columns": points.columns,
         "data_columns": lists.column_names(explorer),
         "divisions": split.division_names(explorer),
+        "split": split.first_division(explorer),
         "words": explorer.clf.encoder_.kind in whatif.TEXTS and not explorer.private,
         "worth": points.n_training > 1,
         "importance": len(points) > 0 and explorer.clf.encoder_.kind not in whatif.TEXTS,

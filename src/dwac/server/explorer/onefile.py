@@ -96,7 +96,7 @@ async def _collect(explorer: Explorer, most: int, progress: Progress | None) -> 
 
     order = [*range(points.n_training, len(points)), *range(points.n_training)][:most]
     start = await ask("/explorer/start")
-    start |= {"divisions": [], "importance": False, "words": False, "compare": None}
+    start |= {"divisions": [], "split": None, "importance": False, "words": False, "compare": None}
     start["held"] = describe_content(explorer, most)
     start["note"] = " ".join(filter(None, [start["note"], start["held"]]))
     for path in _lists(start):

@@ -26,6 +26,11 @@ def division_names(explorer: Explorer) -> list[str]:
     return [*_given(explorer), *(explorer.clf.legend_.head(column.name) for column in _columns(explorer))]
 
 
+def first_division(explorer: Explorer) -> int | None:
+    """The place of the column by which the page divides the examples when it opens: the first that was asked for."""
+    return 0 if not explorer.private and _given(explorer) else None
+
+
 def _given(explorer: Explorer) -> list[str]:
     return [] if explorer.groups is None else [str(name) for name in explorer.groups]
 

@@ -350,6 +350,7 @@ async function begin() {
   showEdits(app, start);
   await address.follow(app);
   address.listen(app);
+  if (start.split !== null && location.hash.length < 2) await app.splitBy(String(start.split));
   document.body.dataset.ready = "yes";
 }
 
