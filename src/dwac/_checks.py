@@ -175,12 +175,21 @@ def p_values(value: ArrayLike, name: str = "p_values") -> Floats:
     return array
 
 
+_RATES = {  # an example of each rate, for messages
+    "epsilon": "0.05 gives sets with an error rate of at most 5 %",
+    "alpha": "0.05 gives sets that miss at most 5 % of a row's labels on average",
+    "risk": "0.05 allows that 5 % of the decided rows are wrong",
+    "confidence": "0.9 keeps the promise in 90 % of all fits",
+    "rate": "0.1 allows that 10 % of the rows found are none",
+}
+
+
 def epsilon(value: float, name: str = "epsilon") -> float:
-    """An error rate strictly between 0 and 1."""
+    """An error rate strictly between 0 and 1, or another rate of `_RATES`."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or math.isnan(float(value)):
-        raise EpsilonError(f"{name} must be a number in (0, 1); got {value!r}")
+        raise EpsilonError(f"{name} must be a number in (0, 1); got {value!r}; {_RATES[name]}")
     if not 0 < float(value) < 1:
-        raise EpsilonError(f"{name} must lie in (0, 1); got {value}; 0.05 gives sets with an error rate of at most 5 %")
+        raise EpsilonError(f"{name} must lie in (0, 1); got {value}; {_RATES[name]}")
     return float(value)
 
 

@@ -8,6 +8,7 @@ from dwac.conformal import RiskControl, strange
 from dwac.conformal.decisions import smallest_decided
 from dwac.errors import EpsilonError, InputError
 from tests.chance import RARE
+from tests.named import refuses
 
 # P(loss) given the expected loss e: as expected, higher, and higher in the middle alone.
 TRUTHS = {
@@ -77,8 +78,10 @@ def test_ties_are_decided_together_and_all_or_none() -> None:
 def test_wrong_settings_are_refused() -> None:
     with pytest.raises(InputError, match="calibration rows"):
         RiskControl([], [])
-    with pytest.raises(EpsilonError, match="risk"):
-        RiskControl([0.1], [0]).rule(1.5)
+    for risk in (1.5, "5 %"):
+        with refuses(EpsilonError, "risk", risk, "(0, 1)", "decided") as caught:
+            RiskControl([0.1], [0]).rule(risk)  # type: ignore[arg-type]
+        assert "sets" not in str(caught.value)
 
 
 def test_strangers_are_those_of_benjamini_and_hochberg() -> None:
