@@ -356,6 +356,14 @@ def test_the_page_fits_a_phone_and_a_desk(sheet: Any, pages: dict[str, Path], ki
     assert max(measured["scale"]) <= 1.01
 
 
+@pytest.mark.parametrize("kind", ["table", "number"])
+def test_an_interval_in_a_table_breaks_nowhere(models: dict[str, Any], tmp_path: Path, kind: str) -> None:
+    page = report.write(models[kind], *asked(kind, 1), tmp_path / "page.html", by="x", cases=0).read_text("utf-8")
+    cells = re.findall(r'<td class="number"[^>]*>(.*?)</td>', page, re.S)
+    assert sum("\u00a0to\u00a0" in cell for cell in cells) > 5
+    assert [cell for cell in cells if re.search(r"\d(\u00a0%)? to \d", cell)] == []
+
+
 PRINTED = """() => [...document.querySelectorAll('figure, .case')].map(e => e.getBoundingClientRect().height)"""
 
 

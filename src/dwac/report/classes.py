@@ -15,7 +15,7 @@ from dwac.report import card, plots
 from dwac.report.cases import explain_cases
 from dwac.report.findings import EPSILONS, ClassFindings
 from dwac.report.maps import describe_map, map_figures
-from dwac.report.measures import MEASURES, Measure, likely_share, number, one_hot, percent
+from dwac.report.measures import MEASURES, Measure, likely_share, number, on_one_line, one_hot, percent
 from dwac.report.parts import Plot, ReportTable, RichCell, brief, images
 from dwac.report.summary import class_summary
 from dwac.report.worth import worth_section
@@ -220,7 +220,7 @@ def _covered(findings: ClassFindings) -> ReportTable:
         if not row["n"]:
             continue
         low, high = likely_share(covered[findings.truth == rows.index[rows["label"] == row["label"]][0]])
-        interval = f"{percent(low)} to {percent(high)}"
+        interval = on_one_line(f"{percent(low)} to {percent(high)}")
         size = number(row["mean_set_size"], 2)
         body.append((shorten(row["label"]), f"{row['n']:,}", percent(row["coverage"]), interval, size))
     head = ("class", "test examples", "coverage", "95 % interval", "labels per set")

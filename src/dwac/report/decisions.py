@@ -16,7 +16,7 @@ from dwac.estimator.evaluation import Fact
 from dwac.estimator.preparation import take
 from dwac.report import plots
 from dwac.report.findings import Findings, Floats
-from dwac.report.measures import percent, share
+from dwac.report.measures import on_one_line, percent, share
 from dwac.report.parts import Plot, ReportTable, brief, images
 from dwac.tasks import NUMBERS
 from dwac.tasks.decisions import control_of, forecast_rows, stake_of
@@ -95,7 +95,7 @@ def _by_risk(rules: Sequence[DecisionRule], expected: Floats, lost: NDArray[np.b
                 name,
                 f"{n:,} ({percent(n / len(lost))})",
                 f"{k:,} ({percent(k / n)})" if n else "–",
-                f"{low} to {high}" if n else "–",
+                on_one_line(f"{low} to {high}") if n else "–",
                 f"{left:,}",
                 share(float(lost[~decided].mean()) if left else None),
             )

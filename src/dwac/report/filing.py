@@ -15,7 +15,7 @@ import pandas as pd
 from dwac.drawing.records import shorten
 from dwac.estimator.evaluation import Fact, GroupComparison, amount
 from dwac.report.findings import Findings
-from dwac.report.measures import Estimator, percent
+from dwac.report.measures import Estimator, on_one_line, percent
 from dwac.report.parts import Plot, ReportTable, images
 
 _DRAWN = 12  # measures with a picture in each division
@@ -92,7 +92,10 @@ def _division(groups: GroupComparison, by: str) -> ComparedDivision:
 
 
 def _table(frame: pd.DataFrame, caption: str) -> ReportTable:
-    rows = [tuple(map(shorten, row)) for row in frame.itertuples(index=False, name=None)]
+    rows = [
+        (shorten(name), *(on_one_line(shorten(cell)) for cell in cells))
+        for name, *cells in frame.itertuples(index=False, name=None)
+    ]
     return ReportTable(caption, [shorten(name) for name in frame.columns], rows, range(1, frame.shape[1]))
 
 

@@ -29,6 +29,11 @@ def percent(share: float) -> str:
     return checks.percent(share, most=3).replace(" ", "\u00a0")
 
 
+def on_one_line(interval: str) -> str:
+    """The same text, such as "0.88 to 0.94", that a narrow page does not break at "to"."""
+    return interval.replace(" to ", "\u00a0to\u00a0")
+
+
 def share(value: float | None) -> str:
     """A share in per cent; a dash if there is none."""
     return percent(value) if value is not None and value == value else "–"

@@ -15,7 +15,7 @@ from dwac.report import card, plots
 from dwac.report.cases import explain_cases
 from dwac.report.findings import EPSILONS, Floats, NumberFindings
 from dwac.report.grouped import in_shown_groups
-from dwac.report.measures import Measure, percent, share
+from dwac.report.measures import Measure, on_one_line, percent, share
 from dwac.report.parts import Plot, ReportTable, brief, images
 from dwac.report.summary import number_summary
 from dwac.report.worth import worth_section
@@ -139,7 +139,7 @@ def _intervals(findings: NumberFindings) -> ReportTable:
         ends = findings.intervals(epsilon)
         assert ends is not None
         chance = findings.chance(epsilon) if len(findings.names) == 1 else None
-        by_chance = f"{percent(chance[0])} to {percent(chance[1])}" if chance else "–"
+        by_chance = on_one_line(f"{percent(chance[0])} to {percent(chance[1])}") if chance else "–"
         widths = [amount(metrics.interval_widths(ends[:, t]).median) for t in range(len(findings.names))]
         covered = percent(metrics.interval_coverage(findings.truth, ends))
         rows.append((f"{epsilon:g}", percent(1 - epsilon), covered, by_chance, *widths))
@@ -188,7 +188,8 @@ def _unusual(findings: NumberFindings, ends: Floats | None) -> ReportTable | Non
     rows = []
     for row in findings.unusual[:_UNUSUAL]:
         record = findings.clf.encoder_.records(take(findings.X, np.array([row]))).to_dict("records")
-        interval = "–" if ends is None else "; ".join(f"{amount(low)} to {amount(high)}" for low, high in ends[row])
+        known = [] if ends is None else [on_one_line(f"{amount(low)} to {amount(high)}") for low, high in ends[row]]
+        interval = "; ".join(known) or "–"
         rows.append(
             (
                 shorten(findings.ids[row]),
