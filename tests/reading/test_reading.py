@@ -377,6 +377,23 @@ def test_a_model_remembers_its_columns(model: Model, tmp_path: Path) -> None:
             load(folder)
 
 
+def test_a_model_fitted_in_python_knows_its_target_by_the_name_of_y(given: Any, tmp_path: Path) -> None:
+    frame = people()
+    clf = DWACClassifier(epochs=1, random_state=0, device="cpu").fit(frame[["age"]], frame["old"])
+    clf.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.columns == Columns("old")
+    rows = given("new.csv", frame[:5].to_csv(index=False), like=again, labelled=True)
+    assert rows.y.tolist() == frame["old"][:5].tolist()
+    again.clf.forget(frame.index[:1].tolist()).save(tmp_path / "edited")
+    assert load(tmp_path / "edited").columns == Columns("old")
+    both = pd.DataFrame({"old": frame["age"] > 50, "young": frame["age"] <= 50})
+    clf.fit(frame[["age"]], both).save(tmp_path / "both")
+    assert load(tmp_path / "both").columns == Columns(("old", "young"))
+    clf.fit(frame[["age"]], both["old"].rename(3)).save(tmp_path / "number")
+    assert load(tmp_path / "number").columns == Columns()
+
+
 def test_a_subset_of_rows_knows_its_origin(given: Any) -> None:
     rows = given("a.csv", "x,y\n1,a\n2,b\n3,c\n", target="y").take(np.array([2, 0]))
     assert (rows.y.tolist(), rows.ids, rows.X["x"].tolist()) == (["c", "a"], [2, 0], [3, 1])

@@ -105,7 +105,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         fitted = fit(self._settings(), FitInput(*rows))
         if table is None and legend:
             legend = legend.of(_columns_of(fitted))
-        self.fitted_ = fitted if not legend else replace(fitted, legend=legend)
+        self.fitted_ = replace(fitted, legend=legend or fitted.legend, target_columns=_names_of(rows[1]))
         return self
 
     @property
@@ -753,6 +753,12 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+def _names_of(y: Any) -> tuple[str, ...]:
+    """The name of a Series or the columns of a frame; none if one of them is not text."""
+    names = getattr(y, "columns", [getattr(y, "name", None)])
+    return tuple(names) if all(isinstance(name, str) and name for name in names) else ()
 
 
 def _columns_of(fitted: Fitted) -> list[Any]:

@@ -114,6 +114,7 @@ class Fitted:
     deletions: tuple[Certificate, ...] = ()
     stream: StreamReport | None = None
     legend: Legend = NO_LEGEND  # what columns and codes are called
+    target_columns: tuple[str, ...] = ()  # the names of y in a table, if it had any
     stored_agreement: Agreement | None = None  # of a model that was saved without the represented examples
     stored_descriptions: Descriptions | None = None
     origin: Origin | None = None

@@ -230,6 +230,7 @@ def _unpack(
         shift=read_shift(config.get("shift"), tensors.get("shift"), 1 if folds is None else FOLDS, model.vector_size),
         private=bool(config["private"]),
         legend=read_legend(config.get("names", [])),
+        target_columns=_unpack_names(config.get("target_columns", [])),
         deletions=tuple(Certificate.from_dict(values) for values in config.get("deletions", [])),
         stored_agreement=read_agreement(config["agreement"]),
         stored_descriptions=Descriptions(
@@ -237,6 +238,12 @@ def _unpack(
         ),
         origin=Origin(stored.fingerprint, model.references.voters),
     )
+
+
+def _unpack_names(names: Any) -> tuple[str, ...]:
+    known = isinstance(names, list) and all(isinstance(name, str) and name for name in names)
+    require(known, f"the columns of its target must be names; got {names!r:.200}")
+    return tuple(names)
 
 
 def _unpack_features(config: Mapping[str, Any], encoder: Encoder) -> Features:

@@ -67,6 +67,7 @@ def pack(
         "agreement": None if agreement is None else list(agreement),
         "descriptions": fitted.descriptions if include_examples else None,
         "names": [[encode_value(column), *_pack_name(name)] for column, name in fitted.legend.names.items()],
+        "target_columns": list(fitted.target_columns),
         "private": fitted.private or not include_examples,
         "deletions": [certificate.to_dict() for certificate in fitted.deletions],
         "shards": _pack_shards(fitted.shards, include_rows=_keeps_rows(fitted, include_examples)),

@@ -124,7 +124,9 @@ class Model:
 def load(
     folder: str | PathLike[str], *, device: str = "auto", expect: str | None = None, unknown: str | None = None
 ) -> Model:
-    """Load the model from a folder, checking its fingerprint; a model saved from Python has no column names.
+    """Load the model from a folder, checking its fingerprint; a model saved from Python knows its target alone.
+
+    It is the column after which y was named in `fit`, if it was.
 
     unknown: how to read categories that training never had; None: as the model was saved.
     """
@@ -134,7 +136,8 @@ def load(
         clf.set_params(unknown=unknown)
         clf.check_settings()
     if not path.exists():
-        return Model(clf)
+        names = clf.fitted_.target_columns
+        return Model(clf, Columns(target=names[0] if len(names) == 1 else names or None))
     try:
         facts = json.loads(read_file(path, largest=_LARGEST))
         notation = Notation.from_dict(facts.pop(_NOTATION, {}))
