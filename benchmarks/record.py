@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,16 +17,14 @@ import sklearn
 import torch
 
 import dwac
+from dwac.storage.files import replace_file
 from reproduction.records import code, commit
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 # Parts of the package that only these benchmarks run, by the beginning of their records' names.
 PARTS = {
-    "decisions": ("records",),
-    "engines": ("reading", "scoring"),
     "explorer": ("server",),
     "label_issues": ("report",),
-    "map": ("report",),
     "scoring": ("reading", "scoring"),
     "service": ("server",),
     "worth": ("worth",),
@@ -59,6 +59,19 @@ def write(name: str, claim: str, config: dict[str, Any], table: pd.DataFrame) ->
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1, default=float) + "\n")
     page(name)
     print(f"\n{claim}\n\n{table.to_string(index=False)}\n\nwritten: docs/results/{name}.json and .md")
+
+
+def part(name: str, make: Callable[[], Any]) -> Any:
+    """What make() returns, as JSON has it. `python -m benchmarks` keeps it, so that it is not made twice."""
+    folder = os.environ.get("DWAC_PARTS")
+    path = Path(folder or "") / f"{name.replace('/', ' ')}.json"
+    if folder and path.exists():
+        return json.loads(path.read_text())
+    started, text = time.monotonic(), json.dumps(make(), default=float)
+    if folder:
+        replace_file(path, text.encode())
+    print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
+    return json.loads(text)
 
 
 def page(name: str) -> None:
