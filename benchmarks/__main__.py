@@ -36,27 +36,26 @@ class Plan(NamedTuple):
 
     minutes: float
     steps: str
-    script: str = ""  # if its name is not that of the record
     device: str = "cpu"
 
 
 PLANS = {
     "conformal": Plan(3, ""),
     "deletion": Plan(12, "measure --out {work} --shards 4; measure --out {work} --shards 8; report --out {work}"),
-    "engine_cpu": Plan(10, "--device cpu", "engine"),
-    "engine_gpu": Plan(5, "--device cuda", "engine", "cuda"),
+    "engine_cpu": Plan(10, "--device cpu"),
+    "engine_gpu": Plan(5, "--device cuda", device="cuda"),
     "explorer": Plan(3, ""),
-    "few_voters_gpu": Plan(8, "--models {work}", "few_voters", "cuda"),
-    "gradient_gpu": Plan(2, "", "gradient", "cuda"),
+    "few_voters_gpu": Plan(8, "--models {work}", device="cuda"),
+    "gradient_gpu": Plan(2, "", device="cuda"),
     "label_issues": Plan(15, "votes --votes {work}; judge --votes {work}"),
     "latency": Plan(10, "--texts"),
     "local_coverage": Plan(12, "--data {data}"),
     "middle_tables": Plan(6, ""),
     "numbers": Plan(10, "--data {data}", device="cuda"),
-    "pretrained_test_gpu": Plan(8, "--part test", "pretrained", "cuda"),
-    "processes_cpu": Plan(4, "", "processes"),
+    "pretrained_test_gpu": Plan(8, "--part test", device="cuda"),
+    "processes_cpu": Plan(4, ""),
     "reasons": Plan(15, ""),
-    "recourse": Plan(15, "", "reasons"),
+    "recourse": Plan(15, ""),
     "reweighing": Plan(15, "{work}/points.jsonl"),
     "scoring": Plan(5, ""),
     "service": Plan(3, ""),
@@ -66,8 +65,8 @@ PLANS = {
     "start": Plan(2, ""),
     "strangers": Plan(2, ""),
     "table_peers": Plan(22, "", device="cuda"),
-    "training_cost_cpu": Plan(12, "--device cpu --data {data}", "training_cost"),
-    "training_cost_gpu": Plan(7, "--device cuda --data {data}", "training_cost", "cuda"),
+    "training_cost_cpu": Plan(12, "--device cpu --data {data}"),
+    "training_cost_gpu": Plan(7, "--device cuda --data {data}", device="cuda"),
     "wide_tables": Plan(10, "--jobs {jobs}"),
     "worth": Plan(3, ""),
     "worth_curves": Plan(12, "--jobs {jobs}"),
@@ -96,7 +95,7 @@ def commands(name: str) -> list[list[str]]:
     """The command lines that make a record, in their order."""
     plan = PLANS[name]
     places = {"data": os.environ.get("DWAC_DATA", "data"), "work": WORK / name, "jobs": os.cpu_count()}
-    script = f"benchmarks.{plan.script or name}"
+    script = f"benchmarks.{record.script(name)}"
     return [[sys.executable, "-m", script, *step.format(**places).split()] for step in plan.steps.split(";")]
 
 

@@ -18,18 +18,12 @@ import torch
 
 import dwac
 from dwac.storage.files import replace_file
-from reproduction.records import code, commit
+from reproduction.records import commit
+from reproduction.sources import digest, reached, sources
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
-# Parts of the package that only these benchmarks run, by the beginning of their records' names.
-PARTS = {
-    "explorer": ("server",),
-    "label_issues": ("report",),
-    "scoring": ("reading", "scoring"),
-    "service": ("server",),
-    "worth": ("worth",),
-}
-STARTED = (commit(), code())  # both are cached: of the code that runs, not of what the checkout holds hours later
+SCRIPTS = tuple(path.stem for path in Path(__file__).parent.glob("*.py"))
+STARTED = (commit(), sources())  # both are cached: of the code that runs, not of what the checkout holds hours later
 
 
 def write(name: str, claim: str, config: dict[str, Any], table: pd.DataFrame) -> None:
@@ -87,10 +81,15 @@ def page(name: str) -> None:
     (RESULTS / f"{name}.md").write_text(text)
 
 
+def script(name: str) -> str:
+    """The script that makes the record of this name: the one with the longest beginning of it."""
+    found = (own for own in SCRIPTS if name.startswith(own))
+    return "reasons" if name == "recourse" else max(found, key=len, default=name)
+
+
 def stamp(name: str) -> str:
-    """The stamp of the sources that can change the record of this name."""
-    parts = {part for start, parts in PARTS.items() if name.startswith(start) for part in parts}
-    return code(*sorted(parts))
+    """The stamp of a record: a hash of what the modules compute that its script can import."""
+    return digest(reached(f"benchmarks.{script(name)}"))
 
 
 def stale(name: str, record: dict[str, Any]) -> bool:

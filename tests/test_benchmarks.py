@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import __main__ as benchmarks
 from benchmarks import record
-from reproduction import records
+from reproduction import sources
 from tests.named import named
 
 
@@ -18,25 +18,52 @@ def test_a_record_names_its_commit_and_goes_stale_with_the_code(
 ) -> None:
     monkeypatch.setattr(record, "RESULTS", tmp_path)
     monkeypatch.setattr(record, "commit", lambda: "0123abc")
-    for name in ("service", "engine_cpu", "old"):
+    for name in ("conformal", "engine_cpu", "worth"):
         record.write(name, "A claim.", {"rows": 3}, pd.DataFrame({"seconds": [0.5]}))
-    text = (tmp_path / "old.json").read_text()
+    text = (tmp_path / "worth.json").read_text()
     before = {key: value for key, value in json.loads(text).items() if key not in {"date", "code", "commit"}}
-    (tmp_path / "old.json").write_text(json.dumps(before))
-    record.page("old")
-    assert not named((tmp_path / "old.md").read_text(), "commit")
-    assert named((tmp_path / "engine_cpu.md").read_text(), "commit 0123abc", f"stamp {records.code()}")
+    (tmp_path / "worth.json").write_text(json.dumps(before))
+    record.page("worth")
+    assert not named((tmp_path / "worth.md").read_text(), "commit")
+    assert named((tmp_path / "engine_cpu.md").read_text(), "commit 0123abc", f"stamp {record.stamp('engine_cpu')}")
     found = benchmarks.overview().set_index("record")
-    assert found["stale"].to_dict() == {"engine_cpu": "", "old": "stale", "service": ""}
-    assert found["stamp"].nunique() == 3  # that of the service covers the server
-    monkeypatch.setattr(record, "code", lambda *also: "changed" if "server" in also else records.code(*also))
-    assert benchmarks.overview().set_index("record")["stale"]["service"] == "stale"
+    assert found["stale"].to_dict() == {"conformal": "", "engine_cpu": "", "worth": "stale"}
+    monkeypatch.setattr(record, "stamp", lambda name: "changed")
+    assert set(benchmarks.overview()["stale"]) == {"stale"}
 
 
-def test_the_parts_that_benchmarks_add_to_the_stamp_are_otherwise_apart_from_it() -> None:
-    names = [path.stem for path in record.RESULTS.glob("*.json")]
-    assert [start for start in record.PARTS if not any(name.startswith(start) for name in names)] == []
-    assert {part for parts in record.PARTS.values() for part in parts} <= set(records.APART)
+def test_a_stamp_changes_with_what_the_sources_compute_and_not_with_their_texts() -> None:
+    code = 'def f(x: int) -> int:\n    """One."""\n    # more\n    if x < 0:\n        raise ValueError(f"got {x}")\n    return x'
+    meaning = sources.meaning(code)
+    for old, new in (
+        ("One.", "Two."),
+        ("    # more\n", ""),
+        ("got ", "no "),
+        (": int", ""),
+        ("\n    return", "\n\n    return"),
+    ):
+        assert old in code
+        assert sources.meaning(code.replace(old, new)) == meaning
+    for old, new in (("return x", "return -x"), ("x < 0", "x < 1"), ("ValueError", "TypeError"), ("{x}", "{-x}")):
+        assert sources.meaning(code.replace(old, new)) != meaning
+
+
+def test_a_stamp_covers_what_the_script_can_import() -> None:
+    def packages(script: str) -> set[str]:
+        names = sources.reached(f"benchmarks.{script}")
+        return {name.split(".")[1] for name in names if name.startswith("dwac.")}
+
+    assert packages("engine") == {"_machine", "engine", "errors", "kernels"}
+    assert packages("conformal") == {"_checks", "conformal", "errors", "languages"}
+    assert {"engine", "training", "estimator", "explain"} <= packages("small_tables")
+    assert not {"cli", "drawing", "report", "scoring", "server", "worth"} & packages("small_tables")
+    assert {"cli", "server", "monitoring"} <= packages("service")
+    assert {"reading", "scoring"} <= packages("scoring")
+    assert "report" in packages("label_issues")
+    assert "dwac.cli.train" in sources.reached("benchmarks.start")
+    assert "reproduction.datasets.adult" in sources.reached("benchmarks.latency")
+    everything = set().union(*map(sources.reached, sources.sources()))
+    assert everything == set(sources.sources()) - set(sources.RECORDERS)
 
 
 def test_every_record_has_a_plan_and_every_script_a_record() -> None:
