@@ -96,7 +96,7 @@ def reached(*starts: str) -> frozenset[str]:
 
 @cache
 def _imports(name: str) -> frozenset[str]:
-    """The modules that a module imports, also inside functions; `import dwac` counts as the names that are used of it."""
+    """The modules that a module imports, also inside functions; of `import dwac`, the names that it uses."""
     if name == "dwac":  # imports each submodule when it is asked for
         return frozenset()
     return frozenset(module for full in set(_named(_tree(sources()[name]))) for module in _modules(full))

@@ -32,20 +32,30 @@ def test_a_record_names_its_commit_and_goes_stale_with_the_code(
     assert set(benchmarks.overview()["stale"]) == {"stale"}
 
 
-def test_a_stamp_changes_with_what_the_sources_compute_and_not_with_their_texts() -> None:
-    code = 'def f(x: int) -> int:\n    """One."""\n    # more\n    if x < 0:\n        raise ValueError(f"got {x}")\n    return x'
-    meaning = sources.meaning(code)
-    for old, new in (
-        ("One.", "Two."),
-        ("    # more\n", ""),
-        ("got ", "no "),
-        (": int", ""),
-        ("\n    return", "\n\n    return"),
-    ):
-        assert old in code
-        assert sources.meaning(code.replace(old, new)) == meaning
-    for old, new in (("return x", "return -x"), ("x < 0", "x < 1"), ("ValueError", "TypeError"), ("{x}", "{-x}")):
-        assert sources.meaning(code.replace(old, new)) != meaning
+CODE = """def f(x: int) -> int:
+    '''One.'''
+    # more
+    if x < 0:
+        raise ValueError(f"got {x}")
+    return x
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("One.", "Two."), ("    # more\n", ""), ("got ", "no "), (": int", ""), ("    return", "\n    return")],
+)
+def test_a_stamp_stays_if_texts_change(old: str, new: str) -> None:
+    assert old in CODE
+    assert sources.meaning(CODE.replace(old, new)) == sources.meaning(CODE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("return x", "return -x"), ("x < 0", "x < 1"), ("ValueError", "TypeError"), ("{x}", "{-x}")]
+)
+def test_a_stamp_changes_with_what_is_computed(old: str, new: str) -> None:
+    assert old in CODE
+    assert sources.meaning(CODE.replace(old, new)) != sources.meaning(CODE)
 
 
 def test_a_stamp_covers_what_the_script_can_import() -> None:
@@ -62,8 +72,6 @@ def test_a_stamp_covers_what_the_script_can_import() -> None:
     assert "report" in packages("label_issues")
     assert "dwac.cli.train" in sources.reached("benchmarks.start")
     assert "reproduction.datasets.adult" in sources.reached("benchmarks.latency")
-    everything = set().union(*map(sources.reached, sources.sources()))
-    assert everything == set(sources.sources()) - set(sources.RECORDERS)
 
 
 def test_every_record_has_a_plan_and_every_script_a_record() -> None:
