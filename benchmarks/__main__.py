@@ -65,7 +65,7 @@ PLANS = {
     "several_labels": Plan(10, "--data {data} --processes {jobs}"),
     "small_tables": Plan(10, "--jobs {jobs}"),
     "small_texts": Plan(6, "{data}/texts"),
-    "start": Plan(2, ""),
+    "start": Plan(3, ""),
     "strangers": Plan(2, ""),
     "table_peers": Plan(22, "", device="cuda"),
     "training_cost_cpu": Plan(12, "--device cpu --data {data}"),
@@ -116,7 +116,7 @@ def renew(names: list[str], minutes: float) -> dict[str, str]:
     """Make records anew, the cheapest first, while there is time; what became of each."""
     end, fates = time.monotonic() + 60 * minutes, {}
     for number, name in enumerate(sorted(names, key=lambda name: PLANS[name].minutes), start=1):
-        left, spent = (end - time.monotonic()) / 60, parts(name) / "minutes"
+        left, spent = max(end - time.monotonic(), 0) / 60, parts(name) / "minutes"
         before = float(spent.read_text()) if spent.exists() else 0.0
         needed = max(PLANS[name].minutes - before, 1)
         if not stale(name):
