@@ -70,15 +70,18 @@ def part(name: str, make: Callable[[], Any]) -> Any:
 
 def page(name: str) -> None:
     """Write docs/results/NAME.md from docs/results/NAME.json."""
-    record = json.loads((RESULTS / f"{name}.json").read_text())
+    (RESULTS / f"{name}.md").write_text(paged(name, json.loads((RESULTS / f"{name}.json").read_text())))
+
+
+def paged(name: str, record: dict[str, Any]) -> str:
+    """The page of a record."""
     circumstances = {**record["config"], **record["machine"], **record["versions"]}
-    text = (
-        f"<!-- written by benchmarks/, never by hand -->\n# {name}\n\n{record['claim']}\n\n"
+    return (
+        f"<!-- written by benchmarks/, never by hand -->\n# {name}\n\n*{made(record)}*\n\n{record['claim']}\n\n"
         + f"{markdown(pd.DataFrame(record['rows']))}\n"
         + ", ".join(f"{key}: {value}" for key, value in circumstances.items())
-        + f"\n\n{made(record)}\n"
+        + "\n"
     )
-    (RESULTS / f"{name}.md").write_text(text)
 
 
 def script(name: str) -> str:
@@ -98,11 +101,13 @@ def stale(name: str, record: dict[str, Any]) -> bool:
 
 
 def made(record: dict[str, Any]) -> str:
-    """When and by which code a record was made."""
+    """By which code, when and where a record was made."""
+    machine = record["machine"]
+    where = f"{machine['cores']} cores of {machine['processor']}" + (f", {machine['gpu']}" if machine["gpu"] else "")
     if "code" not in record:
-        return "Made before records named their code."
+        return f"Made before records named their code, on {where}."
     by = f"commit {record['commit']}" if record["commit"] else "code outside a checkout"
-    return f"Made on {record['date'][:10]} by {by}, stamp {record['code']}."
+    return f"Made with {by} (stamp {record['code']}) on {record['date'][:10]}, {where}."
 
 
 def markdown(table: pd.DataFrame) -> str:

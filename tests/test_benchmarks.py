@@ -59,6 +59,16 @@ def test_a_stamp_changes_with_what_is_computed(old: str, new: str) -> None:
     assert sources.meaning(CODE.replace(old, new)) != sources.meaning(CODE)
 
 
+@pytest.mark.parametrize("path", sorted(record.RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_a_page_is_what_its_record_says_and_names_commit_date_and_machine(path: Path) -> None:
+    kept, text = json.loads(path.read_text()), path.with_suffix(".md").read_text()
+    assert text == record.paged(path.stem, kept)
+    badge = text.splitlines()[3]
+    assert badge.startswith("*Made ")
+    assert all(str(part) in badge for part in (kept.get("commit") or "", kept["machine"]["processor"]))
+    assert "code" not in kept or kept["date"][:10] in badge
+
+
 def test_a_stamp_covers_what_the_script_can_import() -> None:
     def packages(script: str) -> set[str]:
         names = sources.reached(f"benchmarks.{script}")
