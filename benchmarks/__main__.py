@@ -1,13 +1,15 @@
 """Every record: when and by which code it was made, whether it is stale; and the command that makes stale ones anew.
 
-A record is stale if a source that can change it has changed since: its stamp is another than today's.
+A record is stale if what its script can run computes something else since: its stamp is another than today's.
 
     python -m benchmarks                                       # list the records
     python -m benchmarks --stale --device cpu --minutes 60     # make stale ones anew, the cheapest first
     python -m benchmarks --stale --only worth reasons          # of these names
+    python -m benchmarks --summary                             # write what they say into docs/results.md and README.md
 
-What takes longer than the time left is not begun. What is interrupted goes on with the same command, where the
-benchmark keeps parts of its work (in build/benchmarks). Data are read from $DWAC_DATA.
+What takes longer than the time left is not begun. What is interrupted goes on with the same command: the parts that are
+done are in build/benchmarks, in a folder for each stamp. One that fails does not stop the others, and is named in the
+end with its error. Data are read from $DWAC_DATA.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -23,7 +26,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from benchmarks import record
+from benchmarks import record, summary
 
 WORK = Path(__file__).parent.parent / "build" / "benchmarks"
 
@@ -36,68 +39,41 @@ class Plan(NamedTuple):
 
     minutes: float
     steps: str
-    script: str = ""  # if its name is not that of the record
     device: str = "cpu"
 
 
 PLANS = {
-    "accountable": Plan(2, ""),
-    "accountable_within": Plan(4, ""),
-    "conformal": Plan(5, ""),
-    "decisions": Plan(3, ""),
-    "deletion": Plan(
-        120,
-        "; ".join(f"measure --out {{work}} --shards {n} --seed {seed}" for n in (4, 8) for seed in (0, 1, 2))
-        + "; report --out {work}",
-    ),
-    "end_to_end_cpu": Plan(60, "--device cpu --model {work}/model --trees {work}/trees.json", "end_to_end"),
-    "end_to_end_gpu": Plan(8, "--device cuda --model {work}/model --trees {work}/trees.json", "end_to_end", "cuda"),
-    "engine_cpu": Plan(10, "--device cpu", "engine"),
-    "engine_gpu": Plan(5, "--device cuda", "engine", "cuda"),
-    "engines": Plan(15, ""),
+    "conformal": Plan(3, ""),
+    "deletion": Plan(12, "measure --out {work} --shards 4; measure --out {work} --shards 8; report --out {work}"),
+    "engine_cpu": Plan(10, "--device cpu"),
+    "engine_gpu": Plan(5, "--device cuda", device="cuda"),
     "explorer": Plan(3, ""),
-    "few_voters_gpu": Plan(25, "--models {work}", "few_voters", "cuda"),
-    "gradient_gpu": Plan(2, "", "gradient", "cuda"),
-    "label_issues": Plan(60, "votes --votes {work} --seeds 0 1; judge --votes {work} --seeds 0 1"),
+    "few_voters_gpu": Plan(8, "--models {work}", device="cuda"),
+    "gradient_gpu": Plan(2, "", device="cuda"),
+    "label_issues": Plan(15, "votes --votes {work}; judge --votes {work}"),
     "latency": Plan(10, "--texts"),
-    "local_coverage": Plan(30, "--data {data} --out {work}"),
-    "map": Plan(10, ""),
-    "middle_tables": Plan(10, ""),
-    "numbers": Plan(
-        120, "; ".join(f"{part} --data {{data}} --out {{work}}" for part in ("ours", "xgboost", "others", "join"))
-    ),
-    "paper_texts": Plan(25, "fit {work}; score {work}", device="cuda"),
-    "pretrained_test_gpu": Plan(15, "--part test", "pretrained", "cuda"),
-    "processes_cpu": Plan(4, "", "processes"),
-    "processes_gpu": Plan(3, "--device cuda", "processes", "cuda"),
-    "reasons": Plan(30, ""),
-    "recourse": Plan(30, "", "reasons"),
-    "rescale": Plan(20, ""),
-    "reweighing": Plan(40, "{work}/points.jsonl"),
-    "scoring": Plan(15, "--rows 3000000"),
-    "scoring_10m": Plan(20, "--rows 10000000 --only memory --name scoring_10m", "scoring"),
-    "scoring_cancer": Plan(5, "--only cancer --name scoring_cancer", "scoring"),
+    "local_coverage": Plan(12, "--data {data}"),
+    "middle_tables": Plan(6, ""),
+    "numbers": Plan(10, "--data {data}", device="cuda"),
+    "pretrained_test_gpu": Plan(8, "--part test", device="cuda"),
+    "processes_cpu": Plan(4, ""),
+    "reasons": Plan(15, ""),
+    "recourse": Plan(15, ""),
+    "reweighing": Plan(15, "{work}/points.jsonl"),
+    "scoring": Plan(5, ""),
     "service": Plan(3, ""),
-    "several_labels": Plan(40, "--data {data} --rows {work}/rows.json --processes {jobs}"),
-    "sharded": Plan(10, ""),
-    "small_tables": Plan(120, "--jobs {jobs}"),
-    "small_texts": Plan(20, "{data}/texts"),
-    "stability": Plan(20, ""),
-    "stability_settings": Plan(20, "", "stability"),
-    "start": Plan(2, ""),
-    "strangers": Plan(5, ""),
-    "streaming": Plan(10, ""),
-    "table_peers": Plan(28, "", device="cuda"),
-    "training_cost_cpu": Plan(15, "--device cpu", "training_cost"),
-    "training_cost_gpu": Plan(6, "--device cuda", "training_cost", "cuda"),
-    "training_cost_targets_cpu": Plan(10, "--device cpu --data {data}", "training_cost"),
-    "training_cost_targets_gpu": Plan(5, "--device cuda --data {data}", "training_cost", "cuda"),
-    "wide_tables": Plan(30, "--rows {work}/rows.csv"),
-    "worth": Plan(5, ""),
-    "worth_curves": Plan(60, "--jobs {jobs}"),
-    "worth_gpu": Plan(3, "--queries 10000 --voters 50000 --device cuda --name worth_gpu", "worth", "cuda"),
-    "worth_next": Plan(30, "--jobs {jobs}"),
-    "worth_retraining": Plan(30, "--jobs {jobs}"),
+    "several_labels": Plan(10, "--data {data} --processes {jobs}"),
+    "small_tables": Plan(10, "--jobs {jobs}"),
+    "small_texts": Plan(6, "{data}/texts"),
+    "start": Plan(3, ""),
+    "strangers": Plan(2, ""),
+    "table_peers": Plan(22, "", device="cuda"),
+    "training_cost_cpu": Plan(12, "--device cpu --data {data}"),
+    "training_cost_gpu": Plan(7, "--device cuda --data {data}", device="cuda"),
+    "wide_tables": Plan(10, "--jobs {jobs}"),
+    "worth": Plan(3, ""),
+    "worth_curves": Plan(12, "--jobs {jobs}"),
+    "worth_next": Plan(10, "--jobs {jobs}"),
 }
 
 
@@ -118,56 +94,92 @@ def overview() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def stale(name: str) -> bool:
+    """Whether a record was made by other code, or not yet."""
+    path = record.RESULTS / f"{name}.json"
+    return not path.exists() or record.stale(name, json.loads(path.read_text()))
+
+
+def parts(name: str) -> Path:
+    """The folder of what is done of a record, by the code of today."""
+    return WORK / record.script(name) / record.stamp(name)
+
+
 def commands(name: str) -> list[list[str]]:
     """The command lines that make a record, in their order."""
-    plan = PLANS[name]
-    places = {"data": os.environ.get("DWAC_DATA", "data"), "work": WORK / name, "jobs": os.cpu_count()}
-    script = f"benchmarks.{plan.script or name}"
-    return [[sys.executable, "-m", script, *step.format(**places).split()] for step in plan.steps.split(";")]
+    places = {"data": os.environ.get("DWAC_DATA", "data"), "work": parts(name), "jobs": os.cpu_count()}
+    script = f"benchmarks.{record.script(name)}"
+    return [[sys.executable, "-m", script, *step.format(**places).split()] for step in PLANS[name].steps.split(";")]
 
 
 def renew(names: list[str], minutes: float) -> dict[str, str]:
     """Make records anew, the cheapest first, while there is time; what became of each."""
     end, fates = time.monotonic() + 60 * minutes, {}
     for number, name in enumerate(sorted(names, key=lambda name: PLANS[name].minutes), start=1):
-        left = end - time.monotonic()
-        if not record.stale(name, json.loads((record.RESULTS / f"{name}.json").read_text())):
+        left, spent = max(end - time.monotonic(), 0) / 60, parts(name) / "minutes"
+        before = float(spent.read_text()) if spent.exists() else 0.0
+        needed = max(PLANS[name].minutes - before, 1)
+        if not stale(name):
             fates[name] = "made with another"  # one script may write two records
-            continue
-        if 60 * PLANS[name].minutes > left:
-            fates[name] = f"not begun: takes about {PLANS[name].minutes:g} minutes, {left / 60:.0f} are left"
-            continue
-        (WORK / name).mkdir(parents=True, exist_ok=True)
-        print(f"\n== {number} of {len(names)}: {name}, about {PLANS[name].minutes:g} minutes", flush=True)
-        fates[name] = "made"
-        for command in commands(name):
+        elif needed > left:
+            fates[name] = f"not begun: takes about {needed:.0f} minutes, {left:.0f} are left"
+        else:
+            print(f"\n== {number} of {len(names)}: {name}, about {needed:.0f} minutes", flush=True)
+            parts(name).mkdir(parents=True, exist_ok=True)
+            begun = time.monotonic()
             try:
-                code = subprocess.run(command, timeout=max(end - time.monotonic(), 1)).returncode
-            except subprocess.TimeoutExpired:
-                code = -1
-            if code:
-                fates[name] = "interrupted: no time is left" if code == -1 else f"failed: {' '.join(command[2:])}"
-                break
+                fates[name] = made(name, end)
+            finally:  # what has no parts begins again, and takes as long
+                if any(parts(name).glob("*.json*")):
+                    spent.write_text(f"{before + (time.monotonic() - begun) / 60:.2f}")
     return fates
+
+
+def made(name: str, end: float) -> str:
+    """Run the steps of a record; what became of it. Nothing of them runs on when this ends."""
+    errors = parts(name) / "errors.txt"
+    for command in commands(name):
+        with errors.open("w") as file:
+            process = subprocess.Popen(
+                command, env={**os.environ, "DWAC_PARTS": str(parts(name))}, stderr=file, start_new_session=True
+            )
+            try:
+                code = process.wait(max(end - time.monotonic(), 1))
+            except subprocess.TimeoutExpired:
+                return "interrupted: no time is left"
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+        if code:
+            said = errors.read_text().strip().splitlines() or [f"exit code {code}"]
+            return f"failed: {said[-1]} ({errors} has all)"
+    return "made"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--stale", action="store_true", help="make stale records anew")
+    parser.add_argument("--summary", action="store_true", help="write what the records say into the pages")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="the kind of machine this is")
     parser.add_argument("--minutes", type=float, default=60.0, help="the time there is")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=sorted(PLANS), help="of these records")
     chosen = parser.parse_args()
+    if chosen.summary:
+        summary.main()
+        return
     table = overview()
     if not chosen.stale:
         print(record.markdown(table))
         print(f"{(table['stale'] != '').sum()} of {len(table)} records are stale")
         return
-    stale = table.loc[table["stale"] != "", "record"]
-    fates = renew(
-        [name for name in stale if PLANS[name].device == chosen.device and name in (chosen.only or PLANS)],
-        chosen.minutes,
-    )
+    asked = [name for name, plan in PLANS.items() if plan.device == chosen.device and name in (chosen.only or PLANS)]
+    try:
+        fates = renew([name for name in asked if stale(name)], chosen.minutes)
+    except KeyboardInterrupt:
+        sys.exit("\nstopped: the same command goes on")
+    if "made" in fates.values():
+        summary.main()
     print("\n" + "\n".join(f"{name}: {fate}" for name, fate in fates.items()))
     sys.exit(any(fate.startswith("failed") for fate in fates.values()))
 

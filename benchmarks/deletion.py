@@ -5,8 +5,6 @@ what `fit` gives without them: for the first seed it is fitted again, and the ha
 seconds of a deletion over those of a fit, which does the same work for all shards. The peer is the unsharded ensemble
 of as many networks on the same rows, with the settings of its recipe.
 
-In the record the runs on a CPU had two threads each, and six ran at a time. Seconds on a GPU are those of seed 1 alone.
-
 `SETTINGS` were chosen with `choose`, on a quarter of the training rows and another seed: 128, 256 and 512 rows per
 batch, and twice the epochs. Test rows were looked at once.
 

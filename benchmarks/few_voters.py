@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,7 +30,7 @@ from reproduction.cases import Case
 from reproduction.fit import fit
 from reproduction.rows import Library, Trial
 
-DATASETS = ("adult", "covertype", "fashion_mnist", "cifar10", "stackoverflow", "subjectivity", "imdb")
+DATASETS = ("adult", "covertype", "fashion_mnist", "stackoverflow")
 EPSILON = 0.05
 MOST = 2560  # representatives, where no smaller number keeps labels and probabilities
 EXPLAINED = 200  # test rows on which the number of deciding groups is measured
@@ -156,8 +157,7 @@ def main() -> None:
     chosen.models.mkdir(parents=True, exist_ok=True)
     library, rows = Library(), []
     for name in chosen.datasets.split(","):
-        rows.append(measured(name, chosen.models, library, chosen.keep))
-        print(rows[-1], flush=True)
+        rows.append(record.part(name, partial(measured, name, chosen.models, library, chosen.keep)))
     place = "gpu" if torch.cuda.is_available() else "cpu"
     record.write(f"few_voters_{place}", str(__doc__).split("\n\n")[0], {"epsilon": EPSILON}, pd.DataFrame(rows))
 

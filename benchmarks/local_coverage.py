@@ -7,22 +7,23 @@ boosted trees to the training rows. MAPIE's conditional method (Gibbs, Cherian a
 the columns. Adult, Covertype, the numbers of California housing (FOLDER/regression) and a table whose noise grows with
 a column; ε = 0.1, means over draws of the rows.
 
-    python -m benchmarks.local_coverage --data FOLDER --out PARTS     # MAPIE 1.6 with cvxpy is compared if installed
+    python -m benchmarks.local_coverage --data FOLDER     # needs MAPIE 1.6 with cvxpy
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import warnings
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from mapie.classification import SplitConformalClassifier
+from mapie.conditional_conformal_prediction import ConditionalSplitConformalRegressor
+from mapie.regression import ConformalizedQuantileRegressor, SplitConformalRegressor
 from numpy.typing import NDArray
 from sklearn.ensemble import GradientBoostingRegressor
 
@@ -33,7 +34,7 @@ from reproduction import datasets
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-EPSILON, SEEDS, TRAIN, CALIBRATE, TEST = 0.1, 3, 2000, 1000, 4000
+EPSILON, SEEDS, TRAIN, CALIBRATE, TEST = 0.1, 2, 2000, 1000, 3000
 DIRECTIONS, CUTS, LEAST = 1000, 20, 0.1
 
 
@@ -42,16 +43,10 @@ def main() -> None:
     torch.set_num_threads(1)
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=SEEDS)
     given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
-    rows: list[dict[str, Any]] = []
-    for seed in range(given.seeds):
-        part = given.out / f"{seed}.json"
-        if not part.exists():
-            part.write_text(json.dumps(list(measure(given.data, seed)), default=float))
-        rows += json.loads(part.read_text())
+    seeds = range(given.seeds)
+    rows = [row for seed in seeds for row in record.part(f"seed {seed}", lambda s=seed: list(measure(given.data, s)))]  # type: ignore[misc]
     means = pd.DataFrame(rows).groupby(["data", "method"], sort=False).mean().drop(columns="seed").reset_index()
     marginal = means["data"].map(means[means["method"] == "dwac"].set_index("data")["worst slab"])
     verdicts = np.where(means["worst slab"] > marginal, "met", "missed")
@@ -95,12 +90,9 @@ def compare_sets(fit: Any, held: Any, test: Any, seed: int) -> Iterator[tuple[st
     clf.recalibrate(*held, ids=[f"held {row}" for row in range(len(held[1]))])
     truth = np.searchsorted(clf.classes_, test[1])
     found = {f"dwac{', local' * local}": clf.predict_set(test[0], EPSILON, local=local) for local in (False, True)}
-    if find_spec("mapie") is not None:
-        from mapie.classification import SplitConformalClassifier
-
-        for score in ("lac", "aps") if len(clf.classes_) > 2 else ("lac",):  # all that MAPIE has for two classes
-            mapie = SplitConformalClassifier(clf, 1 - EPSILON, conformity_score=score, prefit=True, random_state=seed)
-            found[f"MAPIE, {score}"] = mapie.conformalize(*held).predict_set(test[0])[1][..., 0]
+    for score in ("lac", "aps") if len(clf.classes_) > 2 else ("lac",):  # all that MAPIE has for two classes
+        mapie = SplitConformalClassifier(clf, 1 - EPSILON, conformity_score=score, prefit=True, random_state=seed)
+        found[f"MAPIE, {score}"] = mapie.conformalize(*held).predict_set(test[0])[1][..., 0]
     for name, sets in found.items():
         yield name, sets[np.arange(len(truth)), truth], float(sets.sum(axis=1).mean())
 
@@ -110,23 +102,19 @@ def compare_intervals(fit: Any, held: Any, test: Any, seed: int) -> Iterator[tup
     reg = dwac.DWACRegressor(random_state=seed, verbose=False).fit(*fit)
     reg.recalibrate(*held, ids=[f"held {row}" for row in range(len(held[1]))])
     found = {f"dwac{', local' * local}": reg.predict_interval(test[0], EPSILON, local=local) for local in (False, True)}
-    if find_spec("mapie") is not None:
-        from mapie.conditional_conformal_prediction import ConditionalSplitConformalRegressor
-        from mapie.regression import ConformalizedQuantileRegressor, SplitConformalRegressor
+    centre, spread = fit[0].mean().to_numpy(), fit[0].std().to_numpy()
 
-        centre, spread = fit[0].mean().to_numpy(), fit[0].std().to_numpy()
+    def linear(X: Any) -> Floats:
+        return np.column_stack([np.ones(len(X)), (np.asarray(X) - centre) / spread])
 
-        def linear(X: Any) -> Floats:
-            return np.column_stack([np.ones(len(X)), (np.asarray(X) - centre) / spread])
-
-        for name, mapie in (
-            ("absolute", SplitConformalRegressor(reg, 1 - EPSILON)),
-            ("conditional", ConditionalSplitConformalRegressor(linear, reg, 1 - EPSILON)),
-        ):
-            found[f"MAPIE, {name}"] = mapie.conformalize(*held).predict_interval(test[0])[1][..., 0]
-        trees = GradientBoostingRegressor(loss="quantile", random_state=seed)
-        quantiles = ConformalizedQuantileRegressor(trees, 1 - EPSILON).fit(*fit).conformalize(*held)
-        found["MAPIE, quantile regression"] = quantiles.predict_interval(test[0])[1][..., 0]
+    for name, mapie in (
+        ("absolute", SplitConformalRegressor(reg, 1 - EPSILON)),
+        ("conditional", ConditionalSplitConformalRegressor(linear, reg, 1 - EPSILON)),
+    ):
+        found[f"MAPIE, {name}"] = mapie.conformalize(*held).predict_interval(test[0])[1][..., 0]
+    trees = GradientBoostingRegressor(loss="quantile", random_state=seed)
+    quantiles = ConformalizedQuantileRegressor(trees, 1 - EPSILON).fit(*fit).conformalize(*held)
+    found["MAPIE, quantile regression"] = quantiles.predict_interval(test[0])[1][..., 0]
     for name, ends in found.items():
         low, high = np.asarray(ends).T
         yield name, (low <= test[1]) & (test[1] <= high), float((high - low)[np.isfinite(high - low)].mean())

@@ -16,6 +16,7 @@ import argparse
 import os
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,6 @@ def measure(name: str) -> list[dict[str, Any]]:
     own, other = rows[:2]
     behind = 100 * (own["error"] / other["error"] - 1 if numbers else other["accuracy"] - own["accuracy"])
     rows[0] |= {"behind the other way": behind, "verdict": "met" if behind <= 1 else "missed"}
-    print(pd.DataFrame(rows).to_string(), flush=True)
     return rows
 
 
@@ -101,7 +101,9 @@ def main() -> None:
     chosen = parser.parse_args().tables
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    table = pd.DataFrame([row for name in chosen or (*LABELS, *NUMBERS) for row in measure(name)])
+    table = pd.DataFrame(
+        [row for name in chosen or (*LABELS, *NUMBERS) for row in record.part(name, partial(measure, name))]
+    )
     if not chosen:
         record.write("middle_tables", str(__doc__).split("\n\n")[0], {"test share": 0.3, "seed": 0}, table)
 

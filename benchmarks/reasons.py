@@ -17,6 +17,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -258,12 +259,8 @@ def recourse(n: int) -> list[dict[str, Any]]:
     spent = (time.process_time() - start) / len(rows)
     mine = {place: [way.record for way in each.ways] for place, each in enumerate(found)}
     records = [_judge_changes("dwac", clf, X[:700], rows, mine, spent)]
-    try:
-        theirs, spent = _dice(clf, X[:700], y[:700], rows)
-        records.append(_judge_changes("DiCE", clf, X[:700], rows, theirs, spent))
-    except ImportError:
-        print("dice-ml is not installed")
-    return records
+    theirs, spent = _dice(clf, X[:700], y[:700], rows)
+    return [*records, _judge_changes("DiCE", clf, X[:700], rows, theirs, spent)]
 
 
 def _dice(clf: Any, X: pd.DataFrame, y: Any, rows: pd.DataFrame) -> tuple[dict[int, list[Any]], float]:
@@ -317,55 +314,40 @@ def _judge_changes(
     }
 
 
-def compare(n: int) -> list[dict[str, Any]]:
-    """A row per table and method."""
-    found = []
-    for name, (X, y) in tables().items():
-        order = np.random.default_rng(0).permutation(len(X))
-        X, y = X.iloc[order].reset_index(drop=True), np.asarray(y)[order]
-        size = int(0.75 * len(X))
-        first, second = (fit(X[:size], y[:size], seed) for seed in (0, 1))
-        rows = X[size:][:n]
-        draws = [X[:size].sample(DRAWS, random_state=1)] * len(rows)
-        nearest = precedents(first, rows)
-        for alone, guess in (("groups alone", by_groups), ("alibi anchors", by_anchors)):
-            try:
-                found.append(
-                    {
-                        "table": name,
-                        "columns": X.shape[1],
-                        "method": alone,
-                        "student": student(first, X[:size], rows, guess(first, X[:size], rows)),
-                    }
-                )
-                print(found[-1], flush=True)
-            except ImportError:
-                print("alibi is not installed")
-        for method, explained in methods().items():
-            try:
-                (a, wrong, spent), (b, _, _) = (explained(clf, X[:size], rows) for clf in (first, second))
-            except ImportError:
-                print("shap is not installed")
-                continue
-            deletion, insertion = curves(first, X[:size], rows, a, draws)
-            towards, away = curves(first, X[:size], rows, a, nearest)
-            same = [spearmanr(a.iloc[i].abs(), b.iloc[i].abs()).statistic for i in range(len(a))]
-            found.append(
-                {
-                    "table": name,
-                    "columns": X.shape[1],
-                    "method": method,
-                    "deletion": deletion,
-                    "insertion": insertion,
-                    "deletion to the precedent": towards,
-                    "insertion from it": away,
-                    "two seeds": float(np.nanmean(same)),
-                    "student": student(first, X[:size], rows, by_contributions(first, rows, a)),
-                    "error of sums": wrong,
-                    "ms a row": spent,
-                }
-            )
-            print(found[-1], flush=True)
+def compare(name: str, n: int) -> list[dict[str, Any]]:
+    """A row per method on one table."""
+    found: list[dict[str, Any]] = []
+    X, y = tables()[name]
+    order = np.random.default_rng(0).permutation(len(X))
+    X, y = X.iloc[order].reset_index(drop=True), np.asarray(y)[order]
+    size = int(0.75 * len(X))
+    first, second = (fit(X[:size], y[:size], seed) for seed in (0, 1))
+    rows = X[size:][:n]
+    draws = [X[:size].sample(DRAWS, random_state=1)] * len(rows)
+    nearest = precedents(first, rows)
+    for alone, guess in (("groups alone", by_groups), ("alibi anchors", by_anchors)):
+        told = student(first, X[:size], rows, guess(first, X[:size], rows))
+        found.append({"table": name, "columns": X.shape[1], "method": alone, "student": told})
+    for method, explained in methods().items():
+        (a, wrong, spent), (b, _, _) = (explained(clf, X[:size], rows) for clf in (first, second))
+        deletion, insertion = curves(first, X[:size], rows, a, draws)
+        towards, away = curves(first, X[:size], rows, a, nearest)
+        same = [spearmanr(a.iloc[i].abs(), b.iloc[i].abs()).statistic for i in range(len(a))]
+        found.append(
+            {
+                "table": name,
+                "columns": X.shape[1],
+                "method": method,
+                "deletion": deletion,
+                "insertion": insertion,
+                "deletion to the precedent": towards,
+                "insertion from it": away,
+                "two seeds": float(np.nanmean(same)),
+                "student": student(first, X[:size], rows, by_contributions(first, rows, a)),
+                "error of sums": wrong,
+                "ms a row": spent,
+            }
+        )
     return found
 
 
@@ -393,20 +375,19 @@ def rules(n: int, seeds: int = 3) -> list[dict[str, Any]]:
         X, y, true = rule(500, seed)
         clf = fit(X[:400], y[:400])
         for method, explained in methods().items():
-            try:
-                found.setdefault(method, []).append(first_columns(explained(clf, X[:400], X[400:][:n])[0], true))
-            except ImportError:
-                continue
+            found.setdefault(method, []).append(first_columns(explained(clf, X[:400], X[400:][:n])[0], true))
     return [{"method": method, "a true column is first": float(np.mean(each))} for method, each in found.items()]
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--rows", type=int, default=20, help="rows explained per table")
+    arguments.add_argument("--rows", type=int, default=12, help="rows explained per table")
     n = arguments.parse_args().rows
     warnings.simplefilter("ignore")
     config = {"rows per table": n, "evaluations of peers": EVALUATIONS, "background": BACKGROUND}
-    table = pd.concat([pd.DataFrame(compare(n)), pd.DataFrame(rules(2 * n)).assign(table="a rule of 2 columns")])
+    compared = [row for name in tables() for row in record.part(name, partial(compare, name, n))]
+    simulated = pd.DataFrame(record.part("rules", lambda: rules(2 * n))).assign(table="a rule of 2 columns")
+    table = pd.concat([pd.DataFrame(compared), simulated])
     claim = (
         "Reasons against a real precedent beside shap: the mean probability of the label while columns are replaced by "
         "those of random training rows (deletion: lower is better) or come back (insertion: higher), the same with the "
@@ -419,7 +400,8 @@ def main() -> None:
         "Recourse beside DiCE on the same model and rejected rows, with two frozen columns: validity, changed columns, "
         "and how near and how typical the changed rows are."
     )
-    record.write("recourse", claim, {"rows": n, "frozen": ", ".join(FROZEN)}, pd.DataFrame(recourse(n)))
+    found = pd.DataFrame(record.part("recourse", lambda: recourse(n)))
+    record.write("recourse", claim, {"rows": n, "frozen": ", ".join(FROZEN)}, found)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,21 +17,13 @@ import sklearn
 import torch
 
 import dwac
-from reproduction.records import code, commit
+from dwac.storage.files import replace_file
+from reproduction.records import commit
+from reproduction.sources import digest, reached, sources
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
-# Parts of the package that only these benchmarks run, by the beginning of their records' names.
-PARTS = {
-    "decisions": ("records",),
-    "engines": ("reading", "scoring"),
-    "explorer": ("server",),
-    "label_issues": ("report",),
-    "map": ("report",),
-    "scoring": ("reading", "scoring"),
-    "service": ("server",),
-    "worth": ("worth",),
-}
-STARTED = (commit(), code())  # both are cached: of the code that runs, not of what the checkout holds hours later
+SCRIPTS = tuple(path.stem for path in Path(__file__).parent.glob("*.py"))
+STARTED = (commit(), sources())  # both are cached: of the code that runs, not of what the checkout holds hours later
 
 
 def write(name: str, claim: str, config: dict[str, Any], table: pd.DataFrame) -> None:
@@ -61,23 +55,44 @@ def write(name: str, claim: str, config: dict[str, Any], table: pd.DataFrame) ->
     print(f"\n{claim}\n\n{table.to_string(index=False)}\n\nwritten: docs/results/{name}.json and .md")
 
 
+def part(name: str, make: Callable[[], Any]) -> Any:
+    """What make() returns, as JSON has it. `python -m benchmarks` keeps it, so that it is not made twice."""
+    folder = os.environ.get("DWAC_PARTS")
+    path = Path(folder or "") / f"{name.replace('/', ' ')}.json"
+    if folder and path.exists():
+        return json.loads(path.read_text())
+    started, text = time.monotonic(), json.dumps(make(), default=float)
+    if folder:
+        replace_file(path, text.encode())
+    print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
+    return json.loads(text)
+
+
 def page(name: str) -> None:
     """Write docs/results/NAME.md from docs/results/NAME.json."""
-    record = json.loads((RESULTS / f"{name}.json").read_text())
+    (RESULTS / f"{name}.md").write_text(paged(name, json.loads((RESULTS / f"{name}.json").read_text())))
+
+
+def paged(name: str, record: dict[str, Any]) -> str:
+    """The page of a record."""
     circumstances = {**record["config"], **record["machine"], **record["versions"]}
-    text = (
-        f"<!-- written by benchmarks/, never by hand -->\n# {name}\n\n{record['claim']}\n\n"
+    return (
+        f"<!-- written by benchmarks/, never by hand -->\n# {name}\n\n*{made(record)}*\n\n{record['claim']}\n\n"
         + f"{markdown(pd.DataFrame(record['rows']))}\n"
         + ", ".join(f"{key}: {value}" for key, value in circumstances.items())
-        + f"\n\n{made(record)}\n"
+        + "\n"
     )
-    (RESULTS / f"{name}.md").write_text(text)
+
+
+def script(name: str) -> str:
+    """The script that makes the record of this name: the one with the longest beginning of it."""
+    found = (own for own in SCRIPTS if name.startswith(own))
+    return "reasons" if name == "recourse" else max(found, key=len, default=name)
 
 
 def stamp(name: str) -> str:
-    """The stamp of the sources that can change the record of this name."""
-    parts = {part for start, parts in PARTS.items() if name.startswith(start) for part in parts}
-    return code(*sorted(parts))
+    """The stamp of a record: a hash of what the modules compute that its script can import."""
+    return digest(reached(f"benchmarks.{script(name)}"))
 
 
 def stale(name: str, record: dict[str, Any]) -> bool:
@@ -86,11 +101,13 @@ def stale(name: str, record: dict[str, Any]) -> bool:
 
 
 def made(record: dict[str, Any]) -> str:
-    """When and by which code a record was made."""
+    """By which code, when and where a record was made."""
+    machine = record["machine"]
+    where = f"{machine['cores']} cores of {machine['processor']}" + (f", {machine['gpu']}" if machine["gpu"] else "")
     if "code" not in record:
-        return "Made before records named their code."
+        return f"Made before records named their code, on {where}."
     by = f"commit {record['commit']}" if record["commit"] else "code outside a checkout"
-    return f"Made on {record['date'][:10]} by {by}, stamp {record['code']}."
+    return f"Made with {by} (stamp {record['code']}) on {record['date'][:10]}, {where}."
 
 
 def markdown(table: pd.DataFrame) -> str:

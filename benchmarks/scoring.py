@@ -11,8 +11,7 @@ process has one thread. One file of Parquet, divided into the same pieces for ev
 - cancer: the steps of `dwac score`, from CSV and from Parquet to shards with sets and typicality, on one thread, in
   processor time, and the model alone; a million rows within 60 s is the aim. Beside it 300 trees of scikit-learn.
 
-    python -m benchmarks.scoring                                                        # 400,000 rows, minutes
-    python -m benchmarks.scoring --rows 10000000 --only memory --name scoring_10m       # on a quiet machine
+    python -m benchmarks.scoring          # minutes, on a quiet machine
 """
 
 from __future__ import annotations
@@ -47,24 +46,16 @@ REPEATS = 5
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rows", type=int, default=400_000)
+    parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--only", choices=["core", "processes", "memory", "cancer"])
-    parser.add_argument("--name", default="scoring", help="of the record under docs/results")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     before = round(os.getloadavg()[0], 2)
-    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        model = trained(Path(folder) / "model") if asked.only != "cancer" else Path()
-        if asked.only in (None, "core"):
-            rows += core(model)
-        if asked.only in (None, "cancer"):
-            rows += cancer(Path(folder))
-        if asked.only not in ("core", "cancer"):
-            write_rows(Path(folder) / "rows.parquet", asked.rows)
-            counts = [asked.workers] if asked.only == "memory" else sorted({1, asked.workers})
-            rows += processes(model, Path(folder), asked.rows, counts)
+        model = trained(Path(folder) / "model")
+        rows = [*core(model), *cancer(Path(folder))]
+        write_rows(Path(folder) / "rows.parquet", asked.rows)
+        rows += processes(model, Path(folder), asked.rows, sorted({1, asked.workers}))
     config: dict[str, Any] = {
         "numbers": NUMBERS,
         "categories": WORDS,
@@ -73,7 +64,7 @@ def main() -> None:
         "voters": VOTERS,
     }
     config |= {"rows": asked.rows, "load_average_before": before}
-    record.write(asked.name, (__doc__ or "").split("\n")[0], config, pd.DataFrame(rows))
+    record.write("scoring", (__doc__ or "").split("\n")[0], config, pd.DataFrame(rows))
 
 
 def table(n: int, seed: int) -> pd.DataFrame:

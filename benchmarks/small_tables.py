@@ -209,6 +209,10 @@ def judged(make: Callable[[], Any], X: pd.DataFrame, y: Any, fit: Any, test: Any
 
 def measure(name: str) -> list[dict[str, Any]]:
     """One row per model."""
+    return list(record.part(name, lambda: _measure(name)))
+
+
+def _measure(name: str) -> list[dict[str, Any]]:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     X, y = load(name)
@@ -259,7 +263,6 @@ def main() -> None:
     with multiprocessing.get_context("fork").Pool(asked.jobs) as pool:
         for rows in pool.imap(measure, asked.tables or [*DEVELOPMENT, *OTHERS]):
             found += rows
-            print(rows[0], flush=True)
     table = pd.DataFrame(found)
     claim = "Small tables: accuracy, log-loss and prediction sets (ε = 0.05) of default settings beside peers."
     config = {"splits": SPLITS, "test share": TEST, "epsilon": EPSILON, "seed": 0, "jobs": asked.jobs}

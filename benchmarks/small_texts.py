@@ -15,8 +15,8 @@ FOLDER holds NAME.csv with columns text, label and part, which is train or test.
 from __future__ import annotations
 
 import argparse
-import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,24 +102,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="*")
-    parser.add_argument(
-        "--rows", type=Path, help="file of rows that are kept from an interrupted run, one JSON per line"
-    )
     chosen = parser.parse_args()
     found = sorted(path for path in chosen.folder.glob("*.csv") if not chosen.only or path.stem in chosen.only)
     found.sort(key=lambda path: path.stem not in CHOSEN_ON)
-    kept = chosen.rows.read_text().splitlines() if chosen.rows and chosen.rows.exists() else []
-    rows = [json.loads(line) for line in kept]
-    known = {row["data"] for row in rows}
-    for path in found:
-        for name, splits in read(path).items():
-            if name in known:
-                continue
-            rows.append(measure_all(name, splits))
-            print(rows[-1], flush=True)
-            if chosen.rows:
-                with chosen.rows.open("a") as file:
-                    file.write(json.dumps(rows[-1], default=float) + "\n")
+    rows = [
+        record.part(name, partial(measure_all, name, splits)) for path in found for name, splits in read(path).items()
+    ]
     table = pd.DataFrame(rows)
     table = table[~table["data"].str.endswith("as published")]
     for part, of in (("mean, chosen on", "yes"), ("mean, others", "no")):

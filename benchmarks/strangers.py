@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def measure(name: str, seed: int) -> dict[str, Any]:
 def main() -> None:
     """Measure all tables and write the record: means over the seeds."""
     warnings.simplefilter("ignore")
-    rows = [measure(name, seed) for name in TABLES for seed in range(SEEDS)]
+    rows = [record.part(f"{name}, {seed}", partial(measure, name, seed)) for name in TABLES for seed in range(SEEDS)]
     table = pd.DataFrame(rows).groupby("table", sort=False).mean().reset_index()
     claim = "AUROC of typicality, and of credibility by weights, for test rows that were made strange."
     record.write("strangers", claim, {"seeds": SEEDS, "test share": 0.3}, table)

@@ -159,9 +159,12 @@ def judged(make: Callable[[], Any], X: pd.DataFrame, y: Any, fit: Any, test: Any
     return found
 
 
-def measure(task: tuple[str, int, tuple[str, ...]]) -> list[dict[str, Any]]:
+def measure(task: tuple[str, int]) -> list[dict[str, Any]]:
     """One row per split and model."""
-    name, splits, models = task
+    return list(record.part(task[0], lambda: _measure(*task)))
+
+
+def _measure(name: str, splits: int) -> list[dict[str, Any]]:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     X, y = load(name)
@@ -169,9 +172,9 @@ def measure(task: tuple[str, int, tuple[str, ...]]) -> list[dict[str, Any]]:
     about |= {"columns": X.shape[1], "classes": len(np.unique(y))}
     drawn = StratifiedShuffleSplit(splits, test_size=TEST, random_state=0).split(X, y)
     return [
-        about | {"split": number, "model": title} | judged(MODELS[title], X, y, fit, test)
+        about | {"split": number, "model": title} | judged(make, X, y, fit, test)
         for number, (fit, test) in enumerate(drawn)
-        for title in models
+        for title, make in MODELS.items()
     ]
 
 
@@ -209,19 +212,13 @@ def main() -> None:
     parser.add_argument("--packages", type=Path, help="a folder in which the packages were installed")
     parser.add_argument("--jobs", type=int, default=1, help="tables measured side by side, each with one thread")
     parser.add_argument("--splits", type=int, default=SPLITS)
-    parser.add_argument("--rows", type=Path, help="a CSV file of rows measured so far, which are kept; it is extended")
     parser.add_argument("tables", nargs="*")
     options = parser.parse_args()
     if options.packages is not None:
         sys.path.append(str(options.packages))
-    found = pd.read_csv(options.rows) if options.rows is not None and options.rows.exists() else pd.DataFrame()
-    done = {name: set(part["model"]) for name, part in found.groupby("table")} if len(found) else {}
-    left = {name: tuple(m for m in MODELS if m not in done.get(name, ())) for name in options.tables or sorted(TABLES)}
+    tasks = [(name, options.splits) for name in options.tables or sorted(TABLES)]
     with multiprocessing.get_context("fork").Pool(options.jobs) as pool:
-        for part in pool.imap(measure, [(name, options.splits, models) for name, models in left.items()]):
-            found = pd.concat([found, pd.DataFrame(part)], ignore_index=True)
-            if options.rows is not None:
-                found.to_csv(options.rows, index=False)
+        found = pd.DataFrame([row for rows in pool.imap(measure, tasks) for row in rows])
     claim = "Wide tables: accuracy and log-loss of default settings beside peers; seconds are processor time to fit."
     config = {"splits": options.splits, "test share": TEST, "seed": 0, "jobs": options.jobs}
     record.write("wide_tables", claim, config, means(found))

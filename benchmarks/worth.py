@@ -6,8 +6,7 @@ values at a tolerance of 1e-8. Peers, in the same run: orders of the voters draw
 Shapley values), whose errors fall as one over the root of their number; and the closed form for k nearest neighbours
 (Jia et al. 2019), which is fast but values another model.
 
-    python -m benchmarks.worth                                          # 1,000 queries × 5,000 voters on a CPU
-    python -m benchmarks.worth --queries 10000 --voters 50000 --device cuda --name worth_gpu
+    python -m benchmarks.worth          # 1,000 queries × 5,000 voters on a CPU
 """
 
 from __future__ import annotations
@@ -38,14 +37,10 @@ def data(n: int, centres: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     return h, torch.where(wrong, torch.randint(CLASSES, (n,), generator=generator), cluster % CLASSES)
 
 
-def timed(device: str, run: Any) -> tuple[Any, float]:
+def timed(run: Any) -> tuple[Any, float]:
     """What run() gives, and the seconds it takes."""
-    if device == "cuda":
-        torch.cuda.synchronize()
     start = time.perf_counter()
     found = run()
-    if device == "cuda":
-        torch.cuda.synchronize()
     return found, time.perf_counter() - start
 
 
@@ -91,14 +86,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--voters", type=int, default=5000)
-    parser.add_argument("--device", default="cpu")
     parser.add_argument("--spread", type=float, default=1.0, help="of the clusters' centres, beside 1 within a cluster")
-    parser.add_argument("--name", default="worth")
     args = parser.parse_args()
     centres = args.spread * torch.randn(CLASSES * CLUSTERS, DIMENSIONS, generator=torch.Generator().manual_seed(0))
     ref_h, labels = data(args.voters, centres, 1)
-    h, y = (part.to(args.device) for part in data(args.queries, centres, 2))
-    references = ReferenceSet(ref_h, labels, n_classes=CLASSES).to(args.device)
+    h, y = data(args.queries, centres, 2)
+    references = ReferenceSet(ref_h, labels, n_classes=CLASSES)
     prior = torch.bincount(references.labels, minlength=CLASSES).double() / len(references)
     quadrature(references, h[:64], y[:64], prior, "shapley")  # warm up
     log_w = references.voters.every_vote(h[:MEASURED])
@@ -106,14 +99,11 @@ def main() -> None:
     near = of_labels(log_w, references.labels, y[:MEASURED], prior, tolerance=TOLERANCE)[0]
     right = (references.labels == y[:MEASURED, None]).double()
     rows = []
-    if args.device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
     for method in ("shapley", "banzhaf", "leave_one_out"):
-        tally, seconds = timed(args.device, lambda m=method: quadrature(references, h, y, prior, m))
+        tally, seconds = timed(lambda m=method: quadrature(references, h, y, prior, m))
         rows.append(row(f"{method}, ours", seconds, near - truth if method == "shapley" else None))
         print(rows[-1], "estimated:", tally.error, flush=True)
-    memory = {"GPU memory in GiB": round(torch.cuda.max_memory_allocated() / 2**30, 1)} if args.device == "cuda" else {}
-    sampled, seconds = timed(args.device, lambda: in_random_orders(log_w, right, prior[y[:MEASURED]], ORDERS))
+    sampled, seconds = timed(lambda: in_random_orders(log_w, right, prior[y[:MEASURED]], ORDERS))
     seconds *= args.queries / MEASURED
     rows.append(row(f"{ORDERS} random orders *", seconds, sampled - truth))
     enough = (rows[-1]["largest error"] / TOLERANCE) ** 2
@@ -123,7 +113,7 @@ def main() -> None:
         for part, votes in vote_blocks(references, h):
             of_neighbors(votes, (references.labels == y[part, None]).double())
 
-    _, seconds = timed(args.device, neighbors)
+    _, seconds = timed(neighbors)
     rows.append(row(f"closed form, {NEIGHBORS} neighbours", seconds, of_neighbors(log_w, right) - truth))
     table = pd.DataFrame(rows)
     table["times ours"] = table["seconds"] / table["seconds"].iloc[0]
@@ -139,9 +129,8 @@ def main() -> None:
         "dimensions": DIMENSIONS,
         "wrong labels": WRONG,
         "log-weights span (largest of those measured)": round(float(spans.max())),
-        **memory,
     }
-    record.write(args.name, claim, config, table)
+    record.write("worth", claim, config, table)
 
 
 if __name__ == "__main__":

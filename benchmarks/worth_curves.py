@@ -1,8 +1,8 @@
 """Claim: where labels are wrong, removing examples of least worth helps, and of most worth harms more than random.
 
-Training rows are ordered by what they are worth; of each class the same share is removed, the least worthy or the most
-worthy, or the most worthy alone are kept; and accuracy and log-loss are measured on test rows (a) with the network as
-it was, voters removed, and (b) with the network trained again on what is left. Two tables, images and texts; as they
+Training rows are ordered by what they are worth; of each class the same share is removed, the least worthy first; and
+accuracy and log-loss are measured on test rows (a) with the network as it was, voters removed, and (b) with the network
+trained again on what is left. With (a) the most worthy are removed first, too. Two tables, images and texts; as they
 are, and with a fifth of all labels flipped, in training and validation rows alike. Validation rows judge, test rows
 decide nothing. Orders:
 
@@ -10,9 +10,10 @@ decide nothing. Orders:
 - KNN-Shapley (Jia et al. 2019, 5 neighbours) on standardised columns, pixels or TF-IDF, and on the embeddings of the
   same network. By the recursion of benchmarks/worth.py; `--check` compares it with pyDVL, where that is installed;
 - self-confidence, cleanlab's order: the probability of the own label out of fold, from five networks;
-- random;
-- worth, classes together: the first order without regard to classes. An example's worth depends much on its class, so
-  that a class may vanish. Seen so for all values in a trial with seed 7, after which classes were kept in balance.
+- random.
+
+An example's worth depends much on its class, so that a class may vanish if it is ordered without regard to classes.
+Seen so for all values in a trial with seed 7, after which classes were kept in balance.
 
 Nothing else was chosen: settings are the defaults, but for the number of epochs of texts.
 
@@ -24,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import time
 import warnings
 from functools import lru_cache
 from importlib import import_module
@@ -51,8 +51,7 @@ RATES, SEEDS = (0.0, 0.2), (0, 1, 2)
 ROWS, JUDGES, TEST = 300, 200, 800
 SETTINGS: dict[str, dict[str, Any]] = {"subjectivity": {"epochs": 8, "calibration_size": 0}}
 STEPS, RETRAINED = (0.1, 0.2, 0.3, 0.4, 0.5), (0.1, 0.3, 0.5)
-TOGETHER = "worth, classes together"
-LEAST, MOST, ADDED = "least worthy removed", "most worthy removed", "most worthy alone"
+LEAST, MOST = "least worthy removed", "most worthy removed"
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -149,7 +148,7 @@ def orders(case: Case, data: Data, clf: DWACClassifier) -> dict[str, Floats]:
         "self-confidence": own,
         "random": np.random.default_rng(case.seed + 1000).random(ROWS),
     }
-    return {name: within_classes(values, data.y) for name, values in found.items()} | {TOGETHER: judged["shapley"]}
+    return {name: within_classes(values, data.y) for name, values in found.items()}
 
 
 def within_classes(values: Floats, labels: Ints) -> Floats:
@@ -162,7 +161,7 @@ def within_classes(values: Floats, labels: Ints) -> Floats:
 def kept(values: Floats, what: str, step: float) -> Ints:
     """The rows that are left."""
     order, n = np.argsort(-values, kind="stable"), round(step * len(values))
-    return {LEAST: order[: len(order) - n], MOST: order[n:], ADDED: order[:n]}[what]
+    return {LEAST: order[: len(order) - n], MOST: order[n:]}[what]
 
 
 def judged(p: Floats, classes: NDArray[Any], truths: Ints) -> dict[str, float]:
@@ -176,6 +175,11 @@ def judged(p: Floats, classes: NDArray[Any], truths: Ints) -> dict[str, float]:
 
 def fixed(case: Case) -> tuple[Case, dict[str, Floats], list[dict[str, Any]]]:
     """The orders, and the curves with the network of all rows."""
+    found, rows = record.part(f"{case.name}, {case.rate}, {case.seed}", lambda: _fixed(case))
+    return case, {name: np.asarray(values) for name, values in found.items()}, rows
+
+
+def _fixed(case: Case) -> tuple[dict[str, list[float]], list[dict[str, Any]]]:
     quiet()
     data = load(case)
     clf = everyone_votes(case, data)
@@ -191,13 +195,18 @@ def fixed(case: Case) -> tuple[Case, dict[str, Floats], list[dict[str, Any]]]:
         return judged(np.exp(log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)), clf.classes_, data.y_test)
 
     rows = [line(case, "fixed", "nothing removed", "all", 0.0, after(np.arange(ROWS)))]
-    for what, order, step in points(found, STEPS):
+    for what, order, step in points(found, STEPS, (LEAST, MOST)):
         rows.append(line(case, "fixed", what, order, step, after(kept(found[order], what, step))))
-    return case, found, rows
+    return {name: values.tolist() for name, values in found.items()}, rows
 
 
 def retrained(case: Case, what: str, order: str, step: float, rows: Ints) -> dict[str, Any]:
     """One point of a curve with a network trained on what is left."""
+    name = f"{case.name}, {case.rate}, {case.seed}, {what}, {order}, {step}"
+    return dict(record.part(name, lambda: _retrained(case, what, order, step, rows)))
+
+
+def _retrained(case: Case, what: str, order: str, step: float, rows: Ints) -> dict[str, Any]:
     quiet()
     data = load(case)
     try:
@@ -209,14 +218,10 @@ def retrained(case: Case, what: str, order: str, step: float, rows: Ints) -> dic
     return line(case, "retrained", what, order, step, judged(p, classes, data.y_test))
 
 
-def points(found: dict[str, Floats], steps: tuple[float, ...]) -> list[tuple[str, str, float]]:
+def points(found: dict[str, Floats], steps: tuple[float, ...], whats: tuple[str, ...]) -> list[tuple[str, str, float]]:
     """What is removed, by which order, and how much of it."""
     return [
-        (what, order, step)
-        for order in found
-        for what in (LEAST, MOST, ADDED)
-        for step in steps
-        if not (order in ("random", TOGETHER) and what == MOST)
+        (what, order, step) for order in found for what in whats for step in steps if (what, order) != (MOST, "random")
     ]
 
 
@@ -257,23 +262,18 @@ def with_means(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return pd.concat([table, means], ignore_index=True)[table.columns].round(4)
 
 
-def measure(jobs: int, seconds: float, names: list[str]) -> list[dict[str, Any]]:
+def measure(jobs: int, names: list[str]) -> list[dict[str, Any]]:
     """All points: those of a case's retrained networks begin as soon as its orders are known."""
-    started, rows, waiting = time.monotonic(), [], []
+    rows, waiting = [], []
     cases = [Case(name, rate, seed) for seed in SEEDS for name in reversed(names) for rate in RATES]
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
         for case, found, own in pool.imap_unordered(fixed, cases):
             rows += own
             waiting.append(pool.apply_async(retrained, (case, "nothing removed", "all", 0.0, np.arange(ROWS))))
-            for point in points(found, RETRAINED):
+            for point in points(found, RETRAINED, (LEAST,)):
                 left = kept(found[point[1]], point[0], point[2])
                 waiting.append(pool.apply_async(retrained, (case, *point, left)))
-        while not all(task.ready() for task in waiting) and time.monotonic() - started < seconds:
-            time.sleep(0.5)
-        done = [task.get() for task in waiting if task.ready()]
-        pool.terminate()
-    print(len(done), "of", len(waiting), "networks in", round(time.monotonic() - started), "s", flush=True)
-    return rows + done
+        return rows + [task.get() for task in waiting]
 
 
 def check() -> None:
@@ -295,7 +295,6 @@ def main() -> None:
     """Measure, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1, help="fits side by side, each with one thread")
-    parser.add_argument("--seconds", type=float, default=1e6, help="stop after so long")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("names", nargs="*", default=NAMES)
     asked = parser.parse_args()
@@ -305,11 +304,11 @@ def main() -> None:
     torch.set_num_threads(1)
     for name in asked.names or NAMES:
         everything(name)  # once, for all processes
-    rows = measure(asked.jobs, asked.seconds, list(asked.names or NAMES))
+    rows = measure(asked.jobs, list(asked.names or NAMES))
     claim = (
-        "Curves of accuracy and log-loss on test rows as training examples are removed, the least worthy or the most "
-        "worthy first, or the most worthy alone are kept; with the network fixed, and trained again. Means are over "
-        "10, 30 and 50 %."
+        "Curves of accuracy and log-loss on test rows as training examples are removed: the least worthy first, with "
+        "the network fixed and trained again; the most worthy first, with the network fixed. Means are over 10, 30 and "
+        "50 %."
     )
     config: dict[str, Any] = {"training rows": ROWS, "judging rows": JUDGES, "test rows": TEST, "neighbours": NEIGHBORS}
     config |= {"settings that are not the defaults": str(SETTINGS), "jobs": asked.jobs}

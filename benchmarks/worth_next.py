@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,6 +99,10 @@ def fitted(case: Case, X: Any, y: Ints, rows: Ints) -> DWACClassifier:
 
 def curve(case: Case) -> list[dict[str, Any]]:
     """Accuracy and log-loss after each batch."""
+    return list(record.part(", ".join(map(str, case)), lambda: _curve(case)))
+
+
+def _curve(case: Case) -> list[dict[str, Any]]:
     quiet()
     X, y = everything(case.name)
     order = np.random.default_rng(case.seed).permutation(len(y))
@@ -147,21 +150,13 @@ def main() -> None:
     """Measure, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1, help="curves side by side, each with one thread")
-    parser.add_argument("--seconds", type=float, default=1e6, help="stop after so long")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     for name in NAMES:
         everything(name)  # once, for all processes
     cases = [Case(name, choice, seed) for seed in SEEDS for name in reversed(NAMES) for choice in CHOICES]
-    rows: list[dict[str, Any]] = []
-    started, done = time.monotonic(), 0
     with multiprocessing.get_context("fork").Pool(asked.jobs) as pool:
-        for found in pool.imap_unordered(curve, cases):
-            rows, done = rows + found, done + 1
-            if time.monotonic() - started > asked.seconds:
-                pool.terminate()
-                break
-    print(done, "of", len(cases), "curves in", round(time.monotonic() - started), "s", flush=True)
+        rows = [row for found in pool.imap_unordered(curve, cases) for row in found]
     claim = (
         "What to label next: accuracy and log-loss on test rows as batches of 20 rows of a pool get their labels, "
         "means over the batches; and how far above random and above margins, seed by seed."

@@ -238,8 +238,9 @@ def _texts_explained(found: Found) -> str:
         )
     return paragraphs(
         "**Texts and the published numbers**, in points of accuracy. What else differs from the research code, in the "
-        "choice of words and in training, was measured on held-out training rows: see docs/results/paper_texts.md. The "
-        "paper's vectors, of 300 dimensions and 400,000 words, could not be obtained.",
+        "choice of words and in training, was measured on held-out training rows: see "
+        "docs/decisions/0028-texts-as-published.md. The paper's vectors, of 300 dimensions and 400,000 words, could "
+        "not be obtained.",
         "\n".join(lines),
     )
 

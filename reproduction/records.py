@@ -26,6 +26,7 @@ import dwac
 from dwac.drawing.records import plain
 from dwac.storage.files import replace_file
 from reproduction.cases import Case, PaperError, known
+from reproduction.sources import meaning
 
 Record = dict[str, Any]
 FIELDS = ("case", "quick", "settings", "seed", "versions", "device", "date", "seconds", "rows", "classes", "metrics")
@@ -155,7 +156,10 @@ APART = (
     *("cli", "monitoring", "reading", "records", "report", "scoring", "server", "worth"),
     *(f"drawing/{name}.py" for name in ("layout", "neighbors", "picture", "style")),
     *("reproduction/__init__.py", "reproduction/__main__.py", "reproduction/app.py", "reproduction/commands"),
-    *(f"reproduction/{name}.py" for name in ("figures", "published", "report", "settings", "tables", "variants")),
+    *(
+        f"reproduction/{name}.py"
+        for name in ("figures", "published", "report", "settings", "sources", "tables", "variants")
+    ),
 )
 # All that fits a peer and measures it.
 OF_PEERS = (
@@ -167,22 +171,21 @@ REPORT_BELOW = "\n# The report\n"  # in an experiment's file, what follows only 
 
 
 @cache
-def code(*also: str, peer: bool = False) -> str:
-    """The stamp: a hash of the sources that can change the content of a record.
+def code(*, peer: bool = False) -> str:
+    """The stamp: a hash of what the sources compute that can change the content of a record (`sources.meaning`).
 
-    also: parts that the paper never runs and a benchmark may, such as "server". peer: only what a peer's record needs.
+    peer: only what a peer's record needs.
     """
     package, here = Path(dwac.__file__).parent, Path(__file__).parent
     names = {path.relative_to(package).as_posix(): path for path in package.rglob("*.py")}
     names |= {path.relative_to(here.parent).as_posix(): path for path in here.rglob("*.py")}
-    apart = [part for part in APART if part not in also]
     digest = hashlib.sha256()
     for name, path in sorted(names.items()):
-        if _within(name, apart) or (peer and not _within(name, OF_PEERS)):
+        if _within(name, APART) or (peer and not _within(name, OF_PEERS)):
             continue
         text = path.read_text(encoding="utf-8")
         text = text.partition(REPORT_BELOW)[0] if name.startswith("reproduction/") else text
-        digest.update(name.encode() + b"\0" + text.encode() + b"\0")
+        digest.update(f"{name}\0{meaning(text)}\0".encode())
     return digest.hexdigest()[:12]
 
 

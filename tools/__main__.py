@@ -37,7 +37,7 @@ LOWEST = (
     *("tests/cli", "tests/encoders", "tests/engine", "tests/nn", "tests/storage", "tests/explain/test_explanation.py"),
     *("tests/estimator/test_classifier.py", "tests/estimator/test_persistence.py", "tests/training/test_checkpoint.py"),
 )
-BENCHMARKS = ("engine", "conformal", "stability", "training_cost", "rescale", "service", "explorer", "map", "worth")
+BENCHMARKS = ("engine", "conformal", "service", "explorer", "worth")
 
 
 def pytest(*words: str, **environment: str) -> subprocess.Popen[bytes]:

@@ -40,19 +40,6 @@ def test_accuracies_after_removal_are_those_of_the_record() -> None:
             assert 100 * means.loc[(*place, *what), "mean accuracy"] == pytest.approx(float(text[:-2]), abs=0.051)
 
 
-def test_agreement_with_retraining_is_that_of_the_record() -> None:
-    table = record("worth_retraining").set_index(["table", "flipped", "retrained", "worth"])
-    quoted = cells("table | labels")
-    assert len(quoted) == 4
-    for name, labels, *shown, ceilings in quoted:
-        rate, kinds = 0.0 if labels == "right" else 0.1, (("leave-one-out",) * 2, ("Banzhaf", "banzhaf"))
-        for kind, text, ceiling in zip(kinds, shown, ceilings.split(", "), strict=True):
-            found = table.loc[(name, rate, *kind)]
-            numbers = [float(number) for number in re.findall(r"-?\d\.\d+", text)]
-            assert found[["rank correlation", "low", "high"]].tolist() == pytest.approx(numbers, abs=0.0051)
-            assert found["ceiling"] == pytest.approx(float(ceiling), abs=0.0051)
-
-
 def gains(start: str) -> list[tuple[float, float]]:
     """What the paragraph that starts so says: gains in points, and their standard errors."""
     paragraph = PAGE[PAGE.index(start) :].split("\n\n")[0]

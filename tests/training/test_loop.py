@@ -1,21 +1,18 @@
 """The loop trains both heads, stops early with the best weights, and cannot run away."""
 
-import json
-from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 from torch import nn
 
-from benchmarks import stability
 from dwac.errors import DwacError
 from dwac.nn import SoftmaxTwin, WeightedAverage
 from dwac.nn.heads import Model
 from dwac.training import evaluate, predict_log_probabilities, train
 from dwac.training.validation import fit_scale
 from tests.named import refuses
+from tests.training import stability
 from tests.training.helpers import clusters, model_of
 
 HEADS = [WeightedAverage, SoftmaxTwin]
@@ -112,15 +109,7 @@ def test_a_last_batch_of_one_joins_the_one_before(head: type[Model]) -> None:
 
 @pytest.mark.slow
 def test_training_cannot_run_away() -> None:
-    # The ends of each range of the record, which has the whole grid and the twin's accuracy.
-    ends: dict[str, Any] = {
-        "rates": (min(stability.RATES), max(stability.RATES)),
-        "sizes": (min(stability.SIZES), max(stability.SIZES)),
-    }
-    table = stability.grid(["dwac"], stability.DATASETS, **ends)
-    path = Path(stability.__file__).parents[1] / "docs" / "results" / "stability_settings.json"
-    recorded = pd.DataFrame(json.loads(path.read_text())["rows"])
-    table = table.merge(recorded[["data", "depth", "rate", "h", "twin"]], on=["data", "depth", "rate", "h"])
+    table = stability.grid()
     assert len(table) == 16
     behind = table[table["twin"] - table["dwac"] > 0.02]
     assert behind.empty, behind
