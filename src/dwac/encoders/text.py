@@ -259,10 +259,10 @@ class TextEncoder(Texts):
         return evidence
 
     def transform(self, X: Any) -> Inputs:
-        """words (n, length) int64; for the default network ngrams (n, m) int32 and their owners (n, m) int16.
+        """words (n, length) int64; for the default network ngrams (n, m) int32, their owners (n, m) int16, strange (n, 1).
 
-        For linear scores: ngrams (n, m) int32, their shares (n, m), how strange texts are (n, 1), and a shift (n, K) of
-        0; see `LinearNetwork`.
+        For linear scores: ngrams (n, m) int32, their shares (n, m), strange (n, 1), and a shift (n, K) of 0; see
+        `LinearNetwork`. strange says how strange texts are.
         Padded with 0. A word outside the vocabulary has index 1; an n-gram outside the table is left out. The owner of
         an n-gram is the position of its word in the text; for a pair, that of the first word.
         """
@@ -277,11 +277,14 @@ class TextEncoder(Texts):
         if self.settings["network"] == "paper":
             return (torch.from_numpy(words),)
         ngrams = np.zeros((corpus.n, self._sizes["ngrams"]), dtype=np.int32)
-        owners = np.zeros(ngrams.shape, dtype=np.int16)
+        owners, strange = np.zeros(ngrams.shape, dtype=np.int16), np.zeros((corpus.n, 1), dtype=np.float32)
         for grams in corpus.ngrams(self._characters):
-            grams, column, index = self._keep_known(grams, self._lookup(grams.hash))
+            index = self._lookup(grams.hash)
+            first, last = grams.text[[0, -1]]
+            strange[first : last + 1, 0] = self._strangeness(grams, index, left_out=False)
+            grams, column, index = self._keep_known(grams, index)
             ngrams[grams.text, column], owners[grams.text, column] = index, grams.owner
-        return torch.from_numpy(words), torch.from_numpy(ngrams), torch.from_numpy(owners)
+        return tuple(torch.from_numpy(part) for part in (words, ngrams, owners, strange))
 
     def transform_left_out(self, X: Any, groups: Ints | None = None) -> Inputs:
         """`transform` of the training texts for linear scores, each as strange as if it had been left out."""
@@ -313,7 +316,9 @@ class TextEncoder(Texts):
         What recurs in the training texts is known. left_out: the texts are training texts, and do not make their
         n-grams known themselves.
         """
-        known = (index > 0) & (self._texts[index - 1] >= _RECURRING + left_out)
+        known = index > 0
+        if len(self._texts):  # the table has all n-grams, not only those that recur
+            known &= self._texts[index - 1] >= _RECURRING + left_out
         part, n = 3 * (grams.text - grams.text[0]) + grams.kind, grams.text[-1] - grams.text[0] + 1
         totals, unknown = np.bincount(part, minlength=3 * n), np.bincount(part, ~known, minlength=3 * n)
         return np.asarray(np.sqrt(np.square(unknown / totals.clip(1)).reshape(-1, 3).mean(axis=1)))

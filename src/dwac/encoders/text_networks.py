@@ -116,7 +116,7 @@ class LinearNetwork(nn.Module):
 
 
 class SubwordNetwork(nn.Module):
-    """words, ngrams, owners → (n, size + filters): an attention CNN next to a bag of n-grams.
+    """words, ngrams, owners, strange → (n, size + filters): an attention CNN next to a bag of n-grams.
 
         b = Σ_g e_g / √(number of n-grams),   f = [tanh(s (W b + c)), CNN(words)]
 
@@ -138,6 +138,7 @@ class SubwordNetwork(nn.Module):
     # least squares, which cost one to two points of validation accuracy on Stack Overflow titles.
     STEEPNESS = 6.0
 
+    n_compared_features = 1  # how strange a text is: see `LinearNetwork`
     rows_at_once: ClassVar = {"cpu": 1, "cuda": 256}
 
     def __init__(
@@ -157,8 +158,9 @@ class SubwordNetwork(nn.Module):
         nn.init.zeros_(self.ngrams.weight)  # n-grams that are not in training are not evidence
         self.mix = nn.Linear(size, size)
 
-    def forward(self, words: Tensor, ngrams: Tensor, owners: Tensor) -> Tensor:
+    def forward(self, words: Tensor, ngrams: Tensor, owners: Tensor, strange: Tensor) -> Tensor:
         """Features (n, size + filters) of words (n, length), n-grams (n, m) and the positions of their words."""
+        del strange
         (words,), (ngrams, owners) = trim_padding(words), trim_padding(ngrams, owners)
         visible = self.visible(words)
         values, weights = self.cnn.attend(words, visible)
@@ -166,6 +168,11 @@ class SubwordNetwork(nn.Module):
         share = read / read.sum(dim=1, keepdim=True).clamp_min(1).sqrt()
         bag = self.ngrams(ngrams, per_sample_weights=share.to(self.ngrams.weight.dtype))
         return torch.cat([torch.tanh(self.STEEPNESS * self.mix(bag)), weighted_sum(weights, values)], dim=1)
+
+    def compared_features(self, words: Tensor, ngrams: Tensor, owners: Tensor, strange: Tensor) -> Tensor:
+        """(n, 1): how strange texts are; 0 for those that vote."""
+        del words, ngrams, owners
+        return strange
 
     @torch.no_grad()
     def start_from(self, evidence: Tensor) -> None:

@@ -63,10 +63,14 @@ class Novelty:
 
     @classmethod
     def of(cls, model: WeightedAverage, encoder: Encoder, inputs: Inputs, *, raw_features: bool) -> Novelty:
-        """Novelty for a model; for a table, it also compares with the raw rows of the voters, given as inputs."""
+        """Novelty for a model; for a table, it also compares with the raw rows of the voters, given as inputs.
+
+        Texts that vote are not strange: what makes a text strange is what they lack.
+        """
         if not raw_features or model.n_compared_features == 0:
             return cls(directions=encoder.kind != "tabular")
-        return cls(Known(batches.compared_features(model, inputs), model.references.voters.ids))
+        z = batches.compared_features(model, inputs)
+        return cls(Known(z if encoder.kind == "tabular" else torch.zeros_like(z), model.references.voters.ids))
 
     def hold_out(
         self, model: WeightedAverage, inputs: Inputs, y: NDArray[np.int64], ids: pd.Index[Any], exact: Floats

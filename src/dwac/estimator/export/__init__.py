@@ -152,7 +152,7 @@ def front_of(fitted: Fitted, unknown: str) -> Front:
     if encoder.kind not in ("text", "huggingface"):
         return Front(None, tuple(f"input_{place}" for place in range(9)), encoder.transform)
     linear = isinstance(encoder, TextEncoder) and encoder.settings["network"] == "linear"
-    names: tuple[str, ...] = ("ngrams", "shares", "strange") if linear else ("words", "ngrams", "owners")
+    names: tuple[str, ...] = ("ngrams", "shares", "strange") if linear else ("words", "ngrams", "owners", "strange")
     if not isinstance(encoder, TextEncoder):
         names = ("input_ids", "attention_mask", *names)
     read = ReadTexts(fitted.model.first_network.n_features if linear else 0)
