@@ -12,8 +12,6 @@ from dwac import DWACClassifier
 from dwac.encoders import TextEncoder
 from dwac.encoders.text_networks import LinearNetwork
 from dwac.errors import InputError
-from dwac.estimator.fit import rows as fit_rows
-from dwac.training.cross_fit import FOLDS
 from dwac.training.lines import _PRIORS, _fit_bayes, _fit_machine, _join, _sparse
 from tests.named import refuses
 
@@ -116,25 +114,13 @@ def test_two_labels_weights_and_a_label_that_only_one_text_has() -> None:
     assert few.predict(X[:2]).tolist() == ["usual"] * 2  # classifiers without the rare one know one label
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["cross-fitted", "held out"])
-def test_texts_of_middle_number_are_fitted_both_ways_and_the_better_one_is_kept(
-    kept: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def losses(*rows: Any) -> Any:
-        asked.append(rows)  # by each fold's classifier, and then by the network
-        return measured(*rows) + ((len(asked) <= FOLDS) != kept)
-
-    asked: list[Any] = []
-    measured = fit_rows._losses
-    monkeypatch.setattr(fit_rows, "_losses", losses)
-    monkeypatch.setattr("dwac.estimator.settings.SMALL_TEXTS", 60)
+def test_many_texts_have_a_network_unless_linear_scores_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = texts(60)
-    clf = DWACClassifier(random_state=0, device="cpu").fit(X, y)
-    assert clf.cross_fitted_ == kept
-    assert len(asked) == FOLDS + 1
-    assert clf.predict_proba(X).shape == (60, 3)
+    monkeypatch.setattr("dwac.estimator.settings.SMALL_TEXTS", 61)
+    assert DWACClassifier(random_state=0, device="cpu").fit(X, y).cross_fitted_
+    monkeypatch.setattr("dwac.estimator.settings.SMALL_TEXTS", 60)
+    assert not DWACClassifier(random_state=0, device="cpu").fit(X, y).cross_fitted_
     assert DWACClassifier("text:linear", random_state=0, device="cpu").fit(X, y).cross_fitted_
-    assert len(asked) == FOLDS + 1  # a choice that was made is not made again
 
 
 @pytest.mark.parametrize("settings", [{"encoder": "text:default", "epochs": 1}, {"epochs": 1}], ids=str)
