@@ -5,16 +5,14 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from sklearn.svm import LinearSVC
+from scipy.sparse import csr_matrix
 
 import dwac
 from dwac import DWACClassifier
 from dwac.encoders import TextEncoder
 from dwac.encoders.text_networks import LinearNetwork
 from dwac.errors import InputError
-from dwac.estimator.fit import rows as fit_rows
-from dwac.training.cross_fit import FOLDS
-from dwac.training.lines import _C, _sparse
+from dwac.training.lines import _PRIORS, _fit_bayes, _fit_machine, _join, _sparse
 from tests.named import refuses
 
 NOUNS = {
@@ -54,11 +52,39 @@ def test_a_text_votes_from_where_the_classifier_places_it_that_left_it_out(clf: 
     folds = clf.fitted_.folds
     assert folds is not None
     fold, scale = folds.numbers(clf.references_.voters.ids), clf.model_.embedding.weight[0, 0].item()
-    others = LinearSVC(C=_C, random_state=0).fit(rows[fold != 2], np.array(y)[fold != 2])
+    others = rows[fold != 2], np.searchsorted(clf.classes_, y)[fold != 2], 3, np.ones(120)
+    fits = [_fit_machine(*others, 0), *(_fit_bayes(*others, prior) for prior in _PRIORS)]
+    scores = np.stack([(rows[fold == 2] @ line + start).ravel() for line, start in fits], axis=1)
     h = clf.references_.embeddings.numpy()
-    np.testing.assert_allclose(h[fold == 2] / scale, others.decision_function(rows[fold == 2]), atol=2e-2)
+    own = h[fold == 2].ravel() / scale
+    factors = np.linalg.lstsq(scores, own)[0]
+    assert (factors > -0.1).all()
+    np.testing.assert_allclose(scores @ factors, own, atol=2e-2)
     of_all = clf.embed(X)  # as new texts, whose score is the mean of all five classifiers
     assert np.abs(h - of_all).max() > 0.1 * scale
+
+
+def test_naive_bayes_adds_up_the_evidence_of_n_grams_and_ignores_those_of_no_text() -> None:
+    shares = np.array([[0.0, 1.0, 0.5, 0.0], [0.0, 0.0, 2.0, 0.0], [0.0, 0.3, 0.0, 0.0]])
+    labels, counts, prior = np.array([0, 1, 2]), np.array([1.0, 2.0, 1.0]), 0.2
+    line, start = _fit_bayes(csr_matrix(shares), labels, 3, counts, prior)
+    for k in range(3):
+        own = counts * (labels == k)
+        usual = ((own @ shares).sum() + 1) / ((counts @ shares).sum() + 3)
+        for g in range(4):
+            n, rest = own @ shares[:, g] + prior * usual, (counts - own) @ shares[:, g] + prior * (1 - usual)
+            assert line[g, k] == pytest.approx(np.log(n / rest) - np.log(usual / (1 - usual)))
+        q = (own.sum() + 1) / (counts.sum() + 3)
+        assert start[k] == pytest.approx(np.log(q / (1 - q)))
+    np.testing.assert_allclose(line[[0, 3]], 0, atol=1e-12)
+
+
+def test_the_factors_of_classifiers_minimise_the_loss_of_texts_left_out() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 4_000)
+    good = 2 * np.eye(3)[labels] + rng.normal(size=(4_000, 3)) * 2**0.5  # log P(y) apart from a constant
+    noise = rng.normal(size=(4_000, 3))
+    np.testing.assert_allclose(_join(np.stack([noise, good, 3 * noise]), labels, np.ones(4_000)), [0.1, 1, 0], atol=0.1)
 
 
 def test_a_text_has_the_same_numbers_alone_in_a_batch_and_after_loading(clf: DWACClassifier, tmp_path: Path) -> None:
@@ -88,25 +114,13 @@ def test_two_labels_weights_and_a_label_that_only_one_text_has() -> None:
     assert few.predict(X[:2]).tolist() == ["usual"] * 2  # classifiers without the rare one know one label
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["cross-fitted", "held out"])
-def test_texts_of_middle_number_are_fitted_both_ways_and_the_better_one_is_kept(
-    kept: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def losses(*rows: Any) -> Any:
-        asked.append(rows)  # by each fold's classifier, and then by the network
-        return measured(*rows) + ((len(asked) <= FOLDS) != kept)
-
-    asked: list[Any] = []
-    measured = fit_rows._losses
-    monkeypatch.setattr(fit_rows, "_losses", losses)
-    monkeypatch.setattr("dwac.estimator.settings.SMALL_TEXTS", 60)
+def test_many_texts_have_a_network_unless_linear_scores_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = texts(60)
-    clf = DWACClassifier(random_state=0, device="cpu").fit(X, y)
-    assert clf.cross_fitted_ == kept
-    assert len(asked) == FOLDS + 1
-    assert clf.predict_proba(X).shape == (60, 3)
+    monkeypatch.setattr("dwac.estimator.settings.SMALL_TEXTS", 61)
+    assert DWACClassifier(random_state=0, device="cpu").fit(X, y).cross_fitted_
+    monkeypatch.setattr("dwac.estimator.settings.SMALL_TEXTS", 60)
+    assert not DWACClassifier(random_state=0, device="cpu").fit(X, y).cross_fitted_
     assert DWACClassifier("text:linear", random_state=0, device="cpu").fit(X, y).cross_fitted_
-    assert len(asked) == FOLDS + 1  # a choice that was made is not made again
 
 
 @pytest.mark.parametrize("settings", [{"encoder": "text:default", "epochs": 1}, {"epochs": 1}], ids=str)

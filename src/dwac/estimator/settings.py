@@ -41,7 +41,7 @@ _OTHER_WAYS = (
 )  # fmt: skip
 SMALL_TABLE, _COLUMNS = 4_000, 1_000  # "auto" cross-fits below this number of rows, and up to this number of columns
 MIDDLE_TABLE = 30_000  # below this number of rows, "auto" fits a table both ways, and held-out votes choose
-SMALL_TEXTS, MIDDLE_TEXTS = 10_000, 20_000  # the same for texts
+SMALL_TEXTS = 20_000  # "auto" cross-fits fewer texts than this
 _WHOLE = ("epochs", "batch_size", "patience", "embedding_size", "ensemble_size")
 _RATES = ("learning_rate", "weight_decay", "penalty", "auxiliary_weight")
 
@@ -275,8 +275,7 @@ def ways_of(settings: FitSettings, encoder: Encoder, n: int, columns: int, *, cl
     texts, linear = encoder.kind == "text", usual and settings.encoder == "text:linear"
     if wrong or setting is True or linear or n < (SMALL_TEXTS if texts else SMALL_TABLE):
         return (not wrong,)
-    one = classes or settings.regression
-    both = one and n < (MIDDLE_TEXTS if texts else MIDDLE_TABLE) and sharing_ranks() is None
+    both = not texts and (classes or settings.regression) and n < MIDDLE_TABLE and sharing_ranks() is None
     return (True, False) if both else (False,)
 
 

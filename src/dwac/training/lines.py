@@ -4,6 +4,9 @@ history = cross_fit_lines(model, inputs, y, folds_of(len(y)))
 
 A text has far more n-grams than there are texts, so a classifier is sure of every text that it was fitted to. Here a
 text votes from where the classifier places it that left it out, as it places new texts.
+
+A classifier is a sum: of a support vector machine, and of naive Bayes, which takes the evidence of each n-gram by
+itself. The factors of its parts minimise -log P(y) of the texts left out.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
+from scipy.special import log_softmax
 from sklearn.svm import LinearSVC
 from torch import Tensor
 
@@ -26,7 +31,9 @@ from dwac.training.cross_fit import FOLDS, fit_votes
 
 Floats = NDArray[np.float64]
 
-_C = 0.5  # inverse penalty of the classifiers
+_C = 0.5  # inverse penalty of the support vector machines
+_PRIORS = (0.2, 2.0)  # of naive Bayes: texts that are added to those of each n-gram, with the usual shares of classes
+_USUAL, _LEAST = np.array([3.0, 0.3, 0.3]), 0.1  # sizes of factors, of which few texts should not stray; the least one
 
 
 @torch.no_grad()
@@ -46,35 +53,40 @@ def cross_fit_lines(
 ) -> pd.DataFrame:
     """Fit a linear classifier without each fold, and return the history, a row for each.
 
-    The loss is the squared hinge loss of each class against the others; that of the history is of the texts left out.
+    The loss of the support vector machine is the squared hinge loss of each class against the others; that of the
+    history is of the texts left out.
     The network gets the mean of the classifiers, and all texts become references, each at the score of the classifier
     that left it out: the last of the inputs, the shift, is filled for that, and none of them is strange. Arguments as
     for `cross_fit`.
     """
     network: Any = model.first_network
     texts, labels, fold_of = _sparse(inputs, len(network.weight)), y.cpu().numpy(), folds.cpu().numpy()
-    left_out = np.zeros((len(labels), model.n_classes))
-    lines, starts = np.zeros((texts.shape[1], model.n_classes)), np.zeros(model.n_classes)
+    counts = np.ones(len(labels)) if weights is None else weights.cpu().numpy()
+    parts, size = 1 + len(_PRIORS), model.n_classes
+    left_out, starts = np.zeros((parts, len(labels), size)), np.zeros((parts, size))
+    lines = np.zeros((parts, texts.shape[1], size))
     rows: list[dict[str, Any]] = []
     for fold in range(FOLDS):
         begin, own = time.perf_counter(), fold_of == fold
-        line, start = _fit(
-            texts[~own], labels[~own], model.n_classes, None if weights is None else weights.numpy()[~own], seed
-        )
-        left_out[own] = texts[own] @ line + start
-        lines += line / FOLDS
-        starts += start / FOLDS
-        signs = np.where(np.arange(model.n_classes) == labels[own, None], 1, -1)
-        loss = float(np.square(np.maximum(0, 1 - signs * left_out[own])).sum(axis=1).mean()) if own.any() else 0.0
+        others = texts[~own], labels[~own], size, counts[~own]
+        for part in range(parts):
+            line, start = _fit_bayes(*others, _PRIORS[part - 1]) if part else _fit_machine(*others, seed)
+            left_out[part, own] = texts[own] @ line + start
+            lines[part] += line / FOLDS
+            starts[part] += start / FOLDS
+        signs = np.where(np.arange(size) == labels[own, None], 1, -1)
+        loss = float(np.square(np.maximum(0, 1 - signs * left_out[0, own])).sum(axis=1).mean()) if own.any() else 0.0
         rows.append({"epoch": fold + 1, "loss": loss, "seconds": time.perf_counter() - begin})
         if on_batch is not None:
             on_batch(1, 1)
         if on_epoch is not None:
             on_epoch(rows[-1])
-    network.weight.copy_(torch.as_tensor(lines))
-    network.bias.copy_(torch.as_tensor(starts))
+    factors = _join(left_out, labels, counts)
+    line, start = np.tensordot(factors, lines, 1), factors @ starts
+    network.weight.copy_(torch.as_tensor(line))
+    network.bias.copy_(torch.as_tensor(start))
     inputs[-2].zero_()
-    inputs[-1].copy_(torch.as_tensor(left_out - (texts @ lines + starts)))
+    inputs[-1].copy_(torch.as_tensor(np.tensordot(factors, left_out, 1) - (texts @ line + start)))
     placed = move_to(inputs, model.device)
     model.eval()
     model.embed(tuple(part[:2] for part in placed))  # initialise the lazy layer
@@ -101,16 +113,51 @@ def _sparse(inputs: Inputs, n_ngrams: int) -> csr_matrix:
     return csr_matrix((shares[used].astype(np.float64), ngrams[used], ends), shape=(len(ngrams), n_ngrams))
 
 
-def _fit(
-    texts: csr_matrix, labels: NDArray[np.int64], n_classes: int, weights: Floats | None, seed: int
+def _fit_machine(
+    texts: csr_matrix, labels: NDArray[np.int64], n_classes: int, counts: Floats, seed: int
 ) -> tuple[Floats, Floats]:
-    """The lines (p, K) and starts (K,) of a classifier: a class that is not there scores -1."""
+    """The lines (p, K) and starts (K,) of a support vector machine: a class that is not there scores -1."""
     line, start = np.zeros((texts.shape[1], n_classes)), np.full(n_classes, -1.0)
     here = np.unique(labels)
     if len(here) == 1:
         start[here] = 1.0
         return line, start
-    fitted = LinearSVC(C=_C, random_state=seed % 2**31).fit(texts, labels, sample_weight=weights)
+    fitted = LinearSVC(C=_C, random_state=seed % 2**31).fit(texts, labels, sample_weight=counts)
     both = np.array([[-1.0], [1.0]]) if len(here) == 2 else 1.0  # of two classes the second is fitted
     line[:, here], start[here] = (both * fitted.coef_).T, np.ravel(both * fitted.intercept_[:, None])
     return line, start
+
+
+def _fit_bayes(
+    texts: csr_matrix, labels: NDArray[np.int64], n_classes: int, counts: Floats, prior: float
+) -> tuple[Floats, Floats]:
+    """The lines (p, K) and starts (K,) of naive Bayes: the log-odds of each class against the others.
+
+        W_gk = log (N_gk + a q_k) / (N_g - N_gk + a (1 - q_k)) - log q_k / (1 - q_k)
+
+    N_gk: the shares of n-gram g in all texts of class k, summed; q_k: those of all n-grams. An n-gram that no text has
+    is no evidence.
+    """
+    of_class = np.eye(n_classes)[labels] * counts[:, None]
+    shares = np.asarray(texts.T @ of_class)
+    usual = ((shares.sum(axis=0) + 1) / (shares.sum() + n_classes)).clip(max=1 - 1e-6)
+    rest = shares.sum(axis=1, keepdims=True) - shares
+    line = np.log(shares + prior * usual) - np.log(rest.clip(min=0) + prior * (1 - usual))
+    classes = (of_class.sum(axis=0) + 1) / (counts.sum() + n_classes)
+    odds = np.log(usual / (1 - usual))
+    return line - odds, np.log(classes / (1 - classes).clip(min=1e-6))
+
+
+def _join(left_out: NDArray[np.float64], labels: NDArray[np.int64], counts: Floats) -> Floats:
+    """(V,): the factors of classifiers with scores (V, n, K), by -log P(y) of a softmax of their sum."""
+    own = np.take_along_axis(left_out, labels[None, :, None], axis=2)[:, :, 0]
+    counts = counts / counts.sum()
+
+    def loss(factors: Floats) -> tuple[float, Floats]:
+        log_p = log_softmax(np.tensordot(factors, left_out, 1), axis=1)
+        value = -counts @ log_p[np.arange(len(labels)), labels] + np.square(factors / _USUAL).sum() / 2 / len(labels)
+        expected = np.einsum("nk,vnk->vn", np.exp(log_p), left_out)
+        return float(value), (expected - own) @ counts + factors / _USUAL**2 / len(labels)
+
+    bounds = [(_LEAST, None)] + [(0, None)] * len(_PRIORS)
+    return np.asarray(minimize(loss, _USUAL, jac=True, method="L-BFGS-B", bounds=bounds).x)

@@ -17,7 +17,6 @@ from dwac.estimator.fitted import Fitted
 from dwac.estimator.preparation import FitInput, without_empty_texts
 from dwac.estimator.settings import (
     MIDDLE_TABLE,
-    MIDDLE_TEXTS,
     SMALL_TABLE,
     SMALL_TEXTS,
     FitSettings,
@@ -56,7 +55,7 @@ def _fit_batches(settings: FitSettings, rows: FitInput) -> Fitted:
     with workspace(settings.checkpoint) as folder:
         stream = open_stream(rows.X, Roles(rows.y, rows.ids, rows.sample_weight, rows.within), folder)
         texts = stream.texts or str(settings.encoder).startswith("text")
-        small, middle = (SMALL_TEXTS, MIDDLE_TEXTS) if texts else (SMALL_TABLE, MIDDLE_TABLE)
+        small, middle = (SMALL_TEXTS, SMALL_TEXTS) if texts else (SMALL_TABLE, MIDDLE_TABLE)
         if stream.n - len(stream.left_out) >= (small if other_ways(settings) else middle):
             return fit_stream(settings, stream, folder)
         kept = stream.read_all()  # few rows may be cross-fitted
