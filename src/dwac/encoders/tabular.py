@@ -136,13 +136,14 @@ class TabularEncoder(Encoder):
             return
         if numbers:
             self.recipe = Recipe(
-                epochs=80 if small else 40,
-                batch_size=64 if small else 1024 if large else 512,
+                epochs=80 if small else 40 if large else 20,
+                batch_size=64 if small else 1024 if large else 256,
                 learning_rate=1e-3 if small else 2e-3,
                 weight_decay=1e-2,
                 patience=40,
                 embedding_size=32 if large else 16,
                 ensemble_size=4,
+                on_cpu=1 if small or large else 3,
                 compiled=True,
                 threads=None if large else 2,
             )
