@@ -482,6 +482,13 @@ def test_width_and_recipe_follow_the_number_of_rows():
     assert TabularEncoder(width=7, depth=3).fit(np.eye(3)).widths == [7, 7, 7]
 
 
+def test_numbers_in_middle_tables_have_several_networks_on_a_cpu_too():
+    small, middle, large = (TabularEncoder("numbers").fit(np.arange(n)[:, None]).recipe for n in (100, 5000, 30_000))
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert [recipe.networks_on(cpu) for recipe in (small, middle, large)] == [1, 3, 1]
+    assert {recipe.networks_on(gpu) for recipe in (small, middle, large)} == {4}
+
+
 # Whatever comes
 
 

@@ -188,7 +188,7 @@ def expected_ngrams(encoder: TextEncoder, text: str) -> list[tuple[int, int]]:
 @given(st.lists(st.text("ab c+.", min_size=1).filter(lambda text: text.strip()), min_size=1, max_size=6))
 def test_ngrams_are_those_of_the_definition(texts: list[str]) -> None:
     encoder = TextEncoder(min_count=1).fit(texts)
-    _, ngrams, owners = encoder.transform(texts)
+    _, ngrams, owners, _ = encoder.transform(texts)
     table = encoder.config()["ngrams"]
     for text, row, places in zip(texts, ngrams.tolist(), owners.tolist(), strict=True):
         found = [(table[ngram - 1], place) for ngram, place in zip(row, places, strict=True) if ngram]

@@ -36,15 +36,15 @@ class Recipe:
     embedding_size: int | None = None  # None: the number of classes, as in the paper
     penalty: float = 1e-3  # weight of mean ‖h‖² in the loss
     auxiliary_weight: float = 0.0  # weight of a softmax's cross-entropy in the loss
-    ensemble_size: int = 1  # networks that vote together on a GPU; on a CPU only one, unless they are small
-    small: bool = False
+    ensemble_size: int = 1  # networks that vote together on a GPU
+    on_cpu: int = 1  # the same on a CPU
     mixed_precision: bool = False  # on a GPU
     compiled: bool = False  # on a GPU: steps are replayed as a CUDA graph
     threads: int | None = None  # on a CPU: more threads than this do not speed up training; None: all help
 
     def networks_on(self, device: torch.device) -> int:
         """How many networks to train by default."""
-        return self.ensemble_size if self.small or device.type == "cuda" else 1
+        return self.ensemble_size if device.type == "cuda" else self.on_cpu
 
 
 class Encoder(ABC):

@@ -29,7 +29,7 @@ FIXED = Recipe(
     patience=8,
     penalty=1e-2,
     ensemble_size=4,
-    small=True,
+    on_cpu=4,
 )
 FEW = 2000  # examples: with fewer, frozen features work better
 _TOP, _DECAY = 0.1, 0.9  # learning rates: of the uppermost layer relative to new layers, and from layer to layer

@@ -35,6 +35,7 @@ Indices = NDArray[np.int64]
 log = logging.getLogger(__name__)
 
 _WIDE, _WIDER, _MANY = 64, 128, 4_000  # the hidden layer of the wide network, and that from so many rows on
+_FEW_NUMBERS = 30_000  # rows below which several networks for numbers are trained on a CPU, with fewer epochs
 _MOST_BINS = 1024  # bins of all numbers together
 _DEEPEST = 1000  # most layers
 _AT_ONCE = 512  # rows of mixed types that are faster to read all at once than column by column
@@ -135,14 +136,16 @@ class TabularEncoder(Encoder):
             )
             return
         if numbers:
+            several = not small and rows < _FEW_NUMBERS
             self.recipe = Recipe(
-                epochs=80 if small else 40,
-                batch_size=64 if small else 1024 if large else 512,
+                epochs=80 if small else 20 if several else 40,
+                batch_size=64 if small else 256 if several else 1024 if large else 512,
                 learning_rate=1e-3 if small else 2e-3,
                 weight_decay=1e-2,
                 patience=40,
                 embedding_size=32 if large else 16,
                 ensemble_size=4,
+                on_cpu=3 if several else 1,
                 compiled=True,
                 threads=None if large else 2,
             )

@@ -280,8 +280,7 @@ class TextEncoder(Texts):
         owners, strange = np.zeros(ngrams.shape, dtype=np.int16), np.zeros((corpus.n, 1), dtype=np.float32)
         for grams in corpus.ngrams(self._characters):
             index = self._lookup(grams.hash)
-            first, last = grams.text[[0, -1]]
-            strange[first : last + 1, 0] = self._strangeness(grams, index, left_out=False)
+            self._measure_strangeness(strange, grams, index)
             grams, column, index = self._keep_known(grams, index)
             ngrams[grams.text, column], owners[grams.text, column] = index, grams.owner
         return tuple(torch.from_numpy(part) for part in (words, ngrams, owners, strange))
@@ -296,8 +295,7 @@ class TextEncoder(Texts):
         shares, strange = np.zeros(ngrams.shape, dtype=np.float32), np.zeros((corpus.n, 1), dtype=np.float32)
         for grams in corpus.ngrams(self._characters):
             index = self._lookup(grams.hash)
-            first, last = grams.text[[0, -1]]
-            strange[first : last + 1, 0] = self._strangeness(grams, index, left_out)
+            self._measure_strangeness(strange, grams, index, left_out=left_out)
             grams, column, index = self._keep_known(grams, index)
             ngrams[grams.text, column], shares[grams.text, column] = index, self._shares(grams, index)
         shift = torch.zeros(corpus.n, self._sizes["classes"])
@@ -310,18 +308,24 @@ class TextEncoder(Texts):
         fits = column < self._sizes["ngrams"]
         return grams.at(fits), column[fits], index[fits]
 
-    def _strangeness(self, grams: _Grams, index: Ints, left_out: bool) -> NDArray[np.float64]:
-        """(n,): the root mean square of the unknown shares of words, of pairs, and of runs of characters.
+    def _measure_strangeness(
+        self, strange: NDArray[np.float32], grams: _Grams, index: Ints, *, left_out: bool = False
+    ) -> None:
+        """Fill in for these texts the root mean square of the unknown shares of words, of pairs, and of character runs.
 
         What recurs in the training texts is known. left_out: the texts are training texts, and do not make their
         n-grams known themselves.
         """
+        if len(index) == 0:
+            return
         known = index > 0
         if len(self._texts):  # the table has all n-grams, not only those that recur
             known &= self._texts[index - 1] >= _RECURRING + left_out
-        part, n = 3 * (grams.text - grams.text[0]) + grams.kind, grams.text[-1] - grams.text[0] + 1
+        first, last = grams.text[[0, -1]]
+        part, n = 3 * (grams.text - first) + grams.kind, last - first + 1
         totals, unknown = np.bincount(part, minlength=3 * n), np.bincount(part, ~known, minlength=3 * n)
-        return np.asarray(np.sqrt(np.square(unknown / totals.clip(1)).reshape(-1, 3).mean(axis=1)))
+        shares = (unknown / totals.clip(1)).reshape(-1, 3)
+        strange[first : last + 1, 0] = np.sqrt(np.square(shares).mean(axis=1))
 
     def _shares(self, grams: _Grams, index: Ints) -> NDArray[np.float64]:
         """How much n-grams count in a text: rare and repeated ones more, words and pairs as much as runs of characters.
