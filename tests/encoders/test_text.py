@@ -223,7 +223,7 @@ def test_long_texts_are_cut(encoder: TextEncoder) -> None:
     long = encoder.transform([" ".join(["a list"] * 500)])
     assert [column.shape[1] for column in long] == [column.shape[1] for column in encoder.transform(TEXTS)]
     short = TextEncoder(encoder.settings["network"], max_length=3, max_ngrams=4).fit(TEXTS)
-    assert [column.shape[1] for column in short.transform(TEXTS)] == [3, 4, 4][: len(long)]
+    assert [column.shape[1] for column in short.transform(TEXTS)] == [3, 4, 4, 1][: len(long)]
     assert short.tokens(["How do I sort"]) == [["how", "do", "i"]]
 
 
@@ -315,7 +315,7 @@ def test_words_are_hidden_whole_and_only_in_training() -> None:
     network.visible = lambda words: words == 3  # type: ignore[method-assign]
     owners = torch.tensor([[0, 1, 2]], dtype=torch.int16)
     one, other, visible_one = (
-        network(words[:1], torch.tensor([ngrams]), owners) for ngrams in ([8, 7, 9], [11, 7, 12], [8, 13, 9])
+        network(words[:1], torch.tensor([ngrams]), owners, torch.zeros(1, 1)) for ngrams in ([8, 7, 9], [11, 7, 12], [8, 13, 9])
     )
     torch.testing.assert_close(one, other)
     assert not torch.allclose(one, visible_one)
@@ -557,7 +557,7 @@ def test_n_grams_vote_beside_a_pretrained_model(tiny_bert: Path, tmp_path: Path,
     clf = DWACClassifier(encoder, epochs=2, random_state=0, verbose=False, device="cpu").fit(X, y)
     backbone: Any = clf.model_.backbone
     assert [len(part) for part in (backbone.members, backbone.beside)] == [4 if layers == 0 else 1, 1]
-    assert len(clf.encoder_.transform(X)) == 5
+    assert len(clf.encoder_.transform(X)) == 6
     shares = {group["share"] for group in groups_of(clf.model_)}
     assert {1.0, 5.0 if layers == 0 else 10.0} <= shares
     p = clf.predict_proba(X)
@@ -574,7 +574,7 @@ def test_n_grams_vote_beside_a_pretrained_model(tiny_bert: Path, tmp_path: Path,
 
 def test_n_grams_need_enough_texts_unless_asked_for(tiny_bert: Path) -> None:
     few, many = TEXTS, [f"{text} {i}" for i, text in enumerate(TEXTS * 200)]
-    for texts, asked, expected in ((few, "auto", 2), (few, True, 5), (many, "auto", 5), (many, False, 2)):
+    for texts, asked, expected in ((few, "auto", 2), (few, True, 6), (many, "auto", 6), (many, False, 2)):
         assert len(HuggingFaceEncoder(tiny_bert, ngrams=asked).fit(texts).transform(few)) == expected
     wrong: Any
     for wrong in ("words", 1):

@@ -478,3 +478,20 @@ def test_the_explorer_compares_a_training_row_with_the_others(clf: DWACClassifie
         want = without.fitted_.novelty.scores(without.references_, *_rows(without, X.loc[[name]]))
         np.testing.assert_allclose(examples.novelty[place], want[0], atol=1e-4)
     assert len(explorer.first_view(model, examples).predictions.conformal.typicality) == len(model.references_)
+
+
+def test_known_words_in_an_order_nobody_writes_are_not_typical() -> None:
+    rng = np.random.default_rng(0)
+    who, does, what = (np.array(text.split()) for text in ("cats dogs birds fish", "like fear see eat", "milk meat corn"))
+    often = rng.integers(0, 3, (400, 3))
+    texts = [f"the {who[i]} that {does[j]} the {what[k]} sleep" for i, j, k in often]
+    mixed = [" ".join(rng.permutation(text.split())) for text in texts[:100]]
+    y = often[:300, 0] % 2
+    clf = DWACClassifier("text", **SETTINGS, cross_fit=False).fit(texts[:300], y)
+    assert typical(clf, texts[300:]).mean() > 0.4
+    assert typical(clf, mixed).mean() < 0.05
+    strange = [clf.encoder_.transform(some)[-1] for some in (texts[300:], mixed)]
+    assert strange[0].max() < strange[1].min()
+    known = clf.fitted_.novelty.known
+    assert known is not None
+    assert bool((known.z == 0).all())  # voters lack nothing
