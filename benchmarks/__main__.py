@@ -54,7 +54,7 @@ PLANS = {
     "latency": Plan(10, "--texts"),
     "local_coverage": Plan(12, "--data {data}"),
     "middle_tables": Plan(6, ""),
-    "numbers": Plan(10, "--data {data}", device="cuda"),
+    "numbers": Plan(20, "--data {data}"),
     "pretrained_test_gpu": Plan(8, "--part test", device="cuda"),
     "processes_cpu": Plan(4, ""),
     "reasons": Plan(15, ""),

@@ -227,16 +227,12 @@ def lines() -> list[Line]:
 
 
 def brief(found: list[Line]) -> str:
-    """A sentence per verdict."""
-    texts = []
-    for verdict, title in VERDICTS.items():
-        some = [line for line in found if line.verdict == verdict]
-        shown = (
-            f"{line.what} {_shown(line.ours, line.kind)} ({line.peer} {_shown(line.theirs, line.kind)})"
-            for line in some
-        )
-        texts.append(f"- **{title}**, {len(some)} of {len(found)}: {'; '.join(shown)}.")
-    return "\n".join(texts)
+    """A sentence per verdict; the figures are in docs/results.md."""
+    named = {verdict: [line.what for line in found if line.verdict == verdict] for verdict in VERDICTS}
+    return "\n".join(
+        f"- **{title}**, {len(named[verdict])} of {len(found)}: {'; '.join(named[verdict])}."
+        for verdict, title in VERDICTS.items()
+    )
 
 
 def block(found: list[Line]) -> str:
