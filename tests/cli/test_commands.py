@@ -664,7 +664,7 @@ def test_a_file_of_texts_under_another_name_asks_for_its_format(tmp_path: Path) 
 
 def test_a_model_that_never_had_a_table_asks_which_column_is_the_target(folder: Path, tmp_path: Path) -> None:
     frame = people()
-    dwac.DWACClassifier(epochs=1).fit(frame[["age"]], frame["income"]).save(tmp_path / "m")
+    dwac.DWACClassifier(epochs=1).fit(frame[["age"]], frame["income"].to_numpy()).save(tmp_path / "m")
     line = error_line("evaluate", tmp_path / "m", folder / "new.csv")
     assert named(line, "new.csv", "--target COLUMN")
 

@@ -315,7 +315,8 @@ def test_words_are_hidden_whole_and_only_in_training() -> None:
     network.visible = lambda words: words == 3  # type: ignore[method-assign]
     owners = torch.tensor([[0, 1, 2]], dtype=torch.int16)
     one, other, visible_one = (
-        network(words[:1], torch.tensor([ngrams]), owners, torch.zeros(1, 1)) for ngrams in ([8, 7, 9], [11, 7, 12], [8, 13, 9])
+        network(words[:1], torch.tensor([ngrams]), owners, torch.zeros(1, 1))
+        for ngrams in ([8, 7, 9], [11, 7, 12], [8, 13, 9])
     )
     torch.testing.assert_close(one, other)
     assert not torch.allclose(one, visible_one)

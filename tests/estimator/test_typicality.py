@@ -482,7 +482,9 @@ def test_the_explorer_compares_a_training_row_with_the_others(clf: DWACClassifie
 
 def test_known_words_in_an_order_nobody_writes_are_not_typical() -> None:
     rng = np.random.default_rng(0)
-    who, does, what = (np.array(text.split()) for text in ("cats dogs birds fish", "like fear see eat", "milk meat corn"))
+    who, does, what = (
+        np.array(text.split()) for text in ("cats dogs birds fish", "like fear see eat", "milk meat corn")
+    )
     often = rng.integers(0, 3, (400, 3))
     texts = [f"the {who[i]} that {does[j]} the {what[k]} sleep" for i, j, k in often]
     mixed = [" ".join(rng.permutation(text.split())) for text in texts[:100]]

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from dwac import DWACClassifier, _machine, training
+from dwac import DWACClassifier, _machine
 from dwac._machine import few_threads
 from dwac.encoders import ImageEncoder, TabularEncoder, TextEncoder
 
@@ -53,7 +53,7 @@ def test_a_small_table_is_fitted_with_few(eight, monkeypatch) -> None:
         found.append(torch.get_num_threads())
         raise KeyError("far enough")
 
-    monkeypatch.setattr(training, "cross_fit", watched)
+    monkeypatch.setattr("dwac.estimator.fit.network.train_folds", watched)
     X = np.random.default_rng(0).normal(size=(40, 2))
     with pytest.raises(KeyError):
         DWACClassifier(random_state=0, verbose=False, device="cpu").fit(X, X[:, 0] > 0)

@@ -23,8 +23,8 @@ class Recipe:
     """Training settings that suit an encoder; the estimator uses those that the user does not set.
 
     >>> cpu = torch.device("cpu")
-    >>> Recipe(ensemble_size=5).networks_on(cpu), Recipe(ensemble_size=5, small=True).networks_on(cpu)
-    (1, 5)
+    >>> Recipe(ensemble_size=5).networks_on(cpu), Recipe(ensemble_size=5, on_cpu=3).networks_on(cpu)
+    (1, 3)
     """
 
     epochs: int = 50

@@ -259,7 +259,7 @@ class TextEncoder(Texts):
         return evidence
 
     def transform(self, X: Any) -> Inputs:
-        """words (n, length) int64; for the default network ngrams (n, m) int32, their owners (n, m) int16, strange (n, 1).
+        """words (n, length) int64; for the default network ngrams (n, m) int32, owners (n, m) int16 and strange (n, 1).
 
         For linear scores: ngrams (n, m) int32, their shares (n, m), strange (n, 1), and a shift (n, K) of 0; see
         `LinearNetwork`. strange says how strange texts are.
