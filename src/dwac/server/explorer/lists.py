@@ -250,8 +250,7 @@ def _row_of(explorer: Explorer, point: int) -> int | None:
 
 def _record(explorer: Explorer, point: int) -> Any:
     if explorer.points.is_data(point):
-        row = explorer.examples.row(point - explorer.points.n_training)
-        return explorer.clf.encoder_.records(row).iloc[0].to_dict()
+        return explorer.clf.encoder_.records(explorer.points.row(point)).iloc[0].to_dict()
     return explorer.clf.examples_.get(explorer.points.references.ids[point]) or None
 
 

@@ -106,6 +106,10 @@ class Points:
             raise InputError(f"the point must be one of the {len(self):,} points of the map; got {point}")
         return point >= self.n_training
 
+    def row(self, point: int) -> Any:
+        """A row of data as an X with one example."""
+        return self.examples.row(point - self.n_training)
+
     @cached_property
     def leaves(self) -> NDArray[np.int64]:
         """(n,): the disc of each point; none if the map has no discs."""

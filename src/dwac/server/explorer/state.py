@@ -8,11 +8,10 @@ explorer.edit(session, 3, None)                    # without training example 3;
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,12 +80,10 @@ class Explorer:
     title: str = "model"
     note: str = ""
     epsilon: float = EPSILON  # at first
-    unreadable: Mapping[int, str] = field(default_factory=dict)  # rows of data left out, and why
     groups: pd.DataFrame | None = None  # of the rows of data, by the columns given for it
     members: ReferenceSet | None = None  # all training examples, if the voters represent them and the model keeps them
-    _histories: OrderedDict[str, History] = field(default_factory=OrderedDict)
-    _views: OrderedDict[tuple[Any, ...], View] = field(default_factory=OrderedDict)
-    _answers: OrderedDict[tuple[str, int], Answer] = field(default_factory=OrderedDict)  # for further questions
+    _histories: dict[str, History] = field(default_factory=dict)  # by session, the least recently changed first
+    _answers: dict[tuple[str, int], Answer] = field(default_factory=dict)  # for further questions, the oldest first
     _n_answers: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -147,7 +144,7 @@ class Explorer:
         codes = task.codes(view.predictions)
         points = Points.of(task, clf.references_, examples, codes, private=hidden, members=all_examples)
         members = None if hidden else all_examples
-        return cls(clf, examples, points, view, hidden, other, unreadable=bad, groups=groups, members=members, **words)
+        return cls(clf, examples, points, view, hidden, other, groups=groups, members=members, **words)
 
     @property
     def task(self) -> PageTask:
@@ -162,19 +159,19 @@ class Explorer:
 
     def view(self, session: str) -> View:
         """The predictions with the edits of a page."""
-        return self._view_of(self.history(session).net)
+        return self.view_with(self.history(session).net)
 
-    def _view_of(self, edits: Edits) -> View:
+    def view_with(self, edits: Edits) -> View:
+        """The predictions after some edits."""
         if not edits:
             return self.first
-        key = tuple(sorted(edits.items()))
         with self.lock:
-            if key not in self._views:
-                self._views[key] = view_after(self.first, self.examples, edits)
-            self._views.move_to_end(key)
-            while len(self._views) > _VIEWS:
-                self._views.popitem(last=False)
-            return self._views[key]
+            return self._views(tuple(sorted(edits.items())))
+
+    @cached_property
+    def _views(self) -> Callable[..., View]:
+        """The view after some edits; cached for the edits of the latest requests."""
+        return lru_cache(_VIEWS)(lambda edits: view_after(self.first, self.examples, dict(edits)))
 
     def edit(self, session: str, place: int, value: Any) -> None:
         """Give a training example another label or number, or remove it with None."""
@@ -199,11 +196,10 @@ class Explorer:
     def _change(self, session: str, step: Callable[[History], History]) -> None:
         with self.lock:
             history = step(self.history(session))
-            self._view_of(history.net)  # refuses an invalid edit before it is stored
+            self.view_with(history.net)  # refuses an invalid edit before it is stored
+            self._histories.pop(session, None)
             self._histories[session] = history
-            self._histories.move_to_end(session)
-            while len(self._histories) > _SESSIONS:
-                self._histories.popitem(last=False)
+            _drop_first(self._histories, _SESSIONS)
 
     def require_open(self, why: str) -> None:
         """Raise an error if the explorer is private."""
@@ -237,7 +233,7 @@ class Explorer:
         explanation = self.explain_point(view, point, k, epsilon)
         answer = {"point": point, **explanation_dict(self.task, explanation, self.points, label)}
         answer |= {"xy": self.points.positions[point].tolist(), "disc": self.points.disc_of(point)}
-        answer |= {"editable": self.source(point) is not None, "before": None}
+        answer |= {"editable": not self.private and self.source(point) is not None, "before": None}
         answer["answer"] = self._keep(session, Answer(self.task.vote(explanation, label), label, point))
         if view.edits:
             before = self.explain_point(self.first, point, 1, epsilon)
@@ -275,8 +271,7 @@ class Explorer:
         """Store an answer, and return its number, with which a page can ask more about it later."""
         self._n_answers += 1
         self._answers[session, self._n_answers] = answer
-        while len(self._answers) > _ANSWERS:
-            self._answers.popitem(last=False)
+        _drop_first(self._answers, _ANSWERS)
         return self._n_answers
 
     def answer(self, session: str, number: int) -> Answer:
@@ -284,13 +279,6 @@ class Explorer:
         if (session, number) not in self._answers:
             raise RefusalError(410, "gone", "this explanation is no longer kept; select the example again")
         return self._answers[session, number]
-
-    def row(self, answer: Answer) -> Any:
-        """The example of an answer as an X with one row; None if the model does not hold it as it was read."""
-        if answer.point is None:
-            return answer.X
-        data = self.points.is_data(answer.point)
-        return self.examples.row(answer.point - self.points.n_training) if data else self.source(answer.point)
 
     def model_for(self, session: str, point: int | None) -> Any:
         """The model with the edits of a page; without the vote of this point, if it is a training example."""
@@ -300,15 +288,13 @@ class Explorer:
         return edit_model(self.first.clf, {**view.edits, point: None})
 
     def source(self, point: int) -> Any:
-        """The example of a point as an X with one row; None if it is private, or not stored as the model read it."""
-        if self.private:
-            return None
+        """The example of a point as an X with one row; None if the model does not hold it as it was read."""
         if self.points.is_data(point):
-            return self.examples.row(point - self.points.n_training)
+            return self.points.row(point)
         record = self.clf.examples_.get(self.points.references.ids[point])
         if not record:
             return None
-        h = self._h(point).astype(np.float64)
+        h = self._embedding(point).astype(np.float64)
         try:
             X = self._as_row(record)
             close = _SHADES if kind_of(record) == "image" else CLOSE
@@ -317,17 +303,15 @@ class Explorer:
             return None
         return X if same else None
 
-    def _h(self, point: int) -> Any:
-        if self.points.is_data(point):
-            return self.examples.h[point - self.points.n_training]
+    def _embedding(self, point: int) -> Any:
+        """The embedding (d,) of a training example."""
         return self.points.references.embeddings[point].cpu().numpy()
 
     def explain_point(self, view: View, point: int, k: int, epsilon: float) -> Any:
         """The explanation of a point; of a training example, by the others."""
         clf, task = view.clf, self.task
         if self.points.is_data(point):
-            row = self.examples.row(point - self.points.n_training)
-            return self._hide_record(task.explain(clf, row, k, epsilon, private=self.private))
+            return self._hide_record(task.explain(clf, self.points.row(point), k, epsilon, private=self.private))
         clf.references_.groups  # noqa: B018 - computed once, and kept without the example
         name, voters = self.points.references.ids[point], copy(clf.references_)
         if view.edits.get(point, 0) is not None:
@@ -338,7 +322,7 @@ class Explorer:
             shown["attention"] = None if words is None else words[0]
         options = {"descriptions": descriptions_after(clf, voters), "X": self.source(point)}
         options["novelty"] = clf.fitted_.novelty_of_voters(self.points.references, np.array([point]))
-        h = self._h(point)[None]
+        h = self._embedding(point)[None]
         options["fold_votes"] = clf.fitted_.fold_votes(h, pd.Index([name], tupleize_cols=False), voters)
         options |= {"private": self.private, "shown": [shown], "references": voters}
         return task.explain_voter(clf, h, k, epsilon, **options)
@@ -357,6 +341,12 @@ class Explorer:
                 return [record["text"]]
             case _:
                 return pd.DataFrame([record])
+
+
+def _drop_first(kept: dict[Any, Any], most: int) -> None:
+    """Drop the first entries of a dict that has more than so many."""
+    while len(kept) > most:
+        del kept[next(iter(kept))]
 
 
 def _drop_unreadable(

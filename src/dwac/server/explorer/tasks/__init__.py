@@ -151,9 +151,10 @@ class PageTask(ABC):
         label: which of several labels or numbers is in question.
         """
 
-    def number_name(self, label: int) -> Any:
-        """The name of the number in question, if there are several; otherwise None."""
+    def which(self, label: int) -> dict[str, Any]:
+        """Which of several numbers is in question, as `reasons` takes it."""
         del label
+        return {}
 
     def counted(self, code: int | None, label: int) -> Any:
         """The label to which contributions are counted over many examples, by its code; None: what each gets."""

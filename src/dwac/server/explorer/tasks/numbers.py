@@ -276,8 +276,7 @@ class NumberTask(PageTask):
         """The explanation of a training example by the others, with an interval at ε."""
         for name in ("fold_votes", "descriptions"):  # these belong to bins; intervals and groups do not use bins
             options.pop(name, None)
-        with silent():
-            return clf.explain_of(h, k, epsilon=epsilon, **options)[0]
+        return super().explain_voter(clf, h, k, epsilon, **options)
 
     def scores(self, clf: Any, X: Any) -> Floats:
         """(n, T): the predicted numbers."""
@@ -298,6 +297,6 @@ class NumberTask(PageTask):
         del label
         return other.ends
 
-    def number_name(self, label: int) -> Any:
+    def which(self, label: int) -> dict[str, Any]:
         """The name of one of several numbers."""
-        return None if self.clf.target_.single else self.clf.target_.plain_names[label]
+        return {} if self.clf.target_.single else {"name": self.clf.target_.plain_names[label]}
