@@ -149,7 +149,7 @@ class Watch:
         self._lock, self._written = threading.RLock(), (-1, 0)
         self._queue = threading.Lock()
         self._waiting: list[tuple[Any, Any]] = []  # what calls of the model observed and predicted
-        self._names: list[str | None] = []  # the ids of the decisions on these rows, if they are recorded
+        self._ids: list[str] = []  # of the decisions on these rows, if they are recorded
         self.monitored, self.failed = monitored, False
         self.monitor: Monitor | None = None
 
@@ -161,19 +161,21 @@ class Watch:
         """The monitor, resumed from its file if there is one; an error if there is nothing to compare with."""
         with self._lock:
             if self.monitor is None:
-                path = self._state
-                if path is not None and path.exists():
-                    monitor = Monitor.load(path, self._model, private=self._private)
-                    ignored = sorted(map(str, monitor.ignored))
-                    if self._ignore and sorted(map(str, self._ignore)) != ignored:
-                        raise InputError(f"{path} was begun with --ignore {ignored}; give the same, or another folder")
-                    self.monitor = monitor
-                else:
-                    self.monitor = Monitor(
-                        self._model, private=self._private, ignore=self._ignore, share=1 / self._workers
-                    )
+                self.monitor = self._resume() or Monitor(
+                    self._model, private=self._private, ignore=self._ignore, share=1 / self._workers
+                )
                 self._written = _version(self.monitor)
             return self.monitor
+
+    def _resume(self) -> Monitor | None:
+        path = self._state
+        if path is None or not path.exists():
+            return None
+        monitor = Monitor.load(path, self._model, private=self._private)
+        ignored = sorted(map(str, monitor.ignored))
+        if self._ignore and sorted(map(str, self._ignore)) != ignored:
+            raise InputError(f"{path} was begun with --ignore {ignored}; give the same, or another folder")
+        return monitor
 
     def begin_if_possible(self) -> None:
         """Begin before the first row; a model with nothing to compare with is served anyway."""
@@ -182,16 +184,16 @@ class Watch:
         except CalibrationError as error:
             log.info("rows are not monitored: %s", error)
 
-    def observe(self, observed: Any, predicted: Any, decisions: Sequence[str | None] = ()) -> None:
+    def observe(self, observed: Any, predicted: Any, ids: Sequence[str] = ()) -> None:
         """Observe predicted rows, many together: those of the latest requests wait until `catch_up`.
 
-        decisions: their ids, under which outcomes may arrive; none if decisions are not recorded.
+        ids: of the decisions on them, under which outcomes may arrive; none if decisions are not recorded.
         """
         if not self.monitored or self.failed:
             return
         with self._queue:
             self._waiting.append((observed, predicted))
-            self._names += decisions
+            self._ids += ids
             enough = sum(len(rows) for rows, _ in self._waiting) >= _TOGETHER
         if enough:
             self.catch_up()
@@ -201,13 +203,13 @@ class Watch:
         with self._lock:
             with self._queue:
                 waiting, self._waiting = self._waiting, []
-                names, self._names = self._names, []
+                ids, self._ids = self._ids, []
             if not waiting or self.failed:
                 return
             try:
                 monitor = self.begin()
                 before = monitor.alarm
-                monitor.observe_all(waiting, names or None, awaited=bool(names))
+                monitor.observe_all(waiting, ids or None, awaited=bool(ids))
                 if before is None and monitor.alarm is not None:
                     log.warning("%s", monitor.state)
             except Exception as error:
