@@ -61,7 +61,7 @@ class Sources:
 
     def _watched_columns(self) -> list[Any]:
         """The columns to watch; an error for a name that no column has."""
-        columns = columns_of(self.clf)
+        columns = watching.columns_of(self.clf)
         known = [column.name for column in columns]
         for name in self.ignored:
             if name not in known:
@@ -214,9 +214,3 @@ def _column_values(frame: pd.DataFrame, column: Any) -> Any:
 
 def _column_scores(values: Any, column: Any) -> Floats:
     return hash_categories(values) if column.kind == "categorical" else scores_of(values)
-
-
-def columns_of(clf: Any) -> list[Any]:
-    """The columns of a model's table; none for other data."""
-    encoder = getattr(clf, "encoder_", None)
-    return list(encoder.columns) if isinstance(encoder, TabularEncoder) else []

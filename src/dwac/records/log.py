@@ -64,8 +64,7 @@ def record(
     observed = X if isinstance(X, Observed) else clf.observe(X, private=private)
     names = row_ids(X, None, len(observed)) if ids is None else list(ids)  # an id may occur again
     frame: pd.DataFrame = predict(clf, observed, private=private).frame(epsilon, quantiles)
-    options: Any = {"epsilon": epsilon, "quantiles": quantiles, "private": private}
-    write(folder, decisions(clf, observed, frame, names, **options))
+    write(folder, decisions(clf, observed, frame, names, epsilon=epsilon, quantiles=quantiles, private=private))
     return frame
 
 

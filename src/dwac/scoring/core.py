@@ -141,14 +141,11 @@ def _recorded_ids(ids: pa.Array, request: Request, name: str) -> list[Any]:
 
 def record_batches(batches: Any) -> Iterator[pa.RecordBatch]:
     """The record batches of any object that holds them."""
-    if isinstance(batches, pa.Table):
-        yield from batches.to_batches()
-        return
     if isinstance(batches, pa.RecordBatch):
         yield batches
         return
-    several: Iterable[Any] = batches.to_batches() if hasattr(batches, "to_batches") else batches  # a Dataset
-    for batch in several:
+    # A Table or a Dataset has batches; anything else is an iterable of tables and batches.
+    for batch in batches.to_batches() if hasattr(batches, "to_batches") else batches:
         if isinstance(batch, pa.Table):
             yield from batch.to_batches()
         elif isinstance(batch, pa.RecordBatch):
