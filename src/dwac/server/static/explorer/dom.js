@@ -16,6 +16,21 @@ export function el(tag, given = {}, ...children) {
   return node;
 }
 
+export const button = (given, ...children) => el("button", { type: "button", ...given }, ...children);
+
+// A button that looks like a link.
+export const link = (given, ...children) => button({ class: "link", ...given }, ...children);
+
+// The head of a table; isNumber says in which places the columns hold numbers.
+export const headsOf = (names, isNumber = () => false) => el("thead", {}, el("tr", {}, names.map((name, i) =>
+  (name ? el("th", { scope: "col", class: isNumber(i) ? "number" : null }, name) : el("td", {})))));
+
+// Buttons to the previous and the next part of a long list: places `start` to `end` of `n`, in parts of `size`.
+export const pager = ({ start, end, n, size }, words, show) => el("p", { class: "buttons" },
+  button({ disabled: start === 0, onclick: () => show(Math.max(0, start - size)) }, "Previous"),
+  el("span", { class: "note" }, words),
+  button({ disabled: end >= n, onclick: () => show(end) }, "Next"));
+
 // An element of a drawing.
 export function svg(tag, given, ...children) {
   const node = document.createElementNS($("drawing").namespaceURI, tag);

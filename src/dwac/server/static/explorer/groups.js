@@ -2,7 +2,7 @@
 
 import { get, oneFile } from "./api.js";
 import { chip, named } from "./chips.js";
-import { brief, el, fill, numeral, percent, text } from "./dom.js";
+import { brief, button, el, fill, link, numeral, percent, text } from "./dom.js";
 import { apart, bar, chooser, comparison, picture, whole } from "./records.js";
 import { words } from "./words.js";
 
@@ -57,8 +57,8 @@ function label(app, { label: given }) {
 // An example with its record, and a button that selects it.
 function voter(app, answer, member, point, before = null) {
   return el("span", { class: "member", title: apart(answer, member) }, before ? el("span", { class: "note" }, before) : null, picture(member.record, `training example ${text(member.id)}`),
-    point === undefined ? el("b", {}, brief(member.id, 40)) : el("button", { type: "button", class: "link", onclick: () => app.choose(point) }, brief(member.id, 40)),
-    " ", point === undefined || oneFile ? null : el("button", { type: "button", class: "link note", "aria-label": `Compare with ${brief(member.id, 40)}`, onclick: () => app.compare({ point }) }, "compare"),
+    point === undefined ? el("b", {}, brief(member.id, 40)) : link({ onclick: () => app.choose(point) }, brief(member.id, 40)),
+    " ", point === undefined || oneFile ? null : button({ class: "link note", "aria-label": `Compare with ${brief(member.id, 40)}`, onclick: () => app.compare({ point }) }, "compare"),
     " ", member.size > 1 ? el("span", { class: "note" }, `votes for ${count(member.size)} `) : null,
     el("span", { class: "note" }, apart(answer, member)));
 }
@@ -76,5 +76,5 @@ async function open(app, answer, i, place) {
       el("div", { class: "voter" }, el("span", {}, count(part.size)), el("span", { class: "share", data: { share: String(part.share), size: String(part.size) } }, percent(part.share)),
         bar(part.share, against(group, answer.explanation))),
       el("span", { class: "note" }, "most alike: "), voter(app, answer, part.members[0], part.member_points[0]), " ",
-      part.discs.length ? el("button", { type: "button", class: "link", onclick: () => app.select(part.discs[0]) }, "list its members") : null))));
+      part.discs.length ? link({ onclick: () => app.select(part.discs[0]) }, "list its members") : null))));
 }

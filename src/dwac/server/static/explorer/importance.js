@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { signed } from "./compare.js";
 import { ticks } from "./distribution.js";
-import { $, brief, el, fill, numeral, svg, text } from "./dom.js";
+import { $, brief, button, el, fill, link, numeral, svg, text } from "./dom.js";
 import { meaningOf, titleOf } from "./names.js";
 import { bar } from "./records.js";
 
@@ -59,10 +59,10 @@ function draw(app, own) {
       [...(app.task.names.length > 2 ? [["", "the label of each example"]] : []), ...app.task.names.map((name, code) => [code, text(name)])].map(([value, name]) => el("option", { value, selected: value === (own.code ?? (app.task.names.length > 2 ? "" : 1)) }, name))))) : null,
     el("p", { class: "note", id: "importance-now", data: { rows: rows.length } }, `Mean size of contributions to ${to}${unit === "log-odds" ? ", in log-odds" : ""}, over ${rows.length.toLocaleString("en")} of ${n.toLocaleString("en")} examples drawn at random${rows.length < Math.min(wanted, n) ? " …" : "."}`),
     el("ul", { class: "labels importance" }, sizes.map(([name, size]) => el("li", { class: name === own.column ? "current" : "", data: { column: name, size: String(size) } },
-      drawn ? el("button", { type: "button", class: "link", data: { name }, "aria-pressed": String(name === own.column), onclick: () => choose(name) }, brief(titleOf(name), 40)) : el("span", {}, brief(titleOf(name), 40)),
+      drawn ? link({ data: { name }, "aria-pressed": String(name === own.column), onclick: () => choose(name) }, brief(titleOf(name), 40)) : el("span", {}, brief(titleOf(name), 40)),
       bar(size / most), el("span", { class: "number" }, unit === "log-odds" ? size.toFixed(2) : numeral(size))))),
     own.column ? chart(app, own) : null,
-    rows.length < n && rows.length >= wanted ? el("p", { class: "buttons" }, el("button", { type: "button", onclick: () => app.tried(count(app)) }, `Count ${Math.min(SAMPLE, n - rows.length)} more`)) : null);
+    rows.length < n && rows.length >= wanted ? el("p", { class: "buttons" }, button({ onclick: () => app.tried(count(app)) }, `Count ${Math.min(SAMPLE, n - rows.length)} more`)) : null);
   if (focus) [...place.querySelectorAll("[data-name]")].find((node) => node.dataset.name === focus)?.focus({ preventScroll: true });
 }
 
@@ -86,10 +86,10 @@ function chart(app, { rows, column, unit }) {
   const top = HIGH - BELOW;
   const x = (value) => SIDE + ((WIDE - SIDE - 10) * (value - low)) / (high - low || 1);
   const y = (value) => 8 + ((top - 16) * (most - value)) / (most - least || 1);
-  const told = `Contribution of ${titleOf(column)} against its value, ${dots.length} examples, from ${signed(Math.min(...ys), unit)} to ${signed(Math.max(...ys), unit)}`;
+  const description = `Contribution of ${titleOf(column)} against its value, ${dots.length} examples, from ${signed(Math.min(...ys), unit)} to ${signed(Math.max(...ys), unit)}`;
   const below = read ? ticks(low, high, x, top, HIGH, kind === "datetime" ? (value) => new Date(value).toISOString().slice(0, 10) : undefined)
     : names.map((name, i) => svg("text", { x: x(i), y: HIGH - 5, "text-anchor": "middle" }, brief(meaningOf(column, name) ?? name, Math.max(3, Math.floor(56 / names.length)))));
-  return el("figure", { class: "chart", data: { column } }, svg("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": told },
+  return el("figure", { class: "chart", data: { column } }, svg("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": description },
     svg("line", { class: "axis", x1: SIDE, x2: WIDE, y1: y(0), y2: y(0) }), svg("line", { class: "axis", x1: SIDE, x2: WIDE, y1: top, y2: top }), below,
     [...new Set([most, 0, least])].map((value) => svg("text", { x: SIDE - 6, y: y(value) + 4, "text-anchor": "end" }, signed(value, unit))),
     dots.map(({ point, value, contribution }, i) => {

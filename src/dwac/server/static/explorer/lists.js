@@ -1,13 +1,12 @@
 // Lists that lead to examples: edits and what they change, labels to check, where two models disagree.
 
 import { get, oneFile } from "./api.js";
-import { beforeAfter, predictionOf } from "./change.js";
+import { beforeAfter, inShort, labelled } from "./change.js";
 import { chip } from "./chips.js";
-import { $, brief, el, fill, numeral, percent } from "./dom.js";
+import { $, brief, button, el, fill, headsOf, link, numeral, percent } from "./dom.js";
 import { relabel } from "./relabel.js";
 
-const go = (app, point, id) => el("button", { type: "button", class: "link", onclick: () => app.choose(point, true) }, brief(id, 40));
-const heads = (names) => el("thead", {}, el("tr", {}, names.map((name) => el("th", { scope: "col" }, name))));
+const go = (app, point, id) => link({ onclick: () => app.choose(point, true) }, brief(id, 40));
 const odds = (log) => (log === null || log > Math.log(1e6) ? "over a million : 1" : `${Number(Math.exp(log).toPrecision(2)).toLocaleString("en")} : 1`);
 const plural = (n, one) => `${n.toLocaleString("en")} ${one}${n === 1 ? "" : "s"}`;
 
@@ -19,19 +18,16 @@ export function showEdits(app, changes) {
     el("p", { class: "note" }, app.start.guide.edits),
     el("div", { class: "beside" }, own(app), effect(app)),
     el("p", { class: "buttons" },
-      el("button", { type: "button", id: "undo", disabled: !changes.edits.length, onclick: app.undo }, "Undo"),
-      el("button", { type: "button", id: "redo", disabled: !changes.can_redo, onclick: app.redo }, "Redo")),
+      button({ id: "undo", disabled: !changes.edits.length, onclick: app.undo }, "Undo"),
+      button({ id: "redo", disabled: !changes.can_redo, onclick: app.redo }, "Redo")),
     el("ol", {}, changes.edits.map((edit) => el("li", {}, go(app, edit.point, edit.id), ": ", chip(app, edit.before),
       edit.label === null ? " removed" : [" → ", chip(app, edit.label)]))),
     el("p", { id: "n-changed", data: { n: changes.n_changed } },
       `${plural(changes.n_changed, "example")} of the ${changes.n_asked.toLocaleString("en")} loaded ${changes.n_changed === 1 ? "gets" : "get"} ${app.task.unit === "number" ? "a different prediction" : app.task.unit === "labels" ? "different labels" : "a different label"} because of the edits.`),
-    changes.changed.length ? el("div", { class: "wide list" }, el("table", {}, heads(["example", "before", "now"]), el("tbody", {},
+    changes.changed.length ? el("div", { class: "wide list" }, el("table", {}, headsOf(["example", "before", "now"]), el("tbody", {},
       changes.changed.map(({ point, id, before, after }) => el("tr", {}, el("td", {}, go(app, point, id)),
-        [before, after].map((answer) => el("td", {}, told(app, answer)))))))) : null);
+        [before, after].map(({ label, probability }) => el("td", {}, labelled(app, label, probability)))))))) : null);
 }
-
-// A prediction in short: a label with its probability, or a number.
-const told = (app, { label, probability }) => [chip(app, label), probability === undefined || app.task.unit !== "label" ? null : ` ${percent(probability)}`];
 
 // What the edits do to the selected example, beside the form.
 function effect(app) {
@@ -47,11 +43,10 @@ export function showEffect(app) {
   const { answer } = app;
   $("effect").hidden = !edits.length;
   if (!edits.length) return;
-  fill($("effect"), el("span", {}, answer?.before ? [el("b", {}, "This example: "), told(app, short(answer.before)), " → ", told(app, short(answer)), ". "] : null,
+  fill($("effect"), el("span", {}, answer?.before ? [el("b", {}, "This example: "), inShort(app, answer.before), " → ", inShort(app, answer), ". "] : null,
     `${n.toLocaleString("en")} of ${all.toLocaleString("en")} predictions change.`),
-  el("button", { type: "button", onclick: app.undo }, "Undo"));
+  button({ onclick: app.undo }, "Undo"));
 }
-const short = (answer) => ({ label: predictionOf(answer), probability: answer.explanation.probability });
 
 // Edits of the selected example itself, if it votes.
 function own(app) {
@@ -60,7 +55,7 @@ function own(app) {
     return el("p", { class: "note" }, "Edit a voter by the menu ⋯ at its vote, or select a training example.");
   }
   return el("div", { class: "act" }, `Example ${brief(answer.id, 30)}: `,
-    el("button", { type: "button", onclick: () => app.remove(answer.point) }, "Remove it"), relabel(app, answer.point, "the selected example"));
+    button({ onclick: () => app.remove(answer.point) }, "Remove it"), relabel(app, answer.point, "the selected example"));
 }
 
 export async function showIssues(app) {
@@ -71,7 +66,7 @@ export async function showIssues(app) {
   const asked = found.asked < found.n_references ? ` ${found.asked.toLocaleString("en")} of ${found.n_references.toLocaleString("en")} were checked.` : "";
   fill(place, el("p", { class: "note" }, `${app.start.guide.issues} ${found.judged}`),
     el("p", {}, `${plural(found.n, "label")} to check.${asked}`),
-    found.issues.length ? el("div", { class: "wide list" }, el("table", {}, heads(["example", "label", "suggested label", "odds"]), el("tbody", {},
+    found.issues.length ? el("div", { class: "wide list" }, el("table", {}, headsOf(["example", "label", "suggested label", "odds"]), el("tbody", {},
       found.issues.map((issue) => el("tr", {}, el("td", {}, go(app, issue.point, issue.id)), el("td", {}, chip(app, issue.label)),
         el("td", {}, chip(app, issue.suggested), ` ${percent(issue.suggested_probability)}`),
         el("td", { class: "number" }, odds(issue.log_odds))))))) : null);
@@ -87,7 +82,7 @@ function errors(app, { issues, n }) {
     : [brief(issue.label, 30), issue.has ? "yes" : "no", percent(issue.probability)]);
   return [el("p", { class: "note" }, app.start.guide.issues),
     el("p", {}, numbers ? `${plural(n, "example")} with a known number.` : `${plural(n, "label")} to check.`),
-    issues.length ? el("div", { class: "wide list" }, el("table", {}, heads(titles), el("tbody", {},
+    issues.length ? el("div", { class: "wide list" }, el("table", {}, headsOf(titles), el("tbody", {},
       issues.map((issue) => el("tr", {}, el("td", {}, go(app, issue.point, issue.id)), row(issue).map((cell) => el("td", {}, cell))))))) : null];
 }
 
@@ -96,8 +91,8 @@ export async function showDisagreements(app) {
   const found = await get("/explorer/disagreements");
   fill(place, el("p", { class: "note" }, app.start.guide.compare),
     el("p", { data: { n: found.n } }, `${plural(found.n, "example")} of ${app.start.n_data.toLocaleString("en")}; ${app.task.unit === "label" ? "those where both models are most confident come first" : "those that differ most come first"}.`),
-    found.rows.length ? el("div", { class: "wide list" }, el("table", {}, heads(["example", app.start.title, app.start.compare, app.task.unit === "number" ? "true number" : "true label"]), el("tbody", {},
+    found.rows.length ? el("div", { class: "wide list" }, el("table", {}, headsOf(["example", app.start.title, app.start.compare, app.task.unit === "number" ? "true number" : "true label"]), el("tbody", {},
       found.rows.map((row) => el("tr", {}, el("td", {}, go(app, row.point, row.id)),
-        el("td", {}, told(app, row)), el("td", {}, told(app, { label: row.rival_label, probability: row.rival_probability })),
+        el("td", {}, labelled(app, row.label, row.probability)), el("td", {}, labelled(app, row.rival_label, row.rival_probability)),
         el("td", {}, row.true === null ? "–" : chip(app, row.true))))))) : null);
 }

@@ -2,7 +2,6 @@
 
 import * as address from "./address.js";
 import { download, get, oneFile, post, useToken } from "./api.js";
-import { on } from "./bus.js";
 import { predictionOf } from "./change.js";
 import { named } from "./chips.js";
 import { $, brief, el, fill, percent } from "./dom.js";
@@ -63,11 +62,11 @@ app.choose = (point, move = false) => app.tried((async () => {
   show(answer);
   app.marks.show(answer);
   if (move) app.map.goTo(...answer.xy);
-  app.say(saidOf(answer));
+  app.say(descriptionOf(answer));
   app.remember();
 })());
 
-function saidOf(answer) {
+function descriptionOf(answer) {
   const { probability } = answer.explanation;
   const known = answer.true !== null && answer.true !== undefined;
   const label = named(app, predictionOf(answer));
@@ -80,7 +79,7 @@ const asked = (question) => post("/explorer/ask", { ...question, k: app.k, epsil
 app.ask = async (question) => {
   const answer = await asked(question);
   if (app.chosen !== null) app.marks.move(answer);
-  app.say(`Changed: ${saidOf(answer)}`);
+  app.say(`Changed: ${descriptionOf(answer)}`);
   return answer;
 };
 
@@ -99,7 +98,7 @@ app.askNew = async (question) => {
   show(answer);
   app.marks.show(answer);
   app.map.reveal(...answer.xy);
-  app.say(saidOf(answer));
+  app.say(descriptionOf(answer));
   app.remember();
 };
 
@@ -143,10 +142,12 @@ app.splitBy = (place) => split.splitBy(app, place);
 
 app.setEpsilon = async (epsilon) => {
   app.epsilon = epsilon;
+  if (app.start.columns.interval) {
+    await reloadIntervals(app.points, app.start, epsilon);
+    app.map.restyle();
+  }
   showSets(app);
   await split.refresh(app);
-  if (app.start.columns.interval) await reloadIntervals(app.points, app.start, epsilon);
-  app.map.restyle();
 };
 
 // A disc of the map: its members are listed.
@@ -244,6 +245,16 @@ function adapt() {
   $("layer").querySelector('[value="data"]').hidden = start.n_data === 0;
 }
 
+// Draw everything in the colours of the theme.
+function recolour() {
+  if (!app.map) return; // the page is still loading
+  app.map.restyle();
+  app.histogram.draw();
+  showLegend(app);
+  app.tried(split.show(app));
+  if (app.answer) showExample(app, app.answer);
+}
+
 function listen() {
   const lasso = {
     on: () => $("lasso").getAttribute("aria-pressed") === "true",
@@ -268,27 +279,17 @@ function listen() {
   split.listen(app);
   keys.listen(app);
   search.listen(app);
-  on("moved", () => app.marks.draw());
-  on("theme", () => {
-    app.map.restyle(); // paints ask for the colours of the theme
-    app.histogram.draw();
-    showLegend(app);
-    app.tried(split.show(app));
-    if (app.answer) showExample(app, app.answer);
-  });
-  $("epsilon").addEventListener("change", () => app.tried(split.refresh(app)));
+  app.map.drawn = () => app.marks.draw();
   $("epsilon").addEventListener("input", () => {
     app.epsilon = Number($("epsilon").value);
     showSets(app);
     if (app.answer) showExample(app, app.answer);
     app.remember();
   });
-  // Intervals are asked for when the slider rests.
-  $("epsilon").addEventListener("change", () => app.start.columns.interval && app.tried((async () => {
-    await reloadIntervals(app.points, app.start, app.epsilon);
-    app.map.restyle();
-    showSets(app);
-    if (app.chosen !== null) await app.choose(app.chosen);
+  // Intervals, and the measures of groups, are asked for when the slider rests.
+  $("epsilon").addEventListener("change", () => app.tried((async () => {
+    await app.setEpsilon(app.epsilon);
+    if (app.start.columns.interval && app.chosen !== null) await app.choose(app.chosen);
   })()));
   $("subject").addEventListener("change", () => app.setSubject(Number($("subject").value)));
   $("colour").addEventListener("change", () => app.tried(app.setColour($("colour").value)));
@@ -354,7 +355,7 @@ async function begin() {
   document.body.dataset.ready = "yes";
 }
 
-theme.listen();
+theme.listen(recolour);
 $("token").addEventListener("submit", (event) => {
   event.preventDefault();
   useToken($("secret").value);

@@ -25,4 +25,4 @@ export async function load(start) {
 export const reload = async (points, { columns }, epsilon) =>
   Object.assign(points, await fetched(columns, Object.keys(columns).filter((name) => name !== "xy"), epsilon));
 export const reloadIntervals = async (points, { columns }, epsilon) =>
-  (columns.interval ? Object.assign(points, await fetched(columns, ["interval"], epsilon)) : points);
+  Object.assign(points, await fetched(columns, ["interval"], epsilon));

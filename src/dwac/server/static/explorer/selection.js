@@ -2,7 +2,7 @@
 
 import { download, oneFile, post } from "./api.js";
 import { chip } from "./chips.js";
-import { $, brief, el, fill, percent, text } from "./dom.js";
+import { $, brief, button, el, fill, link, pager, percent, text } from "./dom.js";
 import { NONE } from "./points.js";
 import { bar, picture } from "./records.js";
 
@@ -49,20 +49,17 @@ async function show(app, start) {
   const judged = selected.filter((i) => app.task.isJudged(i));
   const wrong = judged.filter((i) => app.task.isMistake(i)).length;
   const data = selected.filter(app.isData).length;
-  const last = start + found.examples.length;
-  const said = [data ? `${n(data)} of your data` : "", selected.length - data ? `${n(selected.length - data)} training examples` : ""].filter(Boolean).join(", ");
+  const end = start + found.examples.length;
+  const sources = [data ? `${n(data)} of your data` : "", selected.length - data ? `${n(selected.length - data)} training examples` : ""].filter(Boolean).join(", ");
   Object.assign($("selection").dataset, { n: selected.length, wrong });
   fill($("selection"),
     el("div", { class: "head" }, el("h2", {}, `${n(selected.length)} selected`), el("span", { class: "buttons" },
-      oneFile ? null : el("button", { type: "button", id: "export-selection", onclick: () => app.tried(download(`/explorer/selected.csv?epsilon=${app.epsilon}`, "selection.csv", { points: selected })) }, "Export (CSV)"),
-      el("button", { type: "button", id: "clear-selection", onclick: () => clear(app) }, "Clear"))),
-    el("p", {}, `${said}.`, judged.length ? ` ${n(wrong)} of ${n(judged.length)} ${app.task.unit === "number" ? "are outside their interval" : "are predicted wrongly"} (${percent(wrong / judged.length)}).` : ""),
+      oneFile ? null : button({ id: "export-selection", onclick: () => app.tried(download(`/explorer/selected.csv?epsilon=${app.epsilon}`, "selection.csv", { points: selected })) }, "Export (CSV)"),
+      button({ id: "clear-selection", onclick: () => clear(app) }, "Clear"))),
+    el("p", {}, `${sources}.`, judged.length ? ` ${n(wrong)} of ${n(judged.length)} ${app.task.unit === "number" ? "are outside their interval" : "are predicted wrongly"} (${percent(wrong / judged.length)}).` : ""),
     counts(app),
     el("ul", { class: "members list" }, found.examples.map((each) => item(app, each))),
-    selected.length > PAGE ? el("p", { class: "buttons" },
-      el("button", { type: "button", disabled: start === 0, onclick: () => app.tried(show(app, Math.max(0, start - PAGE))) }, "Previous"),
-      el("span", { class: "note" }, `${n(start + 1)} to ${n(last)}`),
-      el("button", { type: "button", disabled: last >= selected.length, onclick: () => app.tried(show(app, last)) }, "Next")) : null);
+    selected.length > PAGE ? pager({ start, end, n: selected.length, size: PAGE }, `${n(start + 1)} to ${n(end)}`, (place) => app.tried(show(app, place))) : null);
 }
 
 // How many have each label, or are predicted to.
@@ -80,7 +77,7 @@ function counts(app) {
 // One example in a list: its picture or line, its label and prediction.
 function item(app, each) {
   return el("li", {}, el("span", { class: "member" }, picture(each.record, `example ${text(each.id)}`),
-    el("button", { type: "button", class: "link", onclick: () => app.choose(each.point) }, brief(each.id, 40)), " ", verdict(app, each),
+    link({ onclick: () => app.choose(each.point) }, brief(each.id, 40)), " ", verdict(app, each),
     each.text ? el("div", { class: "note clamp" }, each.text) : null));
 }
 

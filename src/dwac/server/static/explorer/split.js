@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { sign } from "./colours.js";
-import { $, brief, el, fill } from "./dom.js";
+import { $, brief, button, el, fill, headsOf } from "./dom.js";
 import { paintOf } from "./paints.js";
 
 export function listen(app) {
@@ -41,9 +41,9 @@ export async function show(app) {
   const paint = await paintOf(app, "group");
   const known = split.rows.length ? split.rows : split.names.map((name, code) => [name, split.counts[code].toLocaleString("en"), []]);
   const code = (name) => split.names.indexOf(name.replace(/ \(small\)$/, ""));
-  fill($("split"), el("div", { class: "head" }, el("h2", {}, `By ${brief(split.name, 60)}`), el("button", { type: "button", id: "clear-split", onclick: () => app.tried(app.splitBy("")) }, "Close")),
+  fill($("split"), el("div", { class: "head" }, el("h2", {}, `By ${brief(split.name, 60)}`), button({ id: "clear-split", onclick: () => app.tried(app.splitBy("")) }, "Close")),
     el("div", { class: "wide" }, el("table", { class: "split", "aria-label": `Measures by ${split.name}` },
-      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "group"), ["rows", ...split.measures].map((name) => el("th", { scope: "col", class: "number" }, name)))),
+      headsOf(["group", "rows", ...split.measures], (i) => i > 0),
       el("tbody", {}, known.map(([name, rows, cells]) => el("tr", { data: { group: name } },
         el("th", { scope: "row" }, code(name) < 0 ? null : sign(code(name), paint), " ", brief(name, 40)),
         el("td", { class: "number" }, rows),

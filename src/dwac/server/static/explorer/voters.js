@@ -63,11 +63,11 @@ const votes = (app, answer) => list(app, answer, () => null);
 function list(app, answer, body) {
   const { explanation: e } = answer;
   return el("ul", { class: "voters" }, e.neighbors.map((voter, i) => {
-    const said = body(voter);
+    const line = body(voter);
     return el("li", {},
       el("div", { class: "voter" }, el("span", {}, chip(app, voter.label), " ", voter.id === undefined ? null : el("span", { class: "note" }, brief(voter.id, 60))),
         el("span", { class: "pair" }, votesOf(voter), actions(app, answer, i)), barOf(voter, e)),
-      said === null ? null : el("p", { class: "clamp", title: brief(said, 1000) }, brief(said, 400)));
+      line === null ? null : el("p", { class: "clamp", title: brief(line, 1000) }, brief(line, 400)));
   }));
 }
 
