@@ -145,7 +145,7 @@ class Monitor:
     ) -> None:
         """The same for several calls of the model, with what each observed and predicted: faster than one by one.
 
-        Gauges count the rows when somebody asks what moved, and only the latest.
+        Gauges count only the latest rows, and only when `moved` or `save` needs the counts.
         """
         n = sum(len(observed) for observed, _ in calls)
         if ids is not None and len(ids) != n:

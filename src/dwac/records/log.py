@@ -81,7 +81,7 @@ def decisions(
 ) -> pa.Table:
     """The rows of a record, one for each row that could be read.
 
-    frame: the answers. decide: arguments of `decide`, if it was asked which rows are handed over to a person.
+    frame: the answers. decide: the arguments of `decide`, if rows may be handed over to a person.
     """
     if clf.fingerprint_ is None:
         raise InputError(

@@ -156,14 +156,14 @@ class Recorded:
 
     def parts(self, clf: Estimator, X: Any, *, bitwise: bool = False) -> Iterator[DecidedRows]:
         """The decisions whose rows are as they were, in parts; bitwise: with as many threads as then."""
-        settings = np.asarray(self.table["settings"].to_pylist(), dtype=object)
-        for each in dict.fromkeys(settings.tolist()):
-            asked, model = json.loads(each), copy(clf)
-            model.unknown = asked["unknown"]
-            rows = np.flatnonzero(settings == each)
-            with _threads(asked["threads"]) if bitwise else nullcontext():
+        texts = np.asarray(self.table["settings"].to_pylist(), dtype=object)
+        for text in dict.fromkeys(texts.tolist()):
+            settings, model = json.loads(text), copy(clf)
+            model.unknown = settings["unknown"]
+            rows = np.flatnonzero(texts == text)
+            with _threads(settings["threads"]) if bitwise else nullcontext():
                 for start in range(0, len(rows), _AT_ONCE):
-                    part = self._part(rows[start : start + _AT_ONCE], model, X, asked)
+                    part = self._part(rows[start : start + _AT_ONCE], model, X, settings)
                     if len(part.then):
                         yield part
 

@@ -306,6 +306,6 @@ def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
         "private": explorer.private,
         "n_training": points.n_training,
         "n_data": points.n_data,
-        "asked": points.asked.tolist() if points.examples.of_training else None,
+        "with_prediction": points.with_prediction.tolist() if points.examples.of_training else None,
         "compare": None if rival is None else rival.name,
     }

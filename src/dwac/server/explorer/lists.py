@@ -116,9 +116,9 @@ def issues(explorer: Explorer, session: str) -> dict[str, Any]:
 def _errors(explorer: Explorer, session: str) -> dict[str, Any]:
     """The loaded examples that are furthest from what the others vote for."""
     task, view, points = explorer.task, explorer.view(session), explorer.points
-    errors = task.errors(view.predictions, points.values(view)[points.asked])
+    errors = task.errors(view.predictions, points.values(view)[points.with_prediction])
     listed = [
-        {"point": int(points.asked[each["row"]]), "id": plain(explorer.examples.ids[each["row"]]), **each}
+        {"point": int(points.with_prediction[each["row"]]), "id": plain(explorer.examples.ids[each["row"]]), **each}
         for each in errors[:LISTED]
     ]
     n_references = len(view.clf.references_)
@@ -153,7 +153,7 @@ def changes(explorer: Explorer, session: str, most: int | None = LISTED) -> dict
     history, view, task = explorer.history(session), explorer.view(session), explorer.task
     before, after = explorer.first.predictions, view.predictions
     rows = task.changed_rows(before, after)
-    points = explorer.points.asked
+    points = explorer.points.with_prediction
     listed = [
         {
             "point": int(points[row]),
@@ -187,7 +187,7 @@ def table(explorer: Explorer, session: str, epsilon: float) -> str:
     """All loaded examples as CSV: id, label and prediction."""
     view, points = explorer.view(session), explorer.points
     frame = pd.DataFrame({"id": [plain(name) for name in explorer.examples.ids]})
-    predicted = explorer.task.frame(view.predictions, points.values(view)[points.asked], epsilon)
+    predicted = explorer.task.frame(view.predictions, points.values(view)[points.with_prediction], epsilon)
     return as_csv(pd.concat([frame, predicted], axis=1), harmless=True)
 
 
@@ -230,7 +230,7 @@ def selected_table(explorer: Explorer, session: str, chosen: Sequence[int], epsi
         }
     )
     rows = [_row_of(explorer, point) for point in chosen]
-    predicted = task.frame(view.predictions, values[points.asked], epsilon)
+    predicted = task.frame(view.predictions, values[points.with_prediction], epsilon)
     predicted = predicted.reindex([-1 if row is None else row for row in rows]).reset_index(drop=True)
     # Columns that points without a prediction also have.
     if isinstance(task, NumberTask):
@@ -243,9 +243,9 @@ def selected_table(explorer: Explorer, session: str, chosen: Sequence[int], epsi
 
 def _row_of(explorer: Explorer, point: int) -> int | None:
     """The position of a point among those with predictions."""
-    asked = explorer.points.asked
-    place = int(np.searchsorted(asked, point))
-    return place if place < len(asked) and int(asked[place]) == point else None
+    points = explorer.points.with_prediction
+    row = int(np.searchsorted(points, point))
+    return row if row < len(points) and int(points[row]) == point else None
 
 
 def _record(explorer: Explorer, point: int) -> Any:

@@ -86,7 +86,7 @@ class Points:
         return self.n_training + self.n_data
 
     @property
-    def asked(self) -> NDArray[np.int64]:
+    def with_prediction(self) -> NDArray[np.int64]:
         """(n,): the points of the examples with predictions."""
         return self.examples.own if self.examples.of_training else self.n_training + np.arange(self.n_data)
 
@@ -160,7 +160,7 @@ class Points:
         """Values of the examples with predictions, spread over all points."""
         spread = np.full(len(self) if width is None else (len(self), width), missing, dtype=dtype)
         if len(values):
-            spread[self.asked] = values
+            spread[self.with_prediction] = values
         return spread
 
     def _states(self, view: View) -> NDArray[np.uint8]:

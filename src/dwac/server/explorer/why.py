@@ -89,7 +89,7 @@ def importance(explorer: Explorer, session: str, start: int, label: int, code: i
     label: which of several labels or numbers. code: of the label to whose log-odds they contribute; None: the second
     of two classes, otherwise the label of each example.
     """
-    order = explorer.points.asked[np.random.default_rng(0).permutation(len(explorer.points.asked))]
+    order = explorer.points.with_prediction[np.random.default_rng(0).permutation(len(explorer.points.with_prediction))]
     chosen = order[start : start + _ROWS].tolist()
     if not chosen:
         raise InputError(f"importance needs examples: {len(order):,} are loaded, and it starts after {start:,}")

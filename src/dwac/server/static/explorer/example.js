@@ -140,7 +140,7 @@ function influential(app, { explanation: e }) {
 // The probability of each of several labels; a click explains another one.
 function labelBars(app, answer) {
   if (!answer.labels) return null;
-  const row = answer.point === null ? -1 : app.points.asked.indexOf(answer.point);
+  const row = answer.point === null ? -1 : app.points.withPrediction.indexOf(answer.point);
   return el("section", { id: "label-bars", "aria-label": "All labels" },
     el("ul", { class: "labels" }, answer.labels.map(({ name, probability }, label) => {
       const decision = app.task.decided(row, label, app.epsilon);

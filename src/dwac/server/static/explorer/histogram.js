@@ -80,7 +80,7 @@ export class Histogram {
 
   draw() {
     const { of, low, high, name } = this.measure;
-    const known = Array.from(this.app.points.asked).filter((point) => !Number.isNaN(of(point)));
+    const known = Array.from(this.app.points.withPrediction).filter((point) => !Number.isNaN(of(point)));
     $("typicality").hidden = known.length === 0 && this.measures.length < 2;
     $("histogram-guide").textContent = name === "typicality" ? this.app.start.guide.histogram : this.app.start.guide.measure;
     if ($("typicality").hidden) return;

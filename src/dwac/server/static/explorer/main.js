@@ -73,11 +73,11 @@ function descriptionOf(answer) {
   return `${answer.point === null ? "New example" : `Example ${brief(answer.id, 60)}`}: predicted ${label}${app.task.unit === "label" ? `, ${percent(probability)}` : ""}${known ? `; it is ${named(app, answer.true)}` : ""}.`;
 }
 
-const asked = (question) => post("/explorer/ask", { ...question, k: app.k, epsilon: app.epsilon, label: app.task.subject });
+const predict = (question) => post("/explorer/ask", { ...question, k: app.k, epsilon: app.epsilon, label: app.task.subject });
 
 // The selected example, changed.
 app.ask = async (question) => {
-  const answer = await asked(question);
+  const answer = await predict(question);
   if (app.chosen !== null) app.marks.move(answer);
   app.say(`Changed: ${descriptionOf(answer)}`);
   return answer;
@@ -93,7 +93,7 @@ app.showAnswer = (answer) => {
 
 // Something new, with the examples nearest to it.
 app.askNew = async (question) => {
-  const answer = { ...await asked(question), editable: app.start.card.kind !== "image" };
+  const answer = { ...await predict(question), editable: app.start.card.kind !== "image" };
   Object.assign(app, { chosen: null, original: answer });
   show(answer);
   app.marks.show(answer);
@@ -104,7 +104,7 @@ app.askNew = async (question) => {
 
 // The next or the previous of the loaded examples.
 app.step = (by) => {
-  const { asked: points } = app.points;
+  const { withPrediction: points } = app.points;
   if (!points.length) return null;
   const shown = app.selected.length ? app.selected : Array.from(points);
   const at = shown.indexOf(app.chosen);
@@ -314,7 +314,7 @@ async function begin() {
   app.task = taskOf(app);
   app.points = await load(start);
   app.rows = new Int32Array(app.points.n).fill(-1); // the place of a point among those with predictions
-  app.points.asked.forEach((point, row) => { app.rows[point] = row; });
+  app.points.withPrediction.forEach((point, row) => { app.rows[point] = row; });
   $("token").hidden = true;
   $("main").hidden = false;
   $("title").textContent = start.title;

@@ -59,7 +59,7 @@ async function worth(app) {
 // The values of the menu "Colour by", each with its name.
 export function choices(app) {
   const { task, points } = app;
-  const trusted = points.asked.some((i) => !Number.isNaN(points.typicality[i]));
+  const trusted = points.withPrediction.some((i) => !Number.isNaN(points.typicality[i]));
   return [...task.colours, ...(trusted ? [["typicality", "typicality"]] : []), ...(task.credibility ? [["credibility", "credibility"]] : []),
     ...(task.unit === "number" ? [] : [["error", "error"]]), ...(app.start.worth ? [["worth", "worth"]] : [])];
 }

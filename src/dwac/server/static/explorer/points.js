@@ -17,7 +17,7 @@ async function fetched(types, names, epsilon) {
 export async function load(start) {
   const points = await fetched(start.columns, Object.keys(start.columns), start.epsilon);
   points.n = points.xy.length / 2;
-  points.asked = start.asked ?? Array.from({ length: start.n_data }, (_, i) => start.n_training + i);
+  points.withPrediction = start.with_prediction ?? Array.from({ length: start.n_data }, (_, i) => start.n_training + i);
   return points;
 }
 

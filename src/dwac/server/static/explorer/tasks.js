@@ -14,7 +14,7 @@ const typicality = (points) => ({ name: "typicality", of: (i) => points.typicali
 // The smallest and largest of the values of some points; null if there are none.
 function range(name, points, of) {
   let [low, high] = [Infinity, -Infinity];
-  for (const i of points.asked) {
+  for (const i of points.withPrediction) {
     const value = of(i);
     if (Number.isNaN(value)) continue;
     [low, high] = [Math.min(low, value), Math.max(high, value)];
@@ -81,10 +81,10 @@ class Classes extends Coded {
   // Sets of all examples: how many have one label, several or none, and how many contain the true one.
   summary(epsilon) {
     const found = { n: 0, single: 0, several: 0, empty: 0, known: 0, covered: 0 };
-    const { p_values: p, asked, label } = this.points;
+    const { p_values: p, withPrediction, label } = this.points;
     const n = this.names.length;
     if (!p.length) return null;
-    asked.forEach((point, row) => {
+    withPrediction.forEach((point, row) => {
       const held = this.held(Array.from(p.subarray(row * n, (row + 1) * n)), epsilon);
       const size = held.filter(Boolean).length;
       found.n++;
@@ -157,7 +157,7 @@ class Labels extends Coded {
   overview(epsilon) {
     const found = { n: 0, yes: 0, no: 0, undecided: 0, having: 0, lacking: 0, missed: 0, false: 0 };
     if (!this.points.p_yes.length) return ["", {}];
-    this.points.asked.forEach((point, row) => {
+    this.points.withPrediction.forEach((point, row) => {
       const decision = this.decided(row, this.subject, epsilon);
       found.n++;
       found[decision]++;
@@ -201,7 +201,7 @@ class Numbers {
   // The ends of the colours: of the numbers, or of the errors.
   ends(colour) {
     if (colour !== "error") return [this.low, this.high];
-    const known = this.points.asked.map((i) => this.error(i)).filter((value) => !Number.isNaN(value)).sort((a, b) => a - b);
+    const known = this.points.withPrediction.map((i) => this.error(i)).filter((value) => !Number.isNaN(value)).sort((a, b) => a - b);
     return [0, known.length ? known[Math.floor(0.98 * (known.length - 1))] : 1];
   }
 
@@ -241,7 +241,7 @@ class Numbers {
     const found = { n: 0, known: 0, covered: 0 };
     const widths = [];
     if (!this.points.interval.length) return [this.app.start.guide.unasked, found];
-    for (const i of this.points.asked) {
+    for (const i of this.points.withPrediction) {
       const ends = this.interval(i);
       widths.push(ends[1] - ends[0]);
       found.n++;
