@@ -112,7 +112,7 @@ def router(explorer: Explorer, *, framed: bool = False) -> APIRouter:
 
     @routes.get("/explorer/points/{point:int}")
     async def example(request: Request, point: int) -> Response:
-        k, label = _whole(request, "k", K, 1, MOST_NEIGHBORS), _whole(request, "label", 0, 0, 10**6)
+        k, label = _whole(request, "k", K, 1, MOST_NEIGHBORS), _label(request)
         return await answer(request, lists.example, point, k, epsilon=_epsilon(request), label=label)
 
     @routes.get("/explorer/points/{point:int}/brief")
@@ -121,7 +121,7 @@ def router(explorer: Explorer, *, framed: bool = False) -> APIRouter:
 
     @routes.get("/explorer/points/{point:int}/words")
     async def words(request: Request, point: int) -> Response:
-        return await answer(request, whatif.words_of_point, point, _whole(request, "label", 0, 0, 10**6))
+        return await answer(request, whatif.words_of_point, point, _label(request))
 
     @routes.post("/explorer/words")
     async def words_of(request: Request) -> Response:
@@ -145,7 +145,7 @@ def router(explorer: Explorer, *, framed: bool = False) -> APIRouter:
 
     @routes.get("/explorer/split/{place:int}")
     async def by_group(request: Request, place: int) -> Response:
-        return await answer(request, split.split, place, _epsilon(request), _whole(request, "label", 0, 0, 10**6))
+        return await answer(request, split.split, place, _epsilon(request), _label(request))
 
     @routes.get("/explorer/discs/{disc:int}")
     async def members(request: Request, disc: int) -> Response:
@@ -171,7 +171,7 @@ def router(explorer: Explorer, *, framed: bool = False) -> APIRouter:
 
     @routes.get("/explorer/importance")
     async def importance(request: Request) -> Response:
-        start, label = _whole(request, "start", 0, 0, 10**9), _whole(request, "label", 0, 0, 10**6)
+        start, label = _whole(request, "start", 0, 0, 10**9), _label(request)
         code = _whole(request, "code", -1, -1, 10**6)
         return await answer(request, why.importance, start, label, None if code < 0 else code)
 
@@ -277,6 +277,11 @@ def _number(request: Request, name: str, usual: float, least: float, most: float
 
 def _whole(request: Request, name: str, usual: int, least: int, most: int) -> int:
     return int(_number(request, name, usual, least, most))
+
+
+def _label(request: Request) -> int:
+    """Which of several labels or numbers the page shows, by its place."""
+    return _whole(request, "label", 0, 0, 10**6)
 
 
 def _start(explorer: Explorer, service: Service) -> dict[str, Any]:

@@ -57,7 +57,8 @@ def split(explorer: Explorer, session: str, place: int, epsilon: float, label: i
         raise InputError(f"the column must be one of the {len(names)} that divide the examples, from 0; got {place}")
     groups, view, points, task = _groups(explorer, place), explorer.view(session), explorer.points, explorer.task
     truth = points.values(view)[points.with_prediction]
-    known = np.flatnonzero(task.known(truth) & (groups.codes[points.with_prediction] >= 0))
+    codes = groups.codes[points.with_prediction]
+    known = np.flatnonzero(task.known(truth) & (codes >= 0))
     rows: list[Any] = []
     measures = []
     if len(known):
@@ -76,9 +77,7 @@ def split(explorer: Explorer, session: str, place: int, epsilon: float, label: i
         "codes": groups.codes.tolist(),
         "measures": [each.name for each in measures],
         "rows": rows,
-        "counts": np.bincount(groups.codes[points.with_prediction] + 1, minlength=len(groups.categories) + 1)[
-            1:
-        ].tolist(),
+        "counts": np.bincount(codes[codes >= 0], minlength=len(groups.categories)).tolist(),
     }
 
 

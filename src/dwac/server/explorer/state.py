@@ -76,12 +76,13 @@ class Explorer:
     points: Points
     first: View
     private: bool
-    rival: Rival | None = None
-    title: str = "model"
-    note: str = ""
-    epsilon: float = EPSILON  # at first
-    groups: pd.DataFrame | None = None  # of the rows of data, by the columns given for it
-    members: ReferenceSet | None = None  # all training examples, if the voters represent them and the model keeps them
+    rival: Rival | None
+    title: str
+    note: str
+    epsilon: float  # at first
+    unreadable: Mapping[int, str]  # rows of data left out, and why
+    groups: pd.DataFrame | None  # of the rows of data, by the columns given for it
+    members: ReferenceSet | None  # all training examples, if the voters represent them and the model keeps them
     _histories: dict[str, History] = field(default_factory=dict)  # by session, the least recently changed first
     _answers: dict[tuple[str, int], Answer] = field(default_factory=dict)  # for further questions, the oldest first
     _n_answers: int = 0
@@ -100,7 +101,9 @@ class Explorer:
         private: bool | None = None,
         most: int = MOST,
         progress: Progress | None = None,
-        **words: Any,
+        title: str = "model",
+        note: str = "",
+        epsilon: float = EPSILON,
     ) -> Explorer:
         """Predict all rows of X, or without X the training examples, and place them on a map.
 
@@ -113,10 +116,9 @@ class Explorer:
             private: the default for a model that was saved without its training examples.
             most: maximum number of training examples to predict at the start, if there is no X.
             progress: called with the number of rows done and the total.
-            words: title, note and epsilon of the page.
+            title, note, epsilon: what the page shows at first.
         """
         task = task_of(clf)
-        words.setdefault("epsilon", EPSILON)
         hidden = clf.private_ if private is None else private
         all_examples, clf = clf.references_.members, without_represented(clf)
         bad: dict[int, str] = {}
@@ -128,7 +130,7 @@ class Explorer:
         if X is not None:
             X, y, ids, rival, bad = _drop_unreadable(clf, X, y, ids, rival)
             groups = None if groups is None else groups.drop(index=list(bad))
-            words["note"] = " ".join(filter(None, [words.get("note"), _describe_left_out(bad, private=hidden)]))
+            note = " ".join(filter(None, [note, _describe_left_out(bad, private=hidden)]))
         examples = (
             LoadedExamples.none(clf) if hidden and X is None else LoadedExamples.of(clf, X, y, ids=ids, most=most)
         )
@@ -144,7 +146,7 @@ class Explorer:
         codes = task.codes(view.predictions)
         points = Points.of(task, clf.references_, examples, codes, private=hidden, members=all_examples)
         members = None if hidden else all_examples
-        return cls(clf, examples, points, view, hidden, other, groups=groups, members=members, **words)
+        return cls(clf, examples, points, view, hidden, other, title, note, epsilon, bad, groups, members)
 
     @property
     def task(self) -> PageTask:
