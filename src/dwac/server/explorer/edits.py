@@ -188,10 +188,6 @@ def _changes(h: Floats, own: NDArray[np.int64], references: ReferenceSet, edits:
         log_w = references.voters.log_weights_at(squared).numpy() + votes
         log_w = np.where(own[part, None] == places, -np.inf, log_w)
         for code in range(references.n_classes):
-            gone[part, code] = _summed(log_w[:, before == code]) + factors[code]
-            come[part, code] = _summed(log_w[:, after == code]) + factors[code]
+            gone[part, code] = np.logaddexp.reduce(log_w[:, before == code], axis=1) + factors[code]
+            come[part, code] = np.logaddexp.reduce(log_w[:, after == code], axis=1) + factors[code]
     return gone, come
-
-
-def _summed(log_w: Floats) -> Floats:
-    return np.asarray(np.logaddexp.reduce(log_w, axis=1)) if log_w.shape[1] else np.full(len(log_w), -np.inf)
