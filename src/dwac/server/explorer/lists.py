@@ -229,9 +229,8 @@ def selected_table(explorer: Explorer, session: str, chosen: Sequence[int], epsi
             "part": ["data" if points.is_data(point) else "training" for point in chosen],
         }
     )
-    rows = [_row_of(explorer, point) for point in chosen]
     predicted = task.frame(view.predictions, values[points.with_prediction], epsilon)
-    predicted = predicted.reindex([-1 if row is None else row for row in rows]).reset_index(drop=True)
+    predicted = predicted.set_axis(points.with_prediction).reindex(chosen).reset_index(drop=True)
     # Columns that points without a prediction also have.
     if isinstance(task, NumberTask):
         numbers = [name for name in predicted.columns if name == "number" or name.startswith("number_")]

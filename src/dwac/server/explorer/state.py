@@ -229,19 +229,14 @@ class Explorer:
 
         epsilon: of an interval. label: which of several labels is explained.
         """
-        epsilon, data = self.epsilon if epsilon is None else epsilon, self.points.is_data(point)
-        row = point - self.points.n_training
-        view = self.view(session)
+        epsilon, view = self.epsilon if epsilon is None else epsilon, self.view(session)
         explanation = self.explain_point(view, point, k, epsilon)
-        answer = {"point": point, **explanation_dict(self.task, explanation, self.points, label)}
-        answer |= {"xy": self.points.positions[point].tolist(), "disc": self.points.disc_of(point)}
-        answer |= {"editable": not self.private and self.source(point) is not None, "before": None}
-        answer["answer"] = self._keep(session, Answer(self.task.vote(explanation, label), label, point))
-        if view.edits:
-            before = self.explain_point(self.first, point, 1, epsilon)
-            answer["before"] = explanation_dict(self.task, before, self.points, label)
-        if data and self.rival is not None:
-            other = self._hide_record(self.rival.explain(row, k, epsilon))
+        before = self.explain_point(self.first, point, 1, epsilon) if view.edits else None
+        answer = self._show(session, Answer(self.task.vote(explanation, label), label, point), explanation, before)
+        answer |= {"point": point, "xy": self.points.positions[point].tolist(), "disc": self.points.disc_of(point)}
+        answer["editable"] = not self.private and self.source(point) is not None
+        if self.rival is not None and self.points.is_data(point):
+            other = self._hide_record(self.rival.explain(point - self.points.n_training, k, epsilon))
             answer["rival"] = explanation_dict(task_of(self.rival.clf), other, None, label)
         return answer
 
@@ -263,18 +258,17 @@ class Explorer:
         before = task.explain(self.first.clf, X, 1, epsilon, private=self.private) if view.edits else None
         code = task.predicted_code(explanation if before is None else before)
         xy = self.points.place(view.clf.embed(X), [code])[0].tolist()
-        return {
-            "point": None, **explanation_dict(task, explanation, self.points, label), "xy": xy, "editable": True,
-            "before": None if before is None else explanation_dict(task, before, self.points, label),
-            "answer": self._keep(session, Answer(task.vote(explanation, label), label, X=X)), "disc": None,
-        }  # fmt: skip
+        answer = self._show(session, Answer(task.vote(explanation, label), label, X=X), explanation, before)
+        return {**answer, "point": None, "xy": xy, "disc": None, "editable": True}
 
-    def _keep(self, session: str, answer: Answer) -> int:
-        """Store an answer, and return its number, with which a page can ask more about it later."""
+    def _show(self, session: str, answer: Answer, explanation: Any, before: Any) -> dict[str, Any]:
+        """An explanation, and the one before any edit, for JSON; the answer is kept for later questions."""
         self._n_answers += 1
         self._answers[session, self._n_answers] = answer
         _drop_first(self._answers, _ANSWERS)
-        return self._n_answers
+        shown = explanation_dict(self.task, explanation, self.points, answer.label)
+        shown["before"] = None if before is None else explanation_dict(self.task, before, self.points, answer.label)
+        return {**shown, "answer": self._n_answers}
 
     def answer(self, session: str, number: int) -> Answer:
         """An answer that this page received before; only the last ones are kept."""

@@ -38,9 +38,10 @@ class PageTask(ABC):
 
     # Labels and numbers of examples
 
-    @abstractmethod
     def truth(self, y: Any, n: int) -> NDArray[Any]:
-        """(n, …): the labels or numbers of rows of data."""
+        """The labels or numbers of rows of data: codes (n,), or indicators of several labels or numbers (n, T)."""
+        codes, exact = self.clf.target_.read(y, n, strict=False)
+        return exact if exact.shape[1] else codes
 
     @abstractmethod
     def unknown(self, n: int) -> NDArray[Any]:

@@ -21,7 +21,6 @@ from dwac.report.measures import Measure
 from dwac.server.answers import silent
 from dwac.server.explorer.edits import Edits
 from dwac.server.explorer.tasks import Floats, Ints, PageTask, Recount, groups_of, places_after
-from dwac.tasks import read_numbers
 
 _LEAST = 0.05  # share of the votes that must remain for a difference to be exact to about 1e-8
 _MOVED = 1e-3  # of the spread of the numbers: smaller moves are not listed
@@ -64,13 +63,6 @@ class NumberTask(PageTask):
     @cached_property
     def _spread(self) -> Floats:
         return np.asarray(self.clf.target_.scale[1])
-
-    def truth(self, y: Any, n: int) -> Floats:
-        """(n, T)."""
-        exact = read_numbers(y, n)[0]
-        if exact.shape[1] != self._width:
-            raise InputError(f"y must have {self._width} numbers per row, as in fit; got {exact.shape[1]}")
-        return exact
 
     def unknown(self, n: int) -> Floats:
         """NaN."""

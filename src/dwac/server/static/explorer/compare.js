@@ -3,7 +3,7 @@
 import { oneFile } from "./api.js";
 import { chip, named } from "./chips.js";
 import { numberOf } from "./distribution.js";
-import { brief, button, el, fill, link, numeral, svg, text } from "./dom.js";
+import { brief, button, el, fill, link, linkTo, numeral, svg, text } from "./dom.js";
 import { enter } from "./forms.js";
 import { meaningOf, titleOf } from "./names.js";
 import { picture } from "./records.js";
@@ -105,9 +105,8 @@ export class Comparison {
   precedent(precedent, other) {
     if (!precedent) return [el("div", {}, "a similar training example"), this.outcome(other)];
     const [point] = this.reasons.points;
-    const name = brief(precedent.id, 40);
     const apart = !this.numeric && String(precedent.label) !== String(other) ? el("span", { class: "note" }, ` labelled ${text(precedent.label)}`) : null;
-    return [el("div", {}, point < 0 ? name : link({ onclick: () => this.app.choose(point) }, name)), this.outcome(other), apart];
+    return [el("div", {}, point < 0 ? brief(precedent.id, 40) : linkTo(this.app, point, precedent.id, false)), this.outcome(other), apart];
   }
 
   table(parts, heads) {

@@ -2,11 +2,11 @@
 
 import { get } from "./api.js";
 import { chip } from "./chips.js";
-import { $, brief, button, el, fill, link, pager, text } from "./dom.js";
+import { $, brief, button, el, fill, commas, link, linkTo, pager, plural, text } from "./dom.js";
 import { picture } from "./records.js";
 import { verdict } from "./selection.js";
 
-const count = (n) => `${n.toLocaleString("en")} training example${n === 1 ? "" : "s"}`;
+const count = (n) => plural(n, "training example");
 const together = (app, disc) => app.start.discs.flatMap((each, i) => (each.group === app.start.discs[disc].group ? [i] : []));
 
 // What the members of a disc vote for.
@@ -70,7 +70,7 @@ function about(app, disc) {
   const { size, group } = app.start.discs[disc];
   const whole = app.start.groups[group];
   return [el("div", {}, chip(app, labelOf(app, app.start.discs[disc])), ` ${count(size)}`),
-    whole.size > size ? el("div", {}, `in a group of ${whole.size.toLocaleString("en")}`) : null,
+    whole.size > size ? el("div", {}, `in a group of ${commas(whole.size)}`) : null,
     whole.description ? el("div", { class: "note" }, whole.description) : null];
 }
 
@@ -98,19 +98,18 @@ function show(app, found) {
     group.description ? el("p", {}, several && !found.whole ? "Its group: " : "", group.description) : null,
     el("p", { class: "note" }, app.start.guide.disc),
     several ? el("p", {}, link({ id: "whole", onclick: () => app.select(found.disc, { whole: !found.whole }) },
-      found.whole ? `Only this disc (${found.size.toLocaleString("en")})` : `The whole group: ${group.n_discs} discs, ${count(group.size)}`)) : null,
+      found.whole ? `Only this disc (${commas(found.size)})` : `The whole group: ${group.n_discs} discs, ${count(group.size)}`)) : null,
     found.n_examples > found.n ? el("p", {}, `${found.n === 1 ? "The representative is" : "Representatives are"} shown; this model does not hold the others.`) : null,
     el("ul", { class: "members" }, found.members.map((member) => item(app, member))),
     found.n > found.members.length ? pager({ start: found.start, end, n: found.n, size: PAGE },
-      `${(found.start + 1).toLocaleString("en")} to ${end.toLocaleString("en")} of ${found.n.toLocaleString("en")}, the most central first`,
+      `${commas(found.start + 1)} to ${commas(end)} of ${commas(found.n)}, the most central first`,
       (start) => app.select(found.disc, { whole: found.whole, start })) : null);
 }
 
 function item(app, member) {
-  const name = brief(member.id, 40);
   return el("li", {}, el("span", { class: "member" }, picture(member.record, `training example ${text(member.id)}`),
-    member.point === null ? el("b", {}, name) : link({ onclick: () => app.choose(member.point) }, name), " ",
-    member.size > 1 ? el("span", { class: "note" }, `votes for ${member.size.toLocaleString("en")} `) : null,
+    member.point === null ? el("b", {}, brief(member.id, 40)) : linkTo(app, member.point, member.id, false), " ",
+    member.size > 1 ? el("span", { class: "note" }, `votes for ${commas(member.size)} `) : null,
     member.removed ? el("b", {}, "removed ") : null,
     el("span", { class: "note" }, member.text)));
 }

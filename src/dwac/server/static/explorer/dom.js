@@ -21,6 +21,9 @@ export const button = (given, ...children) => el("button", { type: "button", ...
 // A button that looks like a link.
 export const link = (given, ...children) => button({ class: "link", ...given }, ...children);
 
+// A button that leads to an example; move: whether the map moves to it, too.
+export const linkTo = (app, point, id, move = true) => link({ onclick: () => app.choose(point, move) }, brief(id, 40));
+
 // The head of a table; isNumber says in which places the columns hold numbers.
 export const headsOf = (names, isNumber = () => false) => el("thead", {}, el("tr", {}, names.map((name, i) =>
   (name ? el("th", { scope: "col", class: isNumber(i) ? "number" : null }, name) : el("td", {})))));
@@ -38,6 +41,10 @@ export function svg(tag, given, ...children) {
   node.append(...children.flat(Infinity).filter((child) => child !== null));
   return node;
 }
+
+// The content of a section that can be opened.
+export const contentOf = (id) => $(id).querySelector("div");
+export const summaryOf = (id) => $(id).querySelector("summary");
 
 export const fill = (node, ...children) => node.replaceChildren(...children.flat(Infinity).filter((child) => child));
 
@@ -58,6 +65,10 @@ export function number(name, value, digits = 3) {
   const shown = Number.isInteger(value) ? value.toLocaleString("en") : value.toFixed(digits);
   return el("b", { data: { number: name, value: String(value) }, title: String(value) }, shown);
 }
+
+// A count with its thousands separated; and with what is counted.
+export const commas = (n) => n.toLocaleString("en");
+export const plural = (n, one) => `${commas(n)} ${one}${n === 1 ? "" : "s"}`;
 
 export const brief = (value, most = 120) => (text(value).length > most ? `${text(value).slice(0, most - 1)}…` : text(value));
 

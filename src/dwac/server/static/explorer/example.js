@@ -4,7 +4,7 @@ import { oneFile } from "./api.js";
 import { beforeAfter, inShort, predictionOf, same } from "./change.js";
 import { chip, named } from "./chips.js";
 import { ends, numberOf, showVotes } from "./distribution.js";
-import { $, brief, button, el, fill, headsOf, link, number, numeral, percent, text } from "./dom.js";
+import { $, brief, button, el, fill, commas, headsOf, link, number, numeral, percent, summaryOf, text } from "./dom.js";
 import { showGroups } from "./groups.js";
 import { menu } from "./menu.js";
 import { bar } from "./records.js";
@@ -21,7 +21,7 @@ export function showWelcome(app) {
     note ? el("p", { class: "change" }, note) : null,
     app.start.private ? el("p", { class: "change" }, guide.private) : null,
     represented ? el("p", { id: "represented" }, represented) : null,
-    el("p", { class: "note" }, `${n_training.toLocaleString("en")} ${represented ? "representatives" : "training examples"}, ${n_data.toLocaleString("en")} rows of data.`));
+    el("p", { class: "note" }, `${commas(n_training)} ${represented ? "representatives" : "training examples"}, ${commas(n_data)} rows of data.`));
 }
 
 export function showExample(app, answer) {
@@ -49,7 +49,7 @@ function heading(app, answer) {
   const known = answer.true !== null && answer.true !== undefined;
   const predicted = predictionOf(answer);
   const size = answer.part === "training" && app.start.sizes ? Math.round(app.start.sizes[answer.point]) : 1;
-  const part = { data: "your data", training: app.start.represented ? `representative of ${size.toLocaleString("en")}` : "training example" }[answer.part];
+  const part = { data: "your data", training: app.start.represented ? `representative of ${commas(size)}` : "training example" }[answer.part];
   const verdict = known && el("span", { class: "verdict" }, judged(app, answer));
   const probable = app.task.unit === "label" ? el("b", {}, percent(answer.explanation.probability), " ") : null;
   return [
@@ -68,7 +68,7 @@ function actions(app, answer) {
     shown("edits") && ["Edit its vote, or undo edits", open("edits")],
     answer.disc === null || answer.disc === undefined ? null : button({ id: "its-disc", onclick: () => app.select(answer.disc) }, "List the group around it"),
     answer.point === null ? null : ["Centre the map on it", () => app.map.goTo(...answer.xy)],
-    shown("importance") && [$("importance").querySelector("summary").textContent, open("importance")],
+    shown("importance") && [summaryOf("importance").textContent, open("importance")],
     shown("issues") && [app.task.words.issues, open("issues")],
     shown("worth") && ["The most and the least helpful examples", open("worth")],
     shown("compare") && ["Where the models disagree", open("compare")],

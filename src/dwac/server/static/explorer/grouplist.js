@@ -4,7 +4,7 @@
 import { get } from "./api.js";
 import { chip } from "./chips.js";
 import { labelOf } from "./discs.js";
-import { $, button, el, fill } from "./dom.js";
+import { $, button, contentOf, el, fill, commas } from "./dom.js";
 
 const LISTED = 200;
 
@@ -30,9 +30,9 @@ const ORDERS = {
   data: ["most of the loaded examples first", (a, b) => b.n - a.n || b.size - a.size],
 };
 
-export async function showAllGroups(app, order = "size", known = null) {
+export async function showAllGroups(app, order = $("order")?.value ?? "size", known = null) {
   const { start } = app;
-  const place = $("all-groups").querySelector("div");
+  const place = contentOf("all-groups");
   const scores = known ?? await get("/explorer/groups");
   const groups = groupsOf(app, scores).sort(ORDERS[order][1]);
   const loaded = start.n_data ? "of your rows rely on it" : "predicted by the others";
@@ -46,8 +46,8 @@ export async function showAllGroups(app, order = "size", known = null) {
     el("ol", { class: "members list" }, groups.slice(0, LISTED).map((group) => el("li", { data: { size: group.size, n: group.n, wrong: group.wrong },
       onmouseenter: () => app.marks.outline("hover", group.discs), onmouseleave: () => app.marks.outline("hover", []) },
       button({ class: "row", onclick: () => show(group) }, chip(app, group.label), " ",
-        el("b", {}, group.size.toLocaleString("en")), ` training example${group.size === 1 ? "" : "s"}`,
-        group.n ? `; ${group.n.toLocaleString("en")} ${loaded}` : "", group.said ? el("span", { class: group.wrong ? "verdict" : "" }, `; ${scores.measure}: ${group.said}`) : null),
+        el("b", {}, commas(group.size)), ` training example${group.size === 1 ? "" : "s"}`,
+        group.n ? `; ${commas(group.n)} ${loaded}` : "", group.said ? el("span", { class: group.wrong ? "verdict" : "" }, `; ${scores.measure}: ${group.said}`) : null),
       group.description ? el("div", { class: "note" }, group.description) : null))),
-    groups.length > LISTED ? el("p", { class: "note" }, `and ${(groups.length - LISTED).toLocaleString("en")} more groups`) : null);
+    groups.length > LISTED ? el("p", { class: "note" }, `and ${commas(groups.length - LISTED)} more groups`) : null);
 }

@@ -2,11 +2,11 @@
 
 import { get, oneFile } from "./api.js";
 import { chip, named } from "./chips.js";
-import { brief, button, el, fill, link, numeral, percent, text } from "./dom.js";
+import { brief, button, el, fill, commas, link, linkTo, numeral, percent, plural, text } from "./dom.js";
 import { apart, bar, chooser, comparison, picture, whole } from "./records.js";
 import { words } from "./words.js";
 
-const count = (n) => `${n.toLocaleString("en")} example${n === 1 ? "" : "s"}`;
+const count = (n) => plural(n, "example");
 
 export function showGroups(app, answer) {
   const { explanation: e } = answer;
@@ -14,7 +14,7 @@ export function showGroups(app, answer) {
   return el("section", { id: "groups", "aria-labelledby": "groups-title" },
     el("h3", { id: "groups-title" }, "Votes by group, heaviest first"),
     whole(e.groups.map((group) => ({ share: group.share, name: `${name(app, group)}, ${count(group.size)}`, other: against(group, e) })), 1 - share),
-    el("p", { class: "note" }, el("label", {}, "Show ", chooser(app, "k-groups")), ` of ${e.n_groups.toLocaleString("en")} groups: ${percent(share)} of the vote.`),
+    el("p", { class: "note" }, el("label", {}, "Show ", chooser(app, "k-groups")), ` of ${commas(e.n_groups)} groups: ${percent(share)} of the vote.`),
     { image: () => el("p", { class: "member" }, picture(e.record, "this example"), "this example"), text: () => words(app, answer) }[answer.kind]?.(),
     el("ul", { class: "voters" }, e.groups.map((group, i) => row(app, answer, group, i))),
     answer.kind === "table" ? el("details", { id: "alike" }, el("summary", {}, "The examples most alike, by column"),
@@ -57,7 +57,7 @@ function label(app, { label: given }) {
 // An example with its record, and a button that selects it.
 function voter(app, answer, member, point, before = null) {
   return el("span", { class: "member", title: apart(answer, member) }, before ? el("span", { class: "note" }, before) : null, picture(member.record, `training example ${text(member.id)}`),
-    point === undefined ? el("b", {}, brief(member.id, 40)) : link({ onclick: () => app.choose(point) }, brief(member.id, 40)),
+    point === undefined ? el("b", {}, brief(member.id, 40)) : linkTo(app, point, member.id, false),
     " ", point === undefined || oneFile ? null : button({ class: "link note", "aria-label": `Compare with ${brief(member.id, 40)}`, onclick: () => app.compare({ point }) }, "compare"),
     " ", member.size > 1 ? el("span", { class: "note" }, `votes for ${count(member.size)} `) : null,
     el("span", { class: "note" }, apart(answer, member)));
@@ -71,7 +71,7 @@ async function open(app, answer, i, place) {
   if (oneFile) return;
   const found = await get(`/explorer/answers/${answer.answer}/groups/${i}`);
   if (!found.n) return;
-  place.append(el("h4", {}, `Subgroups: ${found.subgroups.length < found.n ? `the ${found.subgroups.length} heaviest of ` : ""}${found.n.toLocaleString("en")}`),
+  place.append(el("h4", {}, `Subgroups: ${found.subgroups.length < found.n ? `the ${found.subgroups.length} heaviest of ` : ""}${commas(found.n)}`),
     el("ul", { class: "members" }, found.subgroups.map((part) => el("li", { class: "subgroup", onmouseenter: () => app.marks.outline("hover", part.discs), onmouseleave: () => app.marks.outline("hover", where?.discs ?? []) },
       el("div", { class: "voter" }, el("span", {}, count(part.size)), el("span", { class: "share", data: { share: String(part.share), size: String(part.size) } }, percent(part.share)),
         bar(part.share, against(group, answer.explanation))),

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { signed } from "./compare.js";
 import { ticks } from "./distribution.js";
-import { $, brief, button, el, fill, link, numeral, svg, text } from "./dom.js";
+import { $, brief, button, contentOf, el, fill, commas, link, numeral, svg, text } from "./dom.js";
 import { meaningOf, titleOf } from "./names.js";
 import { bar } from "./records.js";
 
@@ -28,7 +28,7 @@ async function count(app, more = SAMPLE, code = counted?.code ?? null) {
   const busy = own.wanted > own.rows.length;
   own.wanted = own.rows.length + more;
   if (busy) return;
-  if (!own.rows.length) fill($("importance").querySelector("div"), el("p", { class: "note" }, "Comparing examples with training examples …"));
+  if (!own.rows.length) fill(contentOf("importance"), el("p", { class: "note" }, "Comparing examples with training examples …"));
   while (own === counted && own.rows.length < Math.min(own.wanted, own.n)) {
     const found = await get(`/explorer/importance?start=${own.rows.length}&label=${app.task.subject}${own.code === null ? "" : `&code=${own.code}`}`);
     Object.assign(own, { n: found.n, label: found.label, unit: found.unit });
@@ -44,7 +44,7 @@ function draw(app, own) {
   const names = [...new Set(rows.flatMap(({ parts }) => [...parts.keys()]))];
   const sizes = names.map((name) => [name, sizeOf(rows, name)]).sort((a, b) => b[1] - a[1]).slice(0, MOST);
   const most = sizes[0]?.[1] || 1;
-  const place = $("importance").querySelector("div");
+  const place = contentOf("importance");
   const focus = place.contains(document.activeElement) ? document.activeElement.dataset.name : null;
   const drawn = rows[0].parts.values().next().value.value !== undefined && !Array.isArray(rows[0].parts.values().next().value.value);
   own.column = drawn ? own.column ?? sizes[0][0] : null;
@@ -57,7 +57,7 @@ function draw(app, own) {
   fill(place,
     app.task.unit === "label" && app.task.names.length > 1 ? el("p", {}, el("label", {}, "Contributions to ", el("select", { id: "importance-label", onchange: ({ target }) => again(app, target.value === "" ? null : Number(target.value)) },
       [...(app.task.names.length > 2 ? [["", "the label of each example"]] : []), ...app.task.names.map((name, code) => [code, text(name)])].map(([value, name]) => el("option", { value, selected: value === (own.code ?? (app.task.names.length > 2 ? "" : 1)) }, name))))) : null,
-    el("p", { class: "note", id: "importance-now", data: { rows: rows.length } }, `Mean size of contributions to ${to}${unit === "log-odds" ? ", in log-odds" : ""}, over ${rows.length.toLocaleString("en")} of ${n.toLocaleString("en")} examples drawn at random${rows.length < Math.min(wanted, n) ? " …" : "."}`),
+    el("p", { class: "note", id: "importance-now", data: { rows: rows.length } }, `Mean size of contributions to ${to}${unit === "log-odds" ? ", in log-odds" : ""}, over ${commas(rows.length)} of ${commas(n)} examples drawn at random${rows.length < Math.min(wanted, n) ? " …" : "."}`),
     el("ul", { class: "labels importance" }, sizes.map(([name, size]) => el("li", { class: name === own.column ? "current" : "", data: { column: name, size: String(size) } },
       drawn ? link({ data: { name }, "aria-pressed": String(name === own.column), onclick: () => choose(name) }, brief(titleOf(name), 40)) : el("span", {}, brief(titleOf(name), 40)),
       bar(size / most), el("span", { class: "number" }, unit === "log-odds" ? size.toFixed(2) : numeral(size))))),

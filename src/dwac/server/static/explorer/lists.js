@@ -3,29 +3,27 @@
 import { get, oneFile } from "./api.js";
 import { beforeAfter, inShort, labelled } from "./change.js";
 import { chip } from "./chips.js";
-import { $, brief, button, el, fill, headsOf, link, numeral, percent } from "./dom.js";
+import { $, brief, button, contentOf, el, fill, commas, headsOf, linkTo, numeral, percent, plural, summaryOf } from "./dom.js";
 import { relabel } from "./relabel.js";
 
-const go = (app, point, id) => link({ onclick: () => app.choose(point, true) }, brief(id, 40));
 const odds = (log) => (log === null || log > Math.log(1e6) ? "over a million : 1" : `${Number(Math.exp(log).toPrecision(2)).toLocaleString("en")} : 1`);
-const plural = (n, one) => `${n.toLocaleString("en")} ${one}${n === 1 ? "" : "s"}`;
 
 export function showEdits(app, changes) {
   app.changes = changes;
   $("edits").hidden = app.start.private || oneFile;
-  $("edits").querySelector("summary").textContent = changes.edits.length ? `Edits (${changes.edits.length})` : "Edits";
-  fill($("edits").querySelector("div"),
+  summaryOf("edits").textContent = changes.edits.length ? `Edits (${changes.edits.length})` : "Edits";
+  fill(contentOf("edits"),
     el("p", { class: "note" }, app.start.guide.edits),
     el("div", { class: "beside" }, own(app), effect(app)),
     el("p", { class: "buttons" },
       button({ id: "undo", disabled: !changes.edits.length, onclick: app.undo }, "Undo"),
       button({ id: "redo", disabled: !changes.can_redo, onclick: app.redo }, "Redo")),
-    el("ol", {}, changes.edits.map((edit) => el("li", {}, go(app, edit.point, edit.id), ": ", chip(app, edit.before),
+    el("ol", {}, changes.edits.map((edit) => el("li", {}, linkTo(app, edit.point, edit.id), ": ", chip(app, edit.before),
       edit.label === null ? " removed" : [" → ", chip(app, edit.label)]))),
     el("p", { id: "n-changed", data: { n: changes.n_changed } },
-      `${plural(changes.n_changed, "example")} of the ${changes.n_asked.toLocaleString("en")} loaded ${changes.n_changed === 1 ? "gets" : "get"} ${app.task.unit === "number" ? "a different prediction" : app.task.unit === "labels" ? "different labels" : "a different label"} because of the edits.`),
+      `${plural(changes.n_changed, "example")} of the ${commas(changes.n_asked)} loaded ${changes.n_changed === 1 ? "gets" : "get"} ${app.task.unit === "number" ? "a different prediction" : app.task.unit === "labels" ? "different labels" : "a different label"} because of the edits.`),
     changes.changed.length ? el("div", { class: "wide list" }, el("table", {}, headsOf(["example", "before", "now"]), el("tbody", {},
-      changes.changed.map(({ point, id, before, after }) => el("tr", {}, el("td", {}, go(app, point, id)),
+      changes.changed.map(({ point, id, before, after }) => el("tr", {}, el("td", {}, linkTo(app, point, id)),
         [before, after].map(({ label, probability }) => el("td", {}, labelled(app, label, probability)))))))) : null);
 }
 
@@ -44,7 +42,7 @@ export function showEffect(app) {
   $("effect").hidden = !edits.length;
   if (!edits.length) return;
   fill($("effect"), el("span", {}, answer?.before ? [el("b", {}, "This example: "), inShort(app, answer.before), " → ", inShort(app, answer), ". "] : null,
-    `${n.toLocaleString("en")} of ${all.toLocaleString("en")} predictions change.`),
+    `${commas(n)} of ${commas(all)} predictions change.`),
   button({ onclick: app.undo }, "Undo"));
 }
 
@@ -59,15 +57,15 @@ function own(app) {
 }
 
 export async function showIssues(app) {
-  const place = $("issues").querySelector("div");
+  const place = contentOf("issues");
   fill(place, el("p", { class: "note" }, "Checking the label of every training example …"));
   const found = await get("/explorer/issues");
   if (app.task.unit !== "label") return fill(place, ...errors(app, found));
-  const asked = found.asked < found.n_references ? ` ${found.asked.toLocaleString("en")} of ${found.n_references.toLocaleString("en")} were checked.` : "";
+  const asked = found.asked < found.n_references ? ` ${commas(found.asked)} of ${commas(found.n_references)} were checked.` : "";
   fill(place, el("p", { class: "note" }, `${app.start.guide.issues} ${found.judged}`),
     el("p", {}, `${plural(found.n, "label")} to check.${asked}`),
     found.issues.length ? el("div", { class: "wide list" }, el("table", {}, headsOf(["example", "label", "suggested label", "odds"]), el("tbody", {},
-      found.issues.map((issue) => el("tr", {}, el("td", {}, go(app, issue.point, issue.id)), el("td", {}, chip(app, issue.label)),
+      found.issues.map((issue) => el("tr", {}, el("td", {}, linkTo(app, issue.point, issue.id)), el("td", {}, chip(app, issue.label)),
         el("td", {}, chip(app, issue.suggested), ` ${percent(issue.suggested_probability)}`),
         el("td", { class: "number" }, odds(issue.log_odds))))))) : null);
 }
@@ -83,16 +81,16 @@ function errors(app, { issues, n }) {
   return [el("p", { class: "note" }, app.start.guide.issues),
     el("p", {}, numbers ? `${plural(n, "example")} with a known number.` : `${plural(n, "label")} to check.`),
     issues.length ? el("div", { class: "wide list" }, el("table", {}, headsOf(titles), el("tbody", {},
-      issues.map((issue) => el("tr", {}, el("td", {}, go(app, issue.point, issue.id)), row(issue).map((cell) => el("td", {}, cell))))))) : null];
+      issues.map((issue) => el("tr", {}, el("td", {}, linkTo(app, issue.point, issue.id)), row(issue).map((cell) => el("td", {}, cell))))))) : null];
 }
 
 export async function showDisagreements(app) {
-  const place = $("compare").querySelector("div");
+  const place = contentOf("compare");
   const found = await get("/explorer/disagreements");
   fill(place, el("p", { class: "note" }, app.start.guide.compare),
-    el("p", { data: { n: found.n } }, `${plural(found.n, "example")} of ${app.start.n_data.toLocaleString("en")}; ${app.task.unit === "label" ? "those where both models are most confident come first" : "those that differ most come first"}.`),
+    el("p", { data: { n: found.n } }, `${plural(found.n, "example")} of ${commas(app.start.n_data)}; ${app.task.unit === "label" ? "those where both models are most confident come first" : "those that differ most come first"}.`),
     found.rows.length ? el("div", { class: "wide list" }, el("table", {}, headsOf(["example", app.start.title, app.start.compare, app.task.unit === "number" ? "true number" : "true label"]), el("tbody", {},
-      found.rows.map((row) => el("tr", {}, el("td", {}, go(app, row.point, row.id)),
+      found.rows.map((row) => el("tr", {}, el("td", {}, linkTo(app, row.point, row.id)),
         el("td", {}, labelled(app, row.label, row.probability)), el("td", {}, labelled(app, row.rival_label, row.rival_probability)),
         el("td", {}, row.true === null ? "–" : chip(app, row.true))))))) : null);
 }

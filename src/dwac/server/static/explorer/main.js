@@ -4,7 +4,7 @@ import * as address from "./address.js";
 import { download, get, oneFile, post, useToken } from "./api.js";
 import { predictionOf } from "./change.js";
 import { named } from "./chips.js";
-import { $, brief, el, fill, percent } from "./dom.js";
+import { $, brief, el, fill, commas, percent, summaryOf } from "./dom.js";
 import { showExample, showWelcome } from "./example.js";
 import * as discs from "./discs.js";
 import * as fresh from "./fresh.js";
@@ -29,6 +29,9 @@ import { taskOf } from "./tasks.js";
 import * as theme from "./theme.js";
 import * as whatif from "./whatif.js";
 import * as worth from "./worth.js";
+
+// Sections that ask the server for a list when they are opened, and again after edits.
+const LISTS = { "all-groups": showAllGroups, issues: showIssues, worth: worth.showWorth, compare: showDisagreements };
 
 const app = { k: 5, chosen: null, original: null, answer: null, selected: [], lasso: [], columns: [], split: null, remember: () => {} };
 window.explorer = app; // for the console and for tests
@@ -114,7 +117,7 @@ app.step = (by) => {
 app.openSection = (id) => {
   $(id).open = true;
   $(id).scrollIntoView({ block: "start", behavior: "auto" });
-  $(id).querySelector("summary").focus({ preventScroll: true });
+  summaryOf(id).focus({ preventScroll: true });
 };
 
 app.copyLink = () => app.tried((async () => {
@@ -194,11 +197,8 @@ const edit = (step) => app.tried((async () => {
   $("edits").open = true;
   app.say(`${changes.n_changed} of ${changes.n_asked} predictions change because of the edits.`);
   await split.refresh(app);
-  if ($("all-groups").open) await showAllGroups(app, $("order")?.value);
-  if ($("issues").open) await showIssues(app);
-  if ($("worth").open) await worth.showWorth(app);
+  for (const [id, show] of Object.entries(LISTS)) if ($(id).open) await show(app);
   if (weighed) await app.setColour("worth");
-  if ($("compare").open) await showDisagreements(app);
 })());
 
 app.remove = (point) => edit({ action: "remove", point });
@@ -238,7 +238,7 @@ function adapt() {
   $("subject").parentElement.hidden = !task.subjects;
   $("subject-title").textContent = task.unit === "labels" ? "Label" : "Number";
   $("sets-title").textContent = task.words.sets;
-  $("issues").querySelector("summary").textContent = task.words.issues;
+  summaryOf("issues").textContent = task.words.issues;
   const errors = $("layer").querySelector('[value="mistakes"]');
   errors.textContent = task.words.errors;
   errors.hidden = errors.disabled = task.unit === "number" && !app.points.interval.length;
@@ -297,10 +297,7 @@ function listen() {
     app.map.restyle({ layer: $("layer").value });
     app.remember();
   });
-  $("all-groups").addEventListener("toggle", () => $("all-groups").open && app.tried(showAllGroups(app)));
-  $("issues").addEventListener("toggle", () => $("issues").open && app.tried(showIssues(app)));
-  $("worth").addEventListener("toggle", () => $("worth").open && app.tried(worth.showWorth(app)));
-  $("compare").addEventListener("toggle", () => $("compare").open && app.tried(showDisagreements(app)));
+  for (const [id, show] of Object.entries(LISTS)) $(id).addEventListener("toggle", () => $(id).open && app.tried(show(app)));
   $("export-edits").addEventListener("click", () => app.tried(download("/explorer/edits.json", "edits.json")));
   $("export-table").addEventListener("click", () => app.tried(download(`/explorer/examples.csv?epsilon=${app.epsilon}`, "examples.csv")));
 }
@@ -321,18 +318,18 @@ async function begin() {
   document.title = `${start.title}: dwac explorer`;
   $("lead").textContent = start.guide.lead;
   $("export").hidden = oneFile;
-  if (oneFile) $("whatif").querySelector("summary").textContent = "Why? Compared with a precedent";
+  if (oneFile) summaryOf("whatif").textContent = "Why? Compared with a precedent";
   $("held").textContent = start.held ?? "";
   $("epsilon").disabled = oneFile && Boolean(start.columns.interval); // intervals are computed by the model
   $("map-help").textContent = `${start.map} Drag or use the arrow keys to move, the wheel or + and − to zoom.`;
   $("issues").hidden = start.private;
   $("worth").hidden = !start.worth;
   $("importance").hidden = !start.importance;
-  if (start.card.kind === "image") $("importance").querySelector("summary").textContent = "Which patches matter?";
+  if (start.card.kind === "image") summaryOf("importance").textContent = "Which patches matter?";
   $("compare").hidden = !start.compare;
   $("click").parentElement.hidden = !start.discs.length;
   $("all-groups").hidden = !start.groups.length;
-  $("all-groups").querySelector("summary").textContent = `Groups (${start.groups.length.toLocaleString("en")})`;
+  summaryOf("all-groups").textContent = `Groups (${commas(start.groups.length)})`;
   adapt();
   app.task.restyle();
   app.map = new PointMap($("points"), app.task, app.points, await paintOf(app, "label"), start.discs);

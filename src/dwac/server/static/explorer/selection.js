@@ -2,14 +2,13 @@
 
 import { download, oneFile, post } from "./api.js";
 import { chip } from "./chips.js";
-import { $, brief, button, el, fill, link, pager, percent, text } from "./dom.js";
+import { $, button, el, fill, commas, linkTo, pager, percent, text } from "./dom.js";
 import { NONE } from "./points.js";
 import { bar, picture } from "./records.js";
 
 const PAGE = 60;
 const COUNTED = 8; // labels with bars
 const CORNERS = 60; // of a lasso, which is part of the address
-const n = (count) => count.toLocaleString("en");
 
 // Select the drawn points inside a polygon of the map; an empty one clears the selection.
 export async function select(app, polygon) {
@@ -24,7 +23,7 @@ export async function select(app, polygon) {
   app.remember();
   if (found.length) {
     await show(app, 0);
-    app.say(`${n(found.length)} examples selected.`);
+    app.say(`${commas(found.length)} examples selected.`);
   } else app.say(polygon.length > 2 ? "No example is inside." : "The selection is cleared.");
   $("selection").hidden = !found.length;
 }
@@ -50,16 +49,16 @@ async function show(app, start) {
   const wrong = judged.filter((i) => app.task.isMistake(i)).length;
   const data = selected.filter(app.isData).length;
   const end = start + found.examples.length;
-  const sources = [data ? `${n(data)} of your data` : "", selected.length - data ? `${n(selected.length - data)} training examples` : ""].filter(Boolean).join(", ");
+  const sources = [data ? `${commas(data)} of your data` : "", selected.length - data ? `${commas(selected.length - data)} training examples` : ""].filter(Boolean).join(", ");
   Object.assign($("selection").dataset, { n: selected.length, wrong });
   fill($("selection"),
-    el("div", { class: "head" }, el("h2", {}, `${n(selected.length)} selected`), el("span", { class: "buttons" },
+    el("div", { class: "head" }, el("h2", {}, `${commas(selected.length)} selected`), el("span", { class: "buttons" },
       oneFile ? null : button({ id: "export-selection", onclick: () => app.tried(download(`/explorer/selected.csv?epsilon=${app.epsilon}`, "selection.csv", { points: selected })) }, "Export (CSV)"),
       button({ id: "clear-selection", onclick: () => clear(app) }, "Clear"))),
-    el("p", {}, `${sources}.`, judged.length ? ` ${n(wrong)} of ${n(judged.length)} ${app.task.unit === "number" ? "are outside their interval" : "are predicted wrongly"} (${percent(wrong / judged.length)}).` : ""),
+    el("p", {}, `${sources}.`, judged.length ? ` ${commas(wrong)} of ${commas(judged.length)} ${app.task.unit === "number" ? "are outside their interval" : "are predicted wrongly"} (${percent(wrong / judged.length)}).` : ""),
     counts(app),
     el("ul", { class: "members list" }, found.examples.map((each) => item(app, each))),
-    selected.length > PAGE ? pager({ start, end, n: selected.length, size: PAGE }, `${n(start + 1)} to ${n(end)}`, (place) => app.tried(show(app, place))) : null);
+    selected.length > PAGE ? pager({ start, end, n: selected.length, size: PAGE }, `${commas(start + 1)} to ${commas(end)}`, (place) => app.tried(show(app, place))) : null);
 }
 
 // How many have each label, or are predicted to.
@@ -70,14 +69,14 @@ function counts(app) {
   for (const i of selected) by.set(task.codeOf(i, "label"), (by.get(task.codeOf(i, "label")) ?? 0) + 1);
   const rows = [...by].filter(([code]) => code !== NONE).sort((a, b) => b[1] - a[1]);
   return el("ul", { class: "labels counts", "aria-label": "Labels of the selection" }, rows.slice(0, COUNTED).map(([code, count]) => el("li", { data: { label: task.names[code], count } },
-    chip(app, task.names[code]), bar(count / selected.length), el("span", { class: "number" }, n(count)), el("span", { class: "number note" }, percent(count / selected.length)))),
+    chip(app, task.names[code]), bar(count / selected.length), el("span", { class: "number" }, commas(count)), el("span", { class: "number note" }, percent(count / selected.length)))),
   rows.length > COUNTED ? el("li", { class: "note" }, `and ${rows.length - COUNTED} more label${rows.length > COUNTED + 1 ? "s" : ""}`) : null);
 }
 
 // One example in a list: its picture or line, its label and prediction.
 function item(app, each) {
   return el("li", {}, el("span", { class: "member" }, picture(each.record, `example ${text(each.id)}`),
-    link({ onclick: () => app.choose(each.point) }, brief(each.id, 40)), " ", verdict(app, each),
+    linkTo(app, each.point, each.id, false), " ", verdict(app, each),
     each.text ? el("div", { class: "note clamp" }, each.text) : null));
 }
 

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { sign } from "./colours.js";
-import { $, brief, button, el, fill, headsOf } from "./dom.js";
+import { $, brief, button, commas, el, fill, headsOf } from "./dom.js";
 import { paintOf } from "./paints.js";
 
 export function listen(app) {
@@ -39,7 +39,7 @@ export async function show(app) {
   $("split").hidden = !split;
   if (!split) return;
   const paint = await paintOf(app, "group");
-  const known = split.rows.length ? split.rows : split.names.map((name, code) => [name, split.counts[code].toLocaleString("en"), []]);
+  const known = split.rows.length ? split.rows : split.names.map((name, code) => [name, commas(split.counts[code]), []]);
   const code = (name) => split.names.indexOf(name.replace(/ \(small\)$/, ""));
   fill($("split"), el("div", { class: "head" }, el("h2", {}, `By ${brief(split.name, 60)}`), button({ id: "clear-split", onclick: () => app.tried(app.splitBy("")) }, "Close")),
     el("div", { class: "wide" }, el("table", { class: "split", "aria-label": `Measures by ${split.name}` },

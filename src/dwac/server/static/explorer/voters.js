@@ -2,7 +2,7 @@
 
 import { oneFile } from "./api.js";
 import { chip, named } from "./chips.js";
-import { $, brief, el, percent, short, text } from "./dom.js";
+import { $, brief, el, commas, percent, short, text } from "./dom.js";
 import { menu } from "./menu.js";
 import { apart, bar, chooser, comparison, picture, whole } from "./records.js";
 import { relabel } from "./relabel.js";
@@ -18,7 +18,7 @@ export function showVoters(app, answer) {
   return el("section", { id: "voters", "aria-labelledby": "voters-title" },
     el("h3", { id: "voters-title" }, e.private ? "Votes per label" : `Votes, ${few ? "heaviest representative" : "nearest training example"} first`),
     whole(parts, 1 - share),
-    e.private ? null : el("p", { class: "note" }, el("label", {}, "Show ", chooser(app, "k")), ` of ${e.n_references.toLocaleString("en")} ${few ? "representatives" : "training examples"}: ${percent(share)} of the vote.`),
+    e.private ? null : el("p", { class: "note" }, el("label", {}, "Show ", chooser(app, "k")), ` of ${commas(e.n_references)} ${few ? "representatives" : "training examples"}: ${percent(share)} of the vote.`),
     show(app, answer),
     el("p", { class: "note" }, e.private ? app.start.guide.private : `Share: ${app.start.guide.share} Weight, shown when the pointer is on a share: ${app.start.guide.weight}`));
 }
@@ -32,7 +32,7 @@ const barOf = (voter, e) => bar(voter.share, against(voter, e));
 const votesOf = (voter) => el("span", voter.weight === undefined
   ? { class: "share", data: { share: String(voter.share) } }
   : { class: "share", data: { share: String(voter.share), weight: String(voter.weight) }, title: `weight ${short(voter.weight)}` },
-percent(voter.share), voter.size > 1 ? `, votes for ${voter.size.toLocaleString("en")}` : "");
+percent(voter.share), voter.size > 1 ? `, votes for ${commas(voter.size)}` : "");
 
 // Everything that can be done with a voter.
 function actions(app, answer, i) {

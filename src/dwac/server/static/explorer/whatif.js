@@ -3,7 +3,7 @@
 import { post } from "./api.js";
 import { beforeAfter } from "./change.js";
 import { Comparison, contrasts } from "./compare.js";
-import { $, button, el, fill, link } from "./dom.js";
+import { $, button, contentOf, el, fill, link } from "./dom.js";
 import { columnsOf, enter, formOf } from "./forms.js";
 import { recourse } from "./recourse.js";
 
@@ -45,7 +45,7 @@ const stopPicking = (app) => app.picking && app.pick(false);
 
 async function compare(app, announce = false) {
   const own = shown;
-  const place = $("whatif").querySelector("div");
+  const place = contentOf("whatif");
   if (!place.childElementCount) fill(place, el("p", { class: "note" }, "Comparing with a precedent …"));
   let problem = null;
   try {

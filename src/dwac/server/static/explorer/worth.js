@@ -2,7 +2,7 @@
 
 import { bytes, get, oneFile } from "./api.js";
 import { chip } from "./chips.js";
-import { $, brief, button, el, fill, headsOf, link } from "./dom.js";
+import { $, brief, button, contentOf, el, fill, commas, headsOf, linkTo, summaryOf } from "./dom.js";
 
 const unitOf = (app) => (app.task.unit === "number" ? "% of the variance" : "percentage points");
 
@@ -27,10 +27,10 @@ export async function worthOf(app) {
 export const forget = (app) => { app.worth = null; };
 
 export async function showWorth(app) {
-  const place = $("worth").querySelector("div");
+  const place = contentOf("worth");
   const inside = place.contains(document.activeElement);
   fill(place, el("p", { class: "note" }, "Weighing the vote of every training example \u2026"));
-  if (inside) $("worth").querySelector("summary").focus({ preventScroll: true });
+  if (inside) summaryOf("worth").focus({ preventScroll: true });
   const found = await get("/explorer/worth");
   fill(place, el("p", { class: "note" }, app.start.guide.worth), el("p", { data: { before: String(found.before) } }, summary(app, found)),
     el("p", { class: "buttons" }, button({ id: "colour-worth", onclick: () => app.tried(app.setColour("worth")) }, "Colour the map by worth")),
@@ -38,10 +38,9 @@ export async function showWorth(app) {
 }
 
 function summary(app, { n, judges, rows, harming, together, by_training: training }) {
-  const count = (number) => number.toLocaleString("en");
-  const some = judges < rows ? `${count(judges)} drawn at random from ${count(rows)}` : count(judges);
+  const some = judges < rows ? `${commas(judges)} drawn at random from ${commas(rows)}` : commas(judges);
   const who = training ? `${some} training examples, each without its own vote` : `${some} of your rows`;
-  return `Judged by ${who}. All ${count(n)} together are worth ${points(together)}; ${count(harming)} of them harm more than they help.`;
+  return `Judged by ${who}. All ${commas(n)} together are worth ${points(together)}; ${commas(harming)} of them harm more than they help.`;
 }
 
 function part(app, title, rows, { before }) {
@@ -52,7 +51,7 @@ function part(app, title, rows, { before }) {
   return [el("h3", {}, title), el("div", { class: "wide" }, el("table", { class: "worth", "aria-label": `${title}, in ${unitOf(app)}` },
     headsOf(["example", "worth", "relative", "if removed", ""], (i) => i > 0),
     el("tbody", {}, rows.map((row) => el("tr", { data: { point: row.point } },
-      el("td", {}, link({ onclick: () => app.choose(row.point, true) }, brief(row.id, 40)), " ", chip(app, row.true)),
+      el("td", {}, linkTo(app, row.point, row.id), " ", chip(app, row.true)),
       el("td", { class: "number", data: { worth: String(row.worth) }, title: error(row) }, points(row.worth, digits)),
       el("td", { class: "number", data: { relative: String(row.relative) } }, signed(row.relative)),
       el("td", { class: "number", data: { after: String(row.after) } }, `${percent(before)} \u2192 ${percent(row.after)}\u00a0%`),
