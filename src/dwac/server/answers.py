@@ -362,22 +362,20 @@ class Responder:
         columns = _by_text(self.reader.names() or ())
         kinds = {each["name"]: each["kind"] for each in self.reader.columns() or ()}
         named = {columns.get(name, name): bound for name, bound in ask.bounds.items()}
-        bounds = {name: _bound(name, bound, kinds.get(name, "numeric")) for name, bound in named.items()}
-        lists: dict[str, Any] = {
-            name: None if names is None else [columns.get(str(plain(each)), each) for each in names]
-            for name, names in (("frozen", ask.frozen), ("only", ask.only))
+
+        def known(names: list[Any]) -> list[Any]:
+            return [columns.get(str(plain(name)), name) for name in names]
+
+        limits: dict[str, Any] = {
+            "frozen": known(ask.frozen),
+            "only": None if ask.only is None else known(ask.only),
+            "tied": [known(names) for names in ask.tied],
+            "bounds": {name: _bound(name, bound, kinds.get(name, "numeric")) for name, bound in named.items()},
         }
-        lists["tied"] = [[columns.get(str(plain(each)), each) for each in group] for group in ask.tied]
-        Constraints(**lists, bounds=bounds).check(list(columns.values()))
-        how = {
-            "least": ask.least,
-            "k": ask.k,
-            "probability": ask.probability,
-            "alone": ask.alone,
-            "epsilon": ask.epsilon,
-        }
+        Constraints(**limits).check(list(columns.values()))
+        how = {name: getattr(ask, name) for name in ("least", "k", "probability", "alone", "epsilon")}
         read_language(ask.language or ENGLISH)
-        return RecourseJob({"label": self._wanted(ask.label), **lists, "bounds": bounds, **how}, ask.language)
+        return RecourseJob({"label": self._wanted(ask.label), **limits, **how}, ask.language)
 
     def _require_examples(self) -> None:
         if len(self.model.fitted_.examples) == 0:
@@ -399,7 +397,7 @@ class Responder:
         """What reasons compare with, from JSON: a label, a range, or the id of a training example that votes."""
         target = self.model.target_
         if against is None or isinstance(against, list | dict):
-            return None if against is None else _numbers(against)
+            return _numbers(against)
         known = _by_text([] if target.kind in (LABELS, NUMBERS) else target.plain_names)
         if str(plain(against)) in known:
             return known[str(plain(against))]
@@ -510,7 +508,7 @@ def _by_text(names: Iterable[Any]) -> dict[str, Any]:
 
 
 def _numbers(ends: Any) -> Any:
-    """A range of numbers from JSON, or {name: range}."""
+    """A range of numbers from JSON, or {name: range}; anything else as it is."""
     return {name: _range(each) for name, each in ends.items()} if isinstance(ends, dict) else _range(ends)
 
 

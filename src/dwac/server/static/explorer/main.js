@@ -54,7 +54,7 @@ app.tried = async (work) => {
 
 app.isData = (point) => point >= app.start.n_training;
 
-// Said to people who do not see the page.
+// Announced by screen readers.
 app.say = (words) => { $("said").textContent = words; };
 
 app.choose = (point, move = false) => app.tried((async () => {
@@ -121,7 +121,7 @@ app.openSection = (id) => {
 };
 
 app.copyLink = () => app.tried((async () => {
-  const link = `${location.origin}${location.pathname}#${address.written(app)}`;
+  const link = `${location.origin}${location.pathname}#${address.textOf(app)}`;
   $("link").value = link;
   $("share").showModal();
   $("link").select();
@@ -186,8 +186,8 @@ const edit = (step) => app.tried((async () => {
   discs.forget();
   worth.forget(app);
   importance.forget(app);
-  const weighed = $("colour").value === "worth"; // takes time: the effect is shown first
-  app.map.restyle(weighed ? {} : { paint: await paintOf(app, $("colour").value) });
+  const byWorth = $("colour").value === "worth"; // takes time: the effect is shown first
+  app.map.restyle(byWorth ? {} : { paint: await paintOf(app, $("colour").value) });
   app.histogram.measured();
   showSets(app);
   if (app.chosen !== null) await app.choose(app.chosen);
@@ -198,7 +198,7 @@ const edit = (step) => app.tried((async () => {
   app.say(`${changes.n_changed} of ${changes.n_asked} predictions change because of the edits.`);
   await split.refresh(app);
   for (const [id, show] of Object.entries(LISTS)) if ($(id).open) await show(app);
-  if (weighed) await app.setColour("worth");
+  if (byWorth) await app.setColour("worth");
 })());
 
 app.remove = (point) => edit({ action: "remove", point });

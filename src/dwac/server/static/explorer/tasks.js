@@ -6,7 +6,7 @@ import { brief, percent, short } from "./dom.js";
 import { isDark, palette } from "./palette.js";
 import { NONE } from "./points.js";
 
-const UNKNOWN = 255; // a label of which nobody knows whether an example has it
+const UNKNOWN = 255; // it is not known whether an example has the label
 const ANSWERS = { light: ["#999999", "#0072B2"], dark: ["#85888e", "#56b4e9"] }; // has it not, has it
 
 const typicality = (points) => ({ name: "typicality", of: (i) => points.typicality[i], low: 0, high: 1 });
