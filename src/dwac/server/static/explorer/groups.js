@@ -3,7 +3,7 @@
 import { get, oneFile } from "./api.js";
 import { chip, named } from "./chips.js";
 import { brief, button, el, fill, commas, link, linkTo, numeral, percent, plural, text } from "./dom.js";
-import { apart, bar, chooser, comparison, picture, whole } from "./records.js";
+import { against, apart, bar, chooser, comparison, picture, whole } from "./records.js";
 import { words } from "./words.js";
 
 const count = (n) => plural(n, "example");
@@ -41,9 +41,6 @@ function head(app, group, e, rival) {
     el("span", { class: "share", data: { share: String(group.share), size: String(group.size) }, title: String(group.share) }, percent(group.share)),
     bar(group.share, against(group, e)));
 }
-
-// A vote for another label; one for numbers is against nothing.
-const against = (group, e) => e.label !== undefined && group.label !== e.label;
 
 const name = (app, group) => named(app, app.task.unit === "number" ? [group.label].flat(2)[0] : group.label);
 

@@ -92,6 +92,11 @@ export class PointMap {
     return [(x - this.view.x) / this.view.scale, (this.view.y - y) / this.view.scale];
   }
 
+  // The place of a point.
+  xyOf(point) {
+    return [this.points.xy[2 * point], this.points.xy[2 * point + 1]];
+  }
+
   pixelOf(x, y) {
     return [x * this.view.scale + this.view.x, this.view.y - y * this.view.scale];
   }

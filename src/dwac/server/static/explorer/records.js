@@ -26,6 +26,9 @@ function lineOf(record) {
 export const chooser = (app, id) => (oneFile ? String(app.k) : el("select", { id, onchange: (event) => app.setNeighbors(Number(event.target.value)) },
   [5, 10, 20].map((k) => el("option", { value: k, selected: k === app.k }, String(k)))));
 
+// Whether a voter or a group votes for another label than the one that is predicted; a vote for numbers does not.
+export const against = (voter, explanation) => explanation.label !== undefined && voter.label !== explanation.label;
+
 // A share of the whole: the full width is all votes.
 export function bar(share, other) {
   return el("span", { class: "track", "aria-hidden": "true" },

@@ -4,7 +4,7 @@ import { oneFile } from "./api.js";
 import { chip, named } from "./chips.js";
 import { $, brief, el, commas, percent, short, text } from "./dom.js";
 import { menu } from "./menu.js";
-import { apart, bar, chooser, comparison, picture, whole } from "./records.js";
+import { against, apart, bar, chooser, comparison, picture, whole } from "./records.js";
 import { relabel } from "./relabel.js";
 import { words } from "./words.js";
 
@@ -22,9 +22,6 @@ export function showVoters(app, answer) {
     show(app, answer),
     el("p", { class: "note" }, e.private ? app.start.guide.private : `Share: ${app.start.guide.share} Weight, shown when the pointer is on a share: ${app.start.guide.weight}`));
 }
-
-// A vote for another label; one for a number is against nothing.
-const against = (voter, e) => e.label !== undefined && voter.label !== e.label;
 
 const barOf = (voter, e) => bar(voter.share, against(voter, e));
 
