@@ -230,7 +230,7 @@ def selected_table(explorer: Explorer, session: str, chosen: Sequence[int], epsi
         }
     )
     predicted = task.frame(view.predictions, values[points.with_prediction], epsilon)
-    predicted = predicted.set_axis(points.with_prediction).reindex(chosen).reset_index(drop=True)
+    predicted = predicted.set_axis(points.with_prediction).reindex(list(chosen)).reset_index(drop=True)
     # Columns that points without a prediction also have.
     if isinstance(task, NumberTask):
         numbers = [name for name in predicted.columns if name == "number" or name.startswith("number_")]

@@ -41,7 +41,7 @@ class PageTask(ABC):
     def truth(self, y: Any, n: int) -> NDArray[Any]:
         """The labels or numbers of rows of data: codes (n,), or indicators of several labels or numbers (n, T)."""
         codes, exact = self.clf.target_.read(y, n, strict=False)
-        return exact if exact.shape[1] else codes
+        return np.asarray(exact if exact.shape[1] else codes)
 
     @abstractmethod
     def unknown(self, n: int) -> NDArray[Any]:
