@@ -35,10 +35,15 @@ Histogram = Annotated[list[list[float]], Field(min_length=2, max_length=2)]
 # Requests
 
 
-class Asked(BaseModel):
-    """Rows, and the error rate ε of their prediction sets."""
+class StrictModel(BaseModel):
+    """A part of a request: without unknown fields, and with values of exactly the declared types."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Asked(StrictModel):
+    """Rows, and the error rate ε of their prediction sets."""
+
     rows: list[Any] = Field(
         min_length=1,
         description="The examples, in the form that the model takes; any other row is reported as unreadable.",

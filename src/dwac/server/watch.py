@@ -17,7 +17,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from dwac.drawing.records import plain
 from dwac.errors import CalibrationError, DwacError, InputError, StorageError
@@ -25,7 +25,7 @@ from dwac.monitoring import Monitor, OutcomeState, RiskAlarm
 from dwac.monitoring.monitor import read_state
 from dwac.monitoring.state import merge_states
 from dwac.server.limits import RefusalError
-from dwac.server.schemas import Share
+from dwac.server.schemas import Share, StrictModel
 from dwac.storage.files import make_folder, read_file, replace_file
 
 log = logging.getLogger("dwac.server")
@@ -62,11 +62,10 @@ class Histogram:
         """For JSON."""
         return {"counts": self.counts, "sum": self.sum}
 
-    def __add__(self, other: dict[str, Any]) -> Histogram:
-        total = Histogram(self.bounds)
-        total.counts = [a + int(b) for a, b in zip(self.counts, other["counts"], strict=True)]
-        total.sum = self.sum + float(other["sum"])
-        return total
+    def add_counts(self, other: dict[str, Any]) -> None:
+        """Add the counts of another one, from its `to_dict`."""
+        self.counts = [a + int(b) for a, b in zip(self.counts, other["counts"], strict=True)]
+        self.sum += float(other["sum"])
 
 
 class Metrics:
@@ -90,11 +89,11 @@ class Metrics:
     def plus(self, others: Iterable[dict[str, Any]]) -> Metrics:
         """The sum of these and other counters, from their `to_dict`."""
         total = Metrics(self._paths)
-        total.requests, total.seconds, total.batch_rows = Counter(self.requests), self.seconds, self.batch_rows
-        for other in others:
-            for path, status, count in other["requests"]:
+        for each in (self.to_dict(), *others):
+            for path, status, count in each["requests"]:
                 total.requests[path, status] += count
-            total.seconds, total.batch_rows = total.seconds + other["seconds"], total.batch_rows + other["batch_rows"]
+            total.seconds.add_counts(each["seconds"])
+            total.batch_rows.add_counts(each["batch_rows"])
         return total
 
     def text(self, **gauges: float) -> str:
@@ -370,19 +369,17 @@ class Period(BaseModel):
     evidence: float = Field(description="log10, at its end.")
 
 
-class Outcome(BaseModel):
+class Outcome(StrictModel):
     """What became of a row."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     decision: str = Field(max_length=200, description="The id of the decision, from the answer to predict or sets.")
     outcome: str | int | float | bool | list[Any] = Field(description="The true label, labels or number.")
     groups: dict[str, str | int | float | bool | None] = Field({}, description="Groups to watch, such as the region.")
 
 
-class AskOutcomes(BaseModel):
+class AskOutcomes(StrictModel):
     """Outcomes of earlier decisions: each once, in any order, for any part of them that is a fair sample."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     outcomes: list[Outcome] = Field(min_length=1, max_length=10_000)
 
     @classmethod

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
@@ -21,7 +21,7 @@ from dwac.server.explorer.state import Explorer
 from dwac.server.explorer.words import guide
 from dwac.server.gate import HEADERS
 from dwac.server.limits import RefusalError
-from dwac.server.schemas import T, check_request
+from dwac.server.schemas import StrictModel, T, check_request
 from dwac.server.service import Service, json_response
 
 PAGE = Path(__file__).parent.parent / "static" / "explorer" / "index.html"
@@ -31,11 +31,7 @@ K = 5
 MOST_NEIGHBORS, LONGEST, MOST_SELECTED = 100, 200, 200_000
 
 
-class _Asked(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Step(_Asked):
+class Step(StrictModel):
     """One edit: a training example and the code of its new label, or its new numbers; or undo or redo."""
 
     action: Literal["remove", "relabel", "undo", "redo"]
@@ -43,7 +39,7 @@ class Step(_Asked):
     label: int | float | list[float] = -1
 
 
-class Question(_Asked):
+class Question(StrictModel):
     """An example in the form that the service takes; a picture file in base64; or a loaded image, changed."""
 
     row: Any = None
@@ -58,14 +54,14 @@ class Question(_Asked):
     replaces: int | None = None  # the number of an earlier answer, which need not be kept
 
 
-class Selection(_Asked):
+class Selection(StrictModel):
     """Points of the map; start: the first one listed."""
 
     points: list[int] = Field(min_length=1, max_length=MOST_SELECTED)
     start: int = Field(0, ge=0)
 
 
-class Words(_Asked):
+class Words(StrictModel):
     """A text whose words are left out one by one."""
 
     row: str

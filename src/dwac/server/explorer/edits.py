@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ class History:
     """The edits made, and those undone that can be redone."""
 
     done: tuple[Edit, ...] = ()
-    undone: tuple[Edit, ...] = field(default=())
+    undone: tuple[Edit, ...] = ()
 
     @property
     def net(self) -> dict[int, New | None]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from dwac.drawing.records import plain
 from dwac.errors import InputError
@@ -19,14 +19,13 @@ from dwac.explain.reasons import Reasons
 from dwac.explain.recourse import Recourse
 from dwac.server.answers import silent
 from dwac.server.explorer.state import Explorer
+from dwac.server.schemas import StrictModel
 
 _ROWS = 4  # whose importance is measured at once: other requests wait as long, and the page shows progress
 
 
-class Other(BaseModel):
+class Other(StrictModel):
     """The outcome to compare with or to reach: the code of a label, or a range of numbers; a training example."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     code: int | None = None
     low: float | None = None
