@@ -54,23 +54,19 @@ class Finder:
         return pd.Series([name.casefold() for name in self.explorer.points.names()], dtype="str")
 
     @cached_property
-    def _texts(self) -> list[str]:
-        return _texts(self.explorer)
-
-    @cached_property
     def _folded(self) -> pd.Series[Any]:
         return pd.Series([text.casefold() for text in self._texts], dtype="str")
 
-
-def _texts(explorer: Explorer) -> list[str]:
-    """The records of all points; empty if private."""
-    points, clf = explorer.points, explorer.clf
-    if explorer.private:
-        return [""] * len(points)
-    records = clf.examples_.frame()
-    by_id = {} if records is None else dict(zip(records.index, _lines(records, clf.legend_), strict=True))
-    training = [by_id.get(name, "") for name in points.references.ids]
-    return training + (_lines(clf.encoder_.records(explorer.examples.X), clf.legend_) if points.n_data else [])
+    @cached_property
+    def _texts(self) -> list[str]:
+        """The records of all points; empty if private."""
+        points, clf = self.explorer.points, self.explorer.clf
+        if self.explorer.private:
+            return [""] * len(points)
+        records = clf.examples_.frame()
+        by_id = {} if records is None else dict(zip(records.index, _lines(records, clf.legend_), strict=True))
+        training = [by_id.get(name, "") for name in points.references.ids]
+        return training + (_lines(clf.encoder_.records(self.explorer.examples.X), clf.legend_) if points.n_data else [])
 
 
 def _lines(records: pd.DataFrame, legend: Legend) -> list[str]:
@@ -89,10 +85,17 @@ def _lines(records: pd.DataFrame, legend: Legend) -> list[str]:
 
 def example(explorer: Explorer, session: str, point: int, k: int, **options: Any) -> dict[str, Any]:
     """The name and label of a point, and its prediction; options: those of `Explorer.point`."""
-    answer = explorer.point(session, point, k, **options)
-    now = explorer.task.named(explorer.points.values(explorer.view(session))[point])
-    part = "data" if explorer.points.is_data(point) else "training"
-    return {**answer, "id": explorer.points.name(point), "part": part, "true": now}
+    return {**explorer.point(session, point, k, **options), **_identity(explorer, session, point)}
+
+
+def _identity(explorer: Explorer, session: str, point: int) -> dict[str, Any]:
+    """The id of a point, where it comes from, and its current label or number."""
+    points = explorer.points
+    return {
+        "id": points.name(point),
+        "part": "data" if points.is_data(point) else "training",
+        "true": explorer.task.named(points.values(explorer.view(session))[point]),
+    }
 
 
 def issues(explorer: Explorer, session: str) -> dict[str, Any]:
@@ -193,16 +196,12 @@ def table(explorer: Explorer, session: str, epsilon: float) -> str:
 
 def brief(explorer: Explorer, session: str, point: int) -> dict[str, Any]:
     """An example in short: name, label, prediction if it has one, and its record as a picture or a line."""
-    view, points, task = explorer.view(session), explorer.points, explorer.task
-    data = points.is_data(point)
     record = None if explorer.private else _record(explorer, point)
     row = _row_of(explorer, point)
     return {
         "point": point,
-        "id": points.name(point),
-        "part": "data" if data else "training",
-        "true": task.named(points.values(view)[point]),
-        "predicted": None if row is None else task.summary(view.predictions, row),
+        **_identity(explorer, session, point),
+        "predicted": None if row is None else explorer.task.summary(explorer.view(session).predictions, row),
         "record": None if record is None else plain({k: v for k, v in record.items() if isinstance(v, bytes)}),
         "text": line_of(record),
     }

@@ -60,14 +60,18 @@ app.say = (words) => { $("said").textContent = words; };
 app.choose = (point, move = false) => app.tried((async () => {
   if (point === null || point === undefined) return;
   const answer = await get(`/explorer/points/${point}?k=${app.k}&epsilon=${app.epsilon}&label=${app.task.subject}`);
-  app.chosen = point;
-  app.original = answer;
+  present(answer, point);
+  if (move) app.map.goTo(...answer.xy);
+})());
+
+// Show an example in the panel and on the map; point: null for one that is not on it.
+function present(answer, point) {
+  Object.assign(app, { chosen: point, original: answer });
   show(answer);
   app.marks.show(answer);
-  if (move) app.map.goTo(...answer.xy);
   app.say(descriptionOf(answer));
   app.remember();
-})());
+}
 
 function descriptionOf(answer) {
   const { probability } = answer.explanation;
@@ -97,12 +101,8 @@ app.showAnswer = (answer) => {
 // Something new, with the examples nearest to it.
 app.askNew = async (question) => {
   const answer = { ...await predict(question), editable: app.start.card.kind !== "image" };
-  Object.assign(app, { chosen: null, original: answer });
-  show(answer);
-  app.marks.show(answer);
+  present(answer, null);
   app.map.reveal(...answer.xy);
-  app.say(descriptionOf(answer));
-  app.remember();
 };
 
 // The next or the previous of the loaded examples.
