@@ -3,7 +3,7 @@
 import { oneFile } from "./api.js";
 import { chip, named } from "./chips.js";
 import { numberOf } from "./distribution.js";
-import { brief, button, el, fill, link, linkTo, numeral, svg, text } from "./dom.js";
+import { aside, brief, button, el, fill, link, linkTo, numeral, svg, text } from "./dom.js";
 import { enter } from "./forms.js";
 import { meaningOf, titleOf } from "./names.js";
 import { picture } from "./records.js";
@@ -105,7 +105,7 @@ export class Comparison {
   precedent(precedent, other) {
     if (!precedent) return [el("div", {}, "a similar training example"), this.outcome(other)];
     const [point] = this.reasons.points;
-    const apart = !this.numeric && String(precedent.label) !== String(other) ? el("span", { class: "note" }, ` labelled ${text(precedent.label)}`) : null;
+    const apart = !this.numeric && String(precedent.label) !== String(other) ? aside(` labelled ${text(precedent.label)}`) : null;
     return [el("div", {}, point < 0 ? brief(precedent.id, 40) : linkTo(this.app, point, precedent.id, false)), this.outcome(other), apart];
   }
 
@@ -133,12 +133,12 @@ export class Comparison {
     return row;
   }
 
-  shownValue({ column }, value) { return this.own.answer.kind === "text" ? (value ? `“${value}”` : el("span", { class: "note" }, "nothing")) : meaningOf(column, value) ?? short(value); }
+  shownValue({ column }, value) { return this.own.answer.kind === "text" ? (value ? `“${value}”` : aside("nothing")) : meaningOf(column, value) ?? short(value); }
 
   // The precedent's value; a click takes it over.
   precedentValue(part, place) {
     if (place < 0) return this.shownValue(part, part.other_value);
-    if (part.value === part.other_value) return el("span", { class: "note" }, "the same");
+    if (part.value === part.other_value) return aside("the same");
     return link({ title: "Take this value", "aria-label": `Take ${this.shownValue(part, part.other_value)} for ${titleOf(part.column)}`,
       onclick: () => enter(this.own.fields.inputs[place], part.other_value) }, "← ", this.shownValue(part, part.other_value));
   }
@@ -149,7 +149,7 @@ export class Comparison {
     input.setAttribute("aria-label", titleOf(column));
     const usual = this.reasons?.ranges?.[place];
     if (input.matches("select")) return input;
-    const meaning = el("span", { class: "note" }, meaningOf(column, value));
+    const meaning = aside(meaningOf(column, value));
     input.addEventListener("input", () => fill(meaning, meaningOf(column, input.value)));
     if (!usual) return [input, meaning];
     const known = [...usual, value, other].filter((each) => typeof each === "number");

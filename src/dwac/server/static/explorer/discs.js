@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { chip } from "./chips.js";
-import { $, brief, button, el, fill, commas, link, linkTo, pager, plural, text } from "./dom.js";
+import { $, aside, brief, button, commas, el, fill, link, linkTo, note, pager, plural, text } from "./dom.js";
 import { picture } from "./records.js";
 import { verdict } from "./selection.js";
 
@@ -61,7 +61,7 @@ async function showPoint(app, point, seen) {
   const found = known.get(point);
   const tip = $("tip");
   if (tip.dataset.seen !== seen || !found) return;
-  fill(tip, el("div", {}, el("b", {}, brief(found.id, 40)), el("span", { class: "note" }, found.part === "data" ? " (your data)" : " (training example)")),
+  fill(tip, el("div", {}, el("b", {}, brief(found.id, 40)), aside(found.part === "data" ? " (your data)" : " (training example)")),
     el("div", {}, verdict(app, found)), picture(found.record, ""), found.text ? el("div", { class: "note clamp" }, found.text) : null);
   tip.hidden = false;
 }
@@ -96,7 +96,7 @@ function show(app, found) {
     el("div", { class: "voter" }, el("h2", {}, `${found.whole ? "Group" : "Disc"}: `, chip(app, found.label), ` ${count(found.n_examples)}`),
       button({ "aria-label": "Close the list of members", onclick: () => close(app) }, "×")),
     group.description ? el("p", {}, several && !found.whole ? "Its group: " : "", group.description) : null,
-    el("p", { class: "note" }, app.start.guide.disc),
+    note(app.start.guide.disc),
     several ? el("p", {}, link({ id: "whole", onclick: () => app.select(found.disc, { whole: !found.whole }) },
       found.whole ? `Only this disc (${commas(found.size)})` : `The whole group: ${group.n_discs} discs, ${count(group.size)}`)) : null,
     found.n_examples > found.n ? el("p", {}, `${found.n === 1 ? "The representative is" : "Representatives are"} shown; this model does not hold the others.`) : null,
@@ -109,7 +109,7 @@ function show(app, found) {
 function item(app, member) {
   return el("li", {}, el("span", { class: "member" }, picture(member.record, `training example ${text(member.id)}`),
     member.point === null ? el("b", {}, brief(member.id, 40)) : linkTo(app, member.point, member.id, false), " ",
-    member.size > 1 ? el("span", { class: "note" }, `votes for ${commas(member.size)} `) : null,
+    member.size > 1 ? aside(`votes for ${commas(member.size)} `) : null,
     member.removed ? el("b", {}, "removed ") : null,
-    el("span", { class: "note" }, member.text)));
+    aside(member.text)));
 }

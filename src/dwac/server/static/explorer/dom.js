@@ -18,6 +18,10 @@ export function el(tag, given = {}, ...children) {
 
 export const button = (given, ...children) => el("button", { type: "button", ...given }, ...children);
 
+// A remark in small letters: a paragraph, or part of one.
+export const note = (...children) => el("p", { class: "note" }, ...children);
+export const aside = (...children) => el("span", { class: "note" }, ...children);
+
 // A button that looks like a link.
 export const link = (given, ...children) => button({ class: "link", ...given }, ...children);
 
@@ -31,7 +35,7 @@ export const headsOf = (names, isNumber = () => false) => el("thead", {}, el("tr
 // Buttons to the previous and the next part of a long list: places `start` to `end` of `n`, in parts of `size`.
 export const pager = ({ start, end, n, size }, words, show) => el("p", { class: "buttons" },
   button({ disabled: start === 0, onclick: () => show(Math.max(0, start - size)) }, "Previous"),
-  el("span", { class: "note" }, words),
+  aside(words),
   button({ disabled: end >= n, onclick: () => show(end) }, "Next"));
 
 // An element of a drawing.

@@ -4,7 +4,7 @@ import { oneFile } from "./api.js";
 import { beforeAfter, inShort, predictionOf, same } from "./change.js";
 import { chip, named } from "./chips.js";
 import { ends, numberOf, showVotes } from "./distribution.js";
-import { $, brief, button, el, fill, commas, headsOf, link, number, numeral, percent, summaryOf, text } from "./dom.js";
+import { $, aside, brief, button, commas, el, fill, headsOf, link, note, number, numeral, percent, summaryOf, text } from "./dom.js";
 import { showGroups } from "./groups.js";
 import { menu } from "./menu.js";
 import { bar } from "./records.js";
@@ -13,15 +13,15 @@ import { showVoters } from "./voters.js";
 const LABELS = 50; // shown with their probabilities
 
 export function showWelcome(app) {
-  const { guide, n_training, n_data, note, represented } = app.start;
+  const { guide, n_training, n_data, note: about, represented } = app.start;
   fill($("example"),
     el("h2", {}, "Select an example"),
     el("p", {}, "Click a point on the map, or search by id or text. Draw a lasso around points to select many."),
-    el("p", { class: "note" }, guide.lead),
-    note ? el("p", { class: "change" }, note) : null,
+    note(guide.lead),
+    about ? el("p", { class: "change" }, about) : null,
     app.start.private ? el("p", { class: "change" }, guide.private) : null,
     represented ? el("p", { id: "represented" }, represented) : null,
-    el("p", { class: "note" }, `${commas(n_training)} ${represented ? "representatives" : "training examples"}, ${commas(n_data)} rows of data.`));
+    note(`${commas(n_training)} ${represented ? "representatives" : "training examples"}, ${commas(n_data)} rows of data.`));
 }
 
 export function showExample(app, answer) {
@@ -120,7 +120,7 @@ function numberFacts(app, { explanation: e, sentences }) {
   ];
   return [tiles(rows), el("details", { id: "sentences", class: "opened", open: $("sentences")?.open }, el("summary", {}, "In words"),
     listOf(rows.map(([name, , means]) => [name, "", means])), sentences.map((sentence) => el("p", {}, sentence)),
-    app.answer.part === "training" ? el("p", { class: "note" }, guide.training) : null)];
+    app.answer.part === "training" ? note(guide.training) : null)];
 }
 
 // Whose removal would move the prediction most.
@@ -128,7 +128,7 @@ function influential(app, { explanation: e }) {
   const rows = e.influential.filter(({ name }) => !app.task.subjects || String(name) === app.task.subjects[app.task.subject]);
   if (!rows.length) return null;
   return el("details", { id: "influential", open: $("influential")?.open }, el("summary", {}, "Whose removal would matter most"),
-    el("p", { class: "note" }, app.start.guide.influential),
+    note(app.start.guide.influential),
     el("div", { class: "wide" }, el("table", {},
       headsOf(["example", "number", "share", "moves it by"], (i) => i > 1),
       el("tbody", {}, rows.map(({ id, target, share, move }) => el("tr", {},
@@ -146,9 +146,9 @@ function labelBars(app, answer) {
       const decision = app.task.decided(row, label, app.epsilon);
       return el("li", { class: label === app.task.subject ? "current" : "", data: { label: text(name), probability: String(probability), decision: text(decision) } },
         link({ "aria-pressed": String(label === app.task.subject), onclick: () => app.setSubject(label) }, brief(name, 30)),
-        bar(probability, probability < 0.5), el("span", { class: "number" }, percent(probability)), el("span", { class: "note" }, decision ?? ""));
+        bar(probability, probability < 0.5), el("span", { class: "number" }, percent(probability)), aside(decision ?? ""));
     })),
-    el("p", { class: "note" }, row < 0 ? "Select a label to see who votes for it." : `Decisions at ε = ${app.epsilon}: yes, no or undecided. Select a label to see who votes for it.`),
+    note(row < 0 ? "Select a label to see who votes for it." : `Decisions at ε = ${app.epsilon}: yes, no or undecided. Select a label to see who votes for it.`),
     el("h3", {}, "The vote on ", el("b", {}, app.task.name), ": ", chip(app, answer.explanation.label)));
 }
 
@@ -178,7 +178,7 @@ function facts(app, { explanation: e, facts: said, few_suffice: few }) {
 const tiles = (rows) => el("dl", { class: "tiles" }, rows.map(([name, value, means]) => el("div", { title: means }, el("dt", {}, name), el("dd", {}, value))));
 
 const meaning = (app, rows) => el("details", { id: "sentences", class: "opened", open: $("sentences")?.open }, el("summary", {}, "In words"), listOf(rows),
-  app.answer.part === "training" ? el("p", { class: "note" }, app.start.guide.training) : null);
+  app.answer.part === "training" ? note(app.start.guide.training) : null);
 
 // The names of labels that cannot be rejected, in the order of the classes.
 function heldOf(app, p) {
@@ -211,8 +211,8 @@ function labels(app, { explanation: e }) {
         el("td", { class: "number", title: String(e.probabilities[name]) }, percent(e.probabilities[name])),
         p && el("td", { class: "number", title: String(p[name]) }, p[name].toFixed(3)),
         p && el("td", {}, held.includes(name) ? "yes" : "no")))))),
-    names.length > LABELS ? el("p", { class: "note" }, `and ${names.length - LABELS} more label${names.length > LABELS + 1 ? "s" : ""}`) : null,
-    p ? el("p", { class: "note" }, `p-value: ${app.start.guide.p_value}`) : null);
+    names.length > LABELS ? note(`and ${names.length - LABELS} more label${names.length > LABELS + 1 ? "s" : ""}`) : null,
+    p ? note(`p-value: ${app.start.guide.p_value}`) : null);
 }
 
 function rival(app, answer) {
@@ -228,6 +228,6 @@ function rival(app, answer) {
         el("th", { scope: "row" }, name), el("td", {}, chip(app, predictionOf(each))),
         probable ? el("td", { class: "number" }, percent(each.explanation.probability)) : null,
         el("td", { class: "number" }, each.explanation.typicality === null ? "–" : each.explanation.typicality.toFixed(3)))))),
-    el("p", { class: "note" }, agree, ` ${app.start.compare} relies on: `,
+    note(agree, ` ${app.start.compare} relies on: `,
       e.neighbors.map((voter) => `${voter.id === undefined ? "" : `${brief(voter.id, 30)} `}${named(app, voter.label)} (${percent(voter.share)})`).join(", ")));
 }

@@ -4,7 +4,7 @@
 import { get } from "./api.js";
 import { chip } from "./chips.js";
 import { labelOf } from "./discs.js";
-import { $, button, contentOf, el, fill, commas } from "./dom.js";
+import { $, button, commas, contentOf, el, fill, note } from "./dom.js";
 
 const LISTED = 200;
 
@@ -40,7 +40,7 @@ export async function showAllGroups(app, order = $("order")?.value ?? "size", kn
     app.select(group.discs[0], { whole: true });
     app.map.goTo(start.discs[group.discs[0]].x, start.discs[group.discs[0]].y);
   };
-  fill(place, el("p", { class: "note" }, start.guide.groups),
+  fill(place, note(start.guide.groups),
     el("p", {}, el("label", {}, "Order ", el("select", { id: "order", onchange: (event) => showAllGroups(app, event.target.value, scores) },
       Object.entries(ORDERS).map(([value, [name]]) => el("option", { value, selected: value === order }, name))))),
     el("ol", { class: "members list" }, groups.slice(0, LISTED).map((group) => el("li", { data: { size: group.size, n: group.n, wrong: group.wrong },
@@ -49,5 +49,5 @@ export async function showAllGroups(app, order = $("order")?.value ?? "size", kn
         el("b", {}, commas(group.size)), ` training example${group.size === 1 ? "" : "s"}`,
         group.n ? `; ${commas(group.n)} ${loaded}` : "", group.said ? el("span", { class: group.wrong ? "verdict" : "" }, `; ${scores.measure}: ${group.said}`) : null),
       group.description ? el("div", { class: "note" }, group.description) : null))),
-    groups.length > LISTED ? el("p", { class: "note" }, `and ${commas(groups.length - LISTED)} more groups`) : null);
+    groups.length > LISTED ? note(`and ${commas(groups.length - LISTED)} more groups`) : null);
 }

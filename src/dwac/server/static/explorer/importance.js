@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { signed } from "./compare.js";
 import { ticks } from "./distribution.js";
-import { $, brief, button, contentOf, el, fill, commas, link, numeral, svg, text } from "./dom.js";
+import { $, brief, button, commas, contentOf, el, fill, link, note, numeral, svg, text } from "./dom.js";
 import { meaningOf, titleOf } from "./names.js";
 import { bar } from "./records.js";
 
@@ -28,7 +28,7 @@ async function count(app, more = SAMPLE, code = counted?.code ?? null) {
   const busy = own.wanted > own.rows.length;
   own.wanted = own.rows.length + more;
   if (busy) return;
-  if (!own.rows.length) fill(contentOf("importance"), el("p", { class: "note" }, "Comparing examples with training examples …"));
+  if (!own.rows.length) fill(contentOf("importance"), note("Comparing examples with training examples …"));
   while (own === counted && own.rows.length < Math.min(own.wanted, own.n)) {
     const found = await get(`/explorer/importance?start=${own.rows.length}&label=${app.task.subject}${own.code === null ? "" : `&code=${own.code}`}`);
     Object.assign(own, { n: found.n, label: found.label, unit: found.unit });
@@ -80,7 +80,7 @@ function chart(app, { rows, column, unit }) {
   const names = read ? [] : [...new Set(dots.map(({ value }) => String(value)))].sort();
   const xs = dots.map(({ value }) => (read ? read(value) : names.indexOf(String(value))));
   const ys = dots.map(({ contribution }) => contribution);
-  if (!dots.length) return el("p", { class: "note" }, `No example has a value of ${titleOf(column)}.`);
+  if (!dots.length) return note(`No example has a value of ${titleOf(column)}.`);
   const [low, high] = read ? [Math.min(...xs), Math.max(...xs)] : [-0.5, names.length - 0.5];
   const [least, most] = [Math.min(0, ...ys), Math.max(0, ...ys)];
   const top = HIGH - BELOW;

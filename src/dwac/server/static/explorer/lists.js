@@ -3,7 +3,7 @@
 import { get, oneFile } from "./api.js";
 import { beforeAfter, inShort, labelled } from "./change.js";
 import { chip } from "./chips.js";
-import { $, brief, button, contentOf, el, fill, commas, headsOf, linkTo, numeral, percent, plural, summaryOf } from "./dom.js";
+import { $, brief, button, commas, contentOf, el, fill, headsOf, linkTo, note, numeral, percent, plural, summaryOf } from "./dom.js";
 import { relabel } from "./relabel.js";
 
 const odds = (log) => (log === null || log > Math.log(1e6) ? "over a million : 1" : `${Number(Math.exp(log).toPrecision(2)).toLocaleString("en")} : 1`);
@@ -13,7 +13,7 @@ export function showEdits(app, changes) {
   $("edits").hidden = app.start.private || oneFile;
   summaryOf("edits").textContent = changes.edits.length ? `Edits (${changes.edits.length})` : "Edits";
   fill(contentOf("edits"),
-    el("p", { class: "note" }, app.start.guide.edits),
+    note(app.start.guide.edits),
     el("div", { class: "beside" }, own(app), effect(app)),
     el("p", { class: "buttons" },
       button({ id: "undo", disabled: !changes.edits.length, onclick: app.undo }, "Undo"),
@@ -30,8 +30,8 @@ export function showEdits(app, changes) {
 // What the edits do to the selected example, beside the form.
 function effect(app) {
   const { answer } = app;
-  if (!answer) return el("p", { class: "note" }, "Select an example to see here what edits change for it.");
-  if (!answer.before) return el("p", { class: "note" }, `The prediction for ${answer.point === null ? "the new example" : brief(answer.id, 30)} before and after your edits appears here.`);
+  if (!answer) return note("Select an example to see here what edits change for it.");
+  if (!answer.before) return note(`The prediction for ${answer.point === null ? "the new example" : brief(answer.id, 30)} before and after your edits appears here.`);
   return el("div", { id: "edit-result", role: "status" }, beforeAfter(app, answer.before, answer));
 }
 
@@ -50,7 +50,7 @@ export function showEffect(app) {
 function own(app) {
   const answer = app.answer;
   if (!answer || answer.part !== "training" || app.changes.edits.some((edit) => edit.point === answer.point && edit.label === null)) {
-    return el("p", { class: "note" }, "Edit a voter by the menu ⋯ at its vote, or select a training example.");
+    return note("Edit a voter by the menu ⋯ at its vote, or select a training example.");
   }
   return el("div", { class: "act" }, `Example ${brief(answer.id, 30)}: `,
     button({ onclick: () => app.remove(answer.point) }, "Remove it"), relabel(app, answer.point, "the selected example"));
@@ -58,11 +58,11 @@ function own(app) {
 
 export async function showIssues(app) {
   const place = contentOf("issues");
-  fill(place, el("p", { class: "note" }, "Checking the label of every training example …"));
+  fill(place, note("Checking the label of every training example …"));
   const found = await get("/explorer/issues");
   if (app.task.unit !== "label") return fill(place, ...errors(app, found));
   const asked = found.asked < found.n_references ? ` ${commas(found.asked)} of ${commas(found.n_references)} were checked.` : "";
-  fill(place, el("p", { class: "note" }, `${app.start.guide.issues} ${found.judged}`),
+  fill(place, note(`${app.start.guide.issues} ${found.judged}`),
     el("p", {}, `${plural(found.n, "label")} to check.${asked}`),
     found.issues.length ? el("div", { class: "wide list" }, el("table", {}, headsOf(["example", "label", "suggested label", "odds"]), el("tbody", {},
       found.issues.map((issue) => el("tr", {}, el("td", {}, linkTo(app, issue.point, issue.id)), el("td", {}, chip(app, issue.label)),
@@ -78,7 +78,7 @@ function errors(app, { issues, n }) {
   const row = (issue) => (numbers
     ? [chip(app, issue.true), chip(app, issue.label), numeral(at(issue.label) - at(issue.true))]
     : [brief(issue.label, 30), issue.has ? "yes" : "no", percent(issue.probability)]);
-  return [el("p", { class: "note" }, app.start.guide.issues),
+  return [note(app.start.guide.issues),
     el("p", {}, numbers ? `${plural(n, "example")} with a known number.` : `${plural(n, "label")} to check.`),
     issues.length ? el("div", { class: "wide list" }, el("table", {}, headsOf(titles), el("tbody", {},
       issues.map((issue) => el("tr", {}, el("td", {}, linkTo(app, issue.point, issue.id)), row(issue).map((cell) => el("td", {}, cell))))))) : null];
@@ -87,7 +87,7 @@ function errors(app, { issues, n }) {
 export async function showDisagreements(app) {
   const place = contentOf("compare");
   const found = await get("/explorer/disagreements");
-  fill(place, el("p", { class: "note" }, app.start.guide.compare),
+  fill(place, note(app.start.guide.compare),
     el("p", { data: { n: found.n } }, `${plural(found.n, "example")} of ${commas(app.start.n_data)}; ${app.task.unit === "label" ? "those where both models are most confident come first" : "those that differ most come first"}.`),
     found.rows.length ? el("div", { class: "wide list" }, el("table", {}, headsOf(["example", app.start.title, app.start.compare, app.task.unit === "number" ? "true number" : "true label"]), el("tbody", {},
       found.rows.map((row) => el("tr", {}, el("td", {}, linkTo(app, row.point, row.id)),

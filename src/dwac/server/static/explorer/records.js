@@ -1,7 +1,7 @@
 // Records of examples: pictures, lines of text, rows of a table beside each other; and shares as bars.
 
 import { oneFile } from "./api.js";
-import { brief, el, headsOf, percent } from "./dom.js";
+import { brief, el, headsOf, note, percent } from "./dom.js";
 import { meaningOf, titleOf } from "./names.js";
 
 const imageIn = (record) => Object.values(record ?? {}).find((value) => typeof value === "string" && value.startsWith("data:image/png"));
@@ -61,6 +61,6 @@ export function comparison(id, columns, heads) {
       headsOf(["column", "this example", ...heads]),
       el("tbody", {}, differing.map((column) => el("tr", {}, el("th", { scope: "row" }, column.name), el("td", {}, column.value),
         column.others.map((value, i) => el("td", {}, column.differs[i] ? el("mark", {}, "≠ ", value) : value))))))),
-    same.length ? el("p", { class: "note" }, `Same in all: ${brief(same.join(", "), 600)}.`) : null,
+    same.length ? note(`Same in all: ${brief(same.join(", "), 600)}.`) : null,
   ];
 }

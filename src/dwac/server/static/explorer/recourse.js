@@ -2,7 +2,7 @@
 
 import { oneFile, post } from "./api.js";
 import { rangeOf } from "./compare.js";
-import { button, el, fill, numeral, percent, text } from "./dom.js";
+import { button, el, fill, note, numeral, percent, text } from "./dom.js";
 import { meaningOf, titleOf } from "./names.js";
 
 const frozen = new Set(); // places of columns that cannot change, for every example
@@ -17,7 +17,7 @@ export function recourse(app, { answer }, load) {
     el("p", { class: "buttons" }, el("button", { class: "main" }, "Find the smallest changes")));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    fill(ways, el("p", { class: "note" }, "Looking for changes …"));
+    fill(ways, note("Looking for changes …"));
     app.tried((async () => {
       fill(ways);
       const found = await post(`/explorer/answers/${answer.answer}/recourse`, { ...wanted.read(), frozen: [...frozen] });

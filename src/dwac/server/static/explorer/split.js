@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { sign } from "./colours.js";
-import { $, brief, button, commas, el, fill, headsOf } from "./dom.js";
+import { $, brief, button, commas, el, fill, headsOf, note } from "./dom.js";
 import { paintOf } from "./paints.js";
 
 export function listen(app) {
@@ -49,5 +49,5 @@ export async function show(app) {
         el("td", { class: "number" }, rows),
         cells.map(([value, interval, unlike]) => el("td", { class: unlike ? "number unlike" : "number" }, value, unlike ? el("span", { class: "note", title: "unlike all other rows" }, " ≠") : null,
           interval ? el("div", { class: "note" }, interval) : null))))))),
-    el("p", { class: "note" }, split.rows.length ? "Below each value its 95 % interval. ≠: unlike all other rows (p < 0.05, corrected for all comparisons)." : "The labels of these examples are not known, so nothing can be measured."));
+    note(split.rows.length ? "Below each value its 95 % interval. ≠: unlike all other rows (p < 0.05, corrected for all comparisons)." : "The labels of these examples are not known, so nothing can be measured."));
 }

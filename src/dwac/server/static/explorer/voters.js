@@ -2,7 +2,7 @@
 
 import { oneFile } from "./api.js";
 import { chip, named } from "./chips.js";
-import { $, brief, el, commas, percent, short, text } from "./dom.js";
+import { $, aside, brief, commas, el, note, percent, short, text } from "./dom.js";
 import { menu } from "./menu.js";
 import { against, apart, bar, chooser, comparison, picture, whole } from "./records.js";
 import { relabel } from "./relabel.js";
@@ -10,7 +10,7 @@ import { words } from "./words.js";
 
 export function showVoters(app, answer) {
   const { explanation: e, kind } = answer;
-  if (e.private && !e.neighbors.length) return el("p", { class: "note" }, app.start.guide.private);
+  if (e.private && !e.neighbors.length) return note(app.start.guide.private);
   const show = { image: images, text: texts, table, "": votes }[e.private ? "" : kind] ?? votes;
   const few = e.n_examples !== e.n_references; // vote for all
   const share = e.neighbors.reduce((sum, voter) => sum + voter.share, 0);
@@ -18,9 +18,9 @@ export function showVoters(app, answer) {
   return el("section", { id: "voters", "aria-labelledby": "voters-title" },
     el("h3", { id: "voters-title" }, e.private ? "Votes per label" : `Votes, ${few ? "heaviest representative" : "nearest training example"} first`),
     whole(parts, 1 - share),
-    e.private ? null : el("p", { class: "note" }, el("label", {}, "Show ", chooser(app, "k")), ` of ${commas(e.n_references)} ${few ? "representatives" : "training examples"}: ${percent(share)} of the vote.`),
+    e.private ? null : note(el("label", {}, "Show ", chooser(app, "k")), ` of ${commas(e.n_references)} ${few ? "representatives" : "training examples"}: ${percent(share)} of the vote.`),
     show(app, answer),
-    el("p", { class: "note" }, e.private ? app.start.guide.private : `Share: ${app.start.guide.share} Weight, shown when the pointer is on a share: ${app.start.guide.weight}`));
+    note(e.private ? app.start.guide.private : `Share: ${app.start.guide.share} Weight, shown when the pointer is on a share: ${app.start.guide.weight}`));
 }
 
 const barOf = (voter, e) => bar(voter.share, against(voter, e));
@@ -40,7 +40,7 @@ function actions(app, answer, i) {
     ["Show this example", () => app.choose(point), `Show ${name}`], ...oneFile ? [] : [["Compare with it", () => app.compare({ point }), `Compare with ${name}`], ["Remove its vote", () => app.remove(point), `Remove ${name}`], relabel(app, point, name)]]);
 }
 
-const missing = () => el("span", { class: "note" }, "no picture");
+const missing = () => aside("no picture");
 
 function images(app, answer) {
   const { explanation: e } = answer;
@@ -62,7 +62,7 @@ function list(app, answer, body) {
   return el("ul", { class: "voters" }, e.neighbors.map((voter, i) => {
     const line = body(voter);
     return el("li", {},
-      el("div", { class: "voter" }, el("span", {}, chip(app, voter.label), " ", voter.id === undefined ? null : el("span", { class: "note" }, brief(voter.id, 60))),
+      el("div", { class: "voter" }, el("span", {}, chip(app, voter.label), " ", voter.id === undefined ? null : aside(brief(voter.id, 60))),
         el("span", { class: "pair" }, votesOf(voter), actions(app, answer, i)), barOf(voter, e)),
       line === null ? null : el("p", { class: "clamp", title: brief(line, 1000) }, brief(line, 400)));
   }));

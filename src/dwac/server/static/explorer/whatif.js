@@ -3,7 +3,7 @@
 import { post } from "./api.js";
 import { beforeAfter } from "./change.js";
 import { Comparison, contrasts } from "./compare.js";
-import { $, button, contentOf, el, fill, link } from "./dom.js";
+import { $, button, contentOf, el, fill, link, note } from "./dom.js";
 import { columnsOf, enter, formOf } from "./forms.js";
 import { recourse } from "./recourse.js";
 
@@ -46,7 +46,7 @@ const stopPicking = (app) => app.picking && app.pick(false);
 async function compare(app, announce = false) {
   const own = shown;
   const place = contentOf("whatif");
-  if (!place.childElementCount) fill(place, el("p", { class: "note" }, "Comparing with a precedent …"));
+  if (!place.childElementCount) fill(place, note("Comparing with a precedent …"));
   let problem = null;
   try {
     own.reasons = await post(`/explorer/answers/${own.answer.answer}/reasons`, own.against);
@@ -89,7 +89,7 @@ function makeForm(app, own) {
     clearTimeout(timer);
     run(app, own);
   });
-  fill(own.result, el("p", { class: "note" }, app.start.guide.what_if));
+  fill(own.result, note(app.start.guide.what_if));
   return form;
 }
 

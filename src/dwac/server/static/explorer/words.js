@@ -1,7 +1,7 @@
 // A text and its words: how much each matters, by leaving it out; and which ones the network read, by its attention.
 
 import { get, post } from "./api.js";
-import { brief, button, el, fill, headsOf, numeral, percent, text } from "./dom.js";
+import { brief, button, el, fill, headsOf, note, numeral, percent, text } from "./dom.js";
 
 const LISTED = 5; // words listed with what happens without them
 const SHOWN = 0.02; // of the largest change: words that matter less have no mark
@@ -43,8 +43,8 @@ function draw(app, found, place) {
     el("p", { class: "words", data: { all: String(found.all) } }, moved.map((each) => [
       el("span", { class: Math.abs(each.by) < SHOWN * most ? null : each.by > 0 ? "for" : "against", title: title(each),
         data: { without: String(each.without), word: each.word }, style: { "--much": (Math.abs(each.by) / most).toFixed(2) } }, each.word), " "]), found.rest),
-    largest < SHOWN * most ? el("p", { class: "note" }, `No single word decides: without any one of them, ${what} changes by less than ${numbers ? numeral(SHOWN * most) : `${Number((100 * SHOWN * most).toPrecision(2))} points`}.`)
-      : el("p", { class: "note" }, `Each word was left out and the text predicted again. `, el("span", { class: "words inline" }, el("span", { class: "for", style: { "--much": 0.6 } }, "solid")), ` words raise ${what}, `,
+    largest < SHOWN * most ? note(`No single word decides: without any one of them, ${what} changes by less than ${numbers ? numeral(SHOWN * most) : `${Number((100 * SHOWN * most).toPrecision(2))} points`}.`)
+      : note(`Each word was left out and the text predicted again. `, el("span", { class: "words inline" }, el("span", { class: "for", style: { "--much": 0.6 } }, "solid")), ` words raise ${what}, `,
       el("span", { class: "words inline" }, el("span", { class: "against", style: { "--much": 0.6 } }, "dotted")), " words lower it."),
     largest >= SHOWN * most ? el("details", { class: "opened", id: "left-out" }, el("summary", {}, `Without one word (${shown(found.all)} with all)`),
       el("table", {}, headsOf(["without", numbers ? "prediction" : "probability", "change"], (i) => i > 0),
@@ -59,5 +59,5 @@ function read(e) {
   return el("details", { class: "opened attention" }, el("summary", {}, "What the network read (attention)"),
     el("p", { class: "words" }, e.attention.map(([word, weight]) => [
       el("span", { style: { background: `rgba(var(--read), ${(weight / most).toFixed(2)})` }, title: percent(weight) }, word), " "])),
-    el("p", { class: "note" }, "The stronger the background, the more attention the network pays to a word. Attention says where it looked, not what decided."));
+    note("The stronger the background, the more attention the network pays to a word. Attention says where it looked, not what decided."));
 }

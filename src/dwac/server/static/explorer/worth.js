@@ -2,7 +2,7 @@
 
 import { bytes, get, oneFile } from "./api.js";
 import { chip } from "./chips.js";
-import { $, brief, button, contentOf, el, fill, commas, headsOf, linkTo, summaryOf } from "./dom.js";
+import { $, brief, button, commas, contentOf, el, fill, headsOf, linkTo, note, summaryOf } from "./dom.js";
 
 const unitOf = (app) => (app.task.unit === "number" ? "% of the variance" : "percentage points");
 
@@ -29,10 +29,10 @@ export const forget = (app) => { app.worth = null; };
 export async function showWorth(app) {
   const place = contentOf("worth");
   const inside = place.contains(document.activeElement);
-  fill(place, el("p", { class: "note" }, "Weighing the vote of every training example \u2026"));
+  fill(place, note("Weighing the vote of every training example \u2026"));
   if (inside) summaryOf("worth").focus({ preventScroll: true });
   const found = await get("/explorer/worth");
-  fill(place, el("p", { class: "note" }, app.start.guide.worth), el("p", { data: { before: String(found.before) } }, summary(app, found)),
+  fill(place, note(app.start.guide.worth), el("p", { data: { before: String(found.before) } }, summary(app, found)),
     el("p", { class: "buttons" }, button({ id: "colour-worth", onclick: () => app.tried(app.setColour("worth")) }, "Colour the map by worth")),
     part(app, "Most helpful", found.most, found), part(app, "Least helpful", found.least, found));
 }
