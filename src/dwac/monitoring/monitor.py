@@ -97,6 +97,9 @@ class Monitor:
         self.remember = checks.positive_int(remember, "remember", minimum=0)
         self.epsilon, self.levels = checks.epsilon(epsilon), dict(levels or {})
         self._lock = threading.RLock()
+        self._alarm: Alarm | None = None
+        self._peaks: Floats = np.zeros(0)
+        self._waiting: list[WatchedValues] = []  # rows that gauges have not counted yet
         self._version, self._fingerprint = watching.version_of(clf), watching.fingerprint(clf)
         self._sources = Sources(clf, ignore, self.random_state, self.private)
         self._players = Players(self._sources.watched, self.random_state)
@@ -311,12 +314,11 @@ class Monitor:
         """Forget all rows and the alarm, once a change was dealt with. The false-alarm probability starts again."""
         with self._lock:
             self._bets = Bets(self._players.gaps)
-            self._peaks: Floats = np.full(len(self._players), -np.inf)
-            self._alarm: Alarm | None = None
+            self._peaks = np.full(len(self._players), -np.inf)
+            self._alarm = None
             self._unreadable = 0
             self._history, self._latest = StreamHistory(), Latest(self._sources.gauges)
-            self._waiting: list[WatchedValues] = []  # rows that gauges have not counted yet
-            self._waits_from = 0
+            self._waiting, self._waits_from = [], 0
             self._outcomes = OutcomeWatch(
                 self.clf,
                 self.false_alarms * self.share,

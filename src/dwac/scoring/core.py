@@ -267,8 +267,8 @@ def _voters(clf: Estimator, predictions: Any, most: int, kind: pa.DataType) -> p
     names = as_type(references.ids.tolist(), name.type)
     votes_for = _votes_of(clf, references, vote.type)
     flat: pd.Index[Any] = pd.Index(near.ids.ravel(), tupleize_cols=False)
-    places: list[list[int]] = references.voters.ids.get_indexer(flat).reshape(near.ids.shape).tolist()
-    for row, nearest, their_shares in zip(np.flatnonzero(readable), places, shares.tolist(), strict=True):
+    places: NDArray[np.int64] = np.asarray(references.voters.ids.get_indexer(flat)).reshape(near.ids.shape)
+    for row, nearest, their_shares in zip(np.flatnonzero(readable), places.tolist(), shares.tolist(), strict=True):
         voters[row] = [
             {"id": names[i], vote.name: votes_for[i], "share": share}
             for i, share in zip(nearest, their_shares, strict=True)
