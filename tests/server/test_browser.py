@@ -670,7 +670,7 @@ def test_points_can_be_coloured_by_anything_and_the_legend_says_what(
             legends.add((page.locator("#legend").get_attribute("aria-label"), page.locator("#legend").inner_text()))
         assert len(legends) >= len(choices) - 1  # label and prediction have the same names
         page.evaluate("window.explorer.setColour('credibility')")
-        codes = "window.explorer.points.asked.map((i) => window.explorer.map.options.paint.codeOf(i))"
+        codes = "window.explorer.points.withPrediction.map((i) => window.explorer.map.options.paint.codeOf(i))"
         seen.wait("window.explorer.map.options.paint.name === 'credibility'")
         assert page.evaluate(codes) == np.floor(trust.credibility * 139 + 0.5).astype(int).tolist()
         page.evaluate("window.explorer.setColour('error')")

@@ -10,7 +10,7 @@ from dwac import DWACClassifier, DWACRegressor
 from dwac.server.explorer import Explorer
 from tests.named import named
 from tests.server.data import PAID, SIZES, TAGS
-from tests.server.explored import PHONE, Visit, visit
+from tests.server.explored import PHONE, TOKEN, Visit, visit
 
 NEW, TRUE = SIZES[240:], PAID[240:]
 
@@ -50,6 +50,18 @@ def test_a_number_is_shown_with_its_votes_and_its_interval(numbers_page: Visit, 
     covered = int(((ends[:, 0] <= TRUE) & (ends[:, 1] >= TRUE)).sum())
     assert int(page.locator("#sets-now").get_attribute("data-covered")) == covered
     assert page.locator(".bar.other").count() == 0  # a number is against no other
+
+
+def test_a_link_with_an_epsilon_says_how_many_intervals_of_that_epsilon_hold_the_true_number(
+    numbers_page: Visit, numbers: DWACRegressor
+) -> None:
+    page = numbers_page.page.context.new_page()
+    page.goto(f"http://127.0.0.1:{numbers_page.port}/#token={TOKEN}&epsilon=0.4")
+    page.wait_for_selector("body[data-ready]")
+    ends = numbers.predict_interval(NEW, 0.4)
+    covered = int(((ends[:, 0] <= TRUE) & (ends[:, 1] >= TRUE)).sum())
+    assert int(page.locator("#sets-now").get_attribute("data-covered")) == covered
+    page.close()
 
 
 def test_the_map_of_numbers_has_a_scale_and_filters_by_error(numbers_page: Visit, numbers: DWACRegressor) -> None:

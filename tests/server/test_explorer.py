@@ -594,7 +594,7 @@ def test_without_data_the_training_examples_are_loaded(table: DWACClassifier) ->
     for page in reading(explorer):
         predicted = page.column("predicted", "<u2")
         assert (predicted != NONE).sum() == 50
-        assert page.get("start")["asked"] == explorer.examples.own.tolist()
+        assert page.get("start")["with_prediction"] == explorer.examples.own.tolist()
         point = int(explorer.examples.own[3])
         assert table.classes_[predicted[point]] == page.get(f"points/{point}")["explanation"]["label"]
         assert page.get(f"points/{point}")["editable"]

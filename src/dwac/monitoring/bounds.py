@@ -1,7 +1,7 @@
 """Bounds on the mean of losses that hold at any time: a bet against every mean that is possible.
 
-Losses x lie between 0 and 1. Whoever believes that their mean exceeds m bets a share u of the wealth that the next
-loss is above m, and is paid 1 - u + u x / m. If the mean is at most m, given all earlier losses, wealth is a
+Losses x lie between 0 and 1. A player who believes that their mean exceeds m bets a share u of its wealth on the next
+loss: a loss x multiplies the wealth by 1 - u + u x / m. If the mean is at most m, given all earlier losses, wealth is a
 supermartingale: it ever reaches 1 / α with probability at most α (Ville). So the means m at which wealth is below 1 / α
 are a confidence sequence: at all times together, they hold the true mean with probability 1 - α (Waudby-Smith and
 Ramdas, "Estimating means of bounded random variables by betting"). Wealth is divided among bets of many sizes u. So it
@@ -10,8 +10,8 @@ depends on how often each loss occurred and not on their order, and counts are a
 Losses are counted on a grid: for a lower bound a loss between two of its points counts as the lower one, for an upper
 bound as the upper one. Losses of 0 and 1 are exact.
 
-After a long time with few losses, those of today would hardly change the mean of all. So a new account is begun every
-200 losses, each with a part of α that shrinks with its number, and few of the old ones are kept.
+After a long time with few losses, new losses would hardly change the overall mean. So a new account begins every 200
+losses, each with a part of α that shrinks with its number, and few of the old ones are kept.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 _STEPS = 256  # of the grid
 _BETS = np.geomspace(2.0**-11, 0.98, 24)  # u
 _HALVINGS = 32
-BLOCK = 200  # losses until a new account is begun
+BLOCK = 200  # losses until a new account begins
 
 
 def cells_of(losses: ArrayLike) -> Ints:

@@ -24,7 +24,7 @@ from dwac.monitoring import watching
 from dwac.monitoring.gauges import Change, changes
 from dwac.monitoring.martingale import BEFORE, Bets, Players, Watched
 from dwac.monitoring.outcomes import OutcomeState, OutcomeWatch
-from dwac.monitoring.sources import Sources, WatchedValues, columns_of
+from dwac.monitoring.sources import Sources, WatchedValues
 from dwac.monitoring.state import FORMAT, LATEST, Alarm, Detector, Latest, State, StreamBlock, StreamHistory
 from dwac.monitoring.watching import ObservedRows
 from dwac.storage.files import read_file, replace_file
@@ -145,7 +145,7 @@ class Monitor:
     ) -> None:
         """The same for several calls of the model, with what each observed and predicted: faster than one by one.
 
-        Gauges count the rows when somebody asks what moved, and only the latest.
+        Gauges count only the latest rows, and only when `moved` or `save` needs the counts.
         """
         n = sum(len(observed) for observed, _ in calls)
         if ids is not None and len(ids) != n:
@@ -366,7 +366,7 @@ class Monitor:
             clf,
             false_alarms=state["false_alarms"],
             random_state=state["random_state"],
-            ignore=[column.name for column in columns_of(clf) if str(column.name) in state["ignore"]],
+            ignore=[column.name for column in watching.columns_of(clf) if str(column.name) in state["ignore"]],
             private=private,
             share=state["share"],
             **{name: state[name] for name in ("remember", "epsilon", "levels") if name in state},

@@ -61,17 +61,17 @@ class Sources:
 
     def _watched_columns(self) -> list[Any]:
         """The columns to watch; an error for a name that no column has."""
-        columns = columns_of(self.clf)
+        columns = watching.columns_of(self.clf)
         known = [column.name for column in columns]
         for name in self.ignored:
             if name not in known:
                 raise InputError(f"ignore must name columns of the model, {checks.listed(known)}; got {name!r}")
         return [column for column in columns if column.kind != "empty" and column.name not in self.ignored]
 
-    def _training_rows(self, seed: int) -> pd.DataFrame | None:
-        """Training rows to compare columns with; None, with a note, if there are none."""
+    def _training_rows(self, seed: int) -> pd.DataFrame:
+        """Training rows to compare columns with; if there are none, a note says why, and no column is watched."""
         if not self._columns:
-            return None
+            return pd.DataFrame()
         rows: pd.DataFrame | None = None
         reason = "the model is private, and training rows stay hidden"
         if not self.private:
@@ -80,9 +80,9 @@ class Sources:
         if rows is None:
             self.notes.append(f"columns are not compared one by one: {reason}")
             self._columns = []
-        return rows
+        return pd.DataFrame() if rows is None else rows
 
-    def _make_watched(self, scores: dict[str, Floats], before: pd.DataFrame | None) -> list[Watched]:
+    def _make_watched(self, scores: dict[str, Floats], before: pd.DataFrame) -> list[Watched]:
         folds = watching.calibration_folds(self.clf)
         watched: list[Watched] = []
         if not scores:
@@ -98,7 +98,6 @@ class Sources:
             values = self._round(name, values)
             watched += [Watched(name, MODEL, values if f is None else values[folds == f], f, shares) for f in parts]
         for column in self._columns:
-            assert before is not None
             watched.append(Watched(str(column.name), COLUMN, _column_scores(_column_values(before, column), column)))
         if not watched:
             raise CalibrationError(
@@ -113,11 +112,11 @@ class Sources:
             return scores
         return privacy.novelty(scores) if name == watching.NOVELTY else np.round(scores, 2)
 
-    def _make_gauges(self, predicted: Floats | None, before: pd.DataFrame | None) -> list[Gauge]:
-        gauges: list[Gauge] = []
-        for column in self._columns:
-            assert before is not None
-            gauges.append(measures.column_gauge(before[column.name], column.name, column.kind, column.categories))
+    def _make_gauges(self, predicted: Floats | None, before: pd.DataFrame) -> list[Gauge]:
+        gauges = [
+            measures.column_gauge(before[column.name], column.name, column.kind, column.categories)
+            for column in self._columns
+        ]
         self._predicts = predicted is not None
         if predicted is not None:
             gauges.append(self._prediction_gauge(predicted))
@@ -214,9 +213,3 @@ def _column_values(frame: pd.DataFrame, column: Any) -> Any:
 
 def _column_scores(values: Any, column: Any) -> Floats:
     return hash_categories(values) if column.kind == "categorical" else scores_of(values)
-
-
-def columns_of(clf: Any) -> list[Any]:
-    """The columns of a model's table; none for other data."""
-    encoder = getattr(clf, "encoder_", None)
-    return list(encoder.columns) if isinstance(encoder, TabularEncoder) else []

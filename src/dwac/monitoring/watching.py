@@ -131,7 +131,7 @@ def version_of(clf: Model) -> tuple[Any, ...]:
 def fingerprint(clf: Model) -> str:
     """A digest of the votes, the calibration rows and the target: the same after saving and loading."""
     found = hashlib.sha256()
-    parts = [clf.target_.names, clf.calibration_ids_, [getattr(column, "name", "") for column in _columns(clf)]]
+    parts = [clf.target_.names, clf.calibration_ids_, [getattr(column, "name", "") for column in columns_of(clf)]]
     parts += [clf.references_.voters.ids, clf.references_.labels.cpu().numpy()]
     for part in parts:
         words = pd.Series(np.asarray(part, dtype=object), dtype=object).map(str)
@@ -140,5 +140,7 @@ def fingerprint(clf: Model) -> str:
     return found.hexdigest()[:32]
 
 
-def _columns(clf: Model) -> list[Any]:
-    return list(clf.encoder_.columns) if isinstance(clf.encoder_, TabularEncoder) else []
+def columns_of(clf: Model) -> list[Any]:
+    """The columns of a model's table; none for other data."""
+    encoder = getattr(clf, "encoder_", None)
+    return list(encoder.columns) if isinstance(encoder, TabularEncoder) else []

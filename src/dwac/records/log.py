@@ -64,8 +64,7 @@ def record(
     observed = X if isinstance(X, Observed) else clf.observe(X, private=private)
     names = row_ids(X, None, len(observed)) if ids is None else list(ids)  # an id may occur again
     frame: pd.DataFrame = predict(clf, observed, private=private).frame(epsilon, quantiles)
-    options: Any = {"epsilon": epsilon, "quantiles": quantiles, "private": private}
-    write(folder, decisions(clf, observed, frame, names, **options))
+    write(folder, decisions(clf, observed, frame, names, epsilon=epsilon, quantiles=quantiles, private=private))
     return frame
 
 
@@ -82,7 +81,7 @@ def decisions(
 ) -> pa.Table:
     """The rows of a record, one for each row that could be read.
 
-    frame: the answers. decide: arguments of `decide`, if it was asked which rows are handed over to a person.
+    frame: the answers. decide: the arguments of `decide`, if rows may be handed over to a person.
     """
     if clf.fingerprint_ is None:
         raise InputError(

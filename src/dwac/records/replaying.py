@@ -52,7 +52,8 @@ class Replay:
 
     def __str__(self) -> str:
         differ = self.differences.drop_duplicates(["time", "id"])["id"].tolist()
-        lines = [f"{self.n:,} decisions computed again: {_count(self.n - len(differ), 'same')} bit for bit"]
+        same = self.n - len(differ)
+        lines = [f"{self.n:,} decisions computed again: {same:,} {'is' if same == 1 else 'are'} the same bit for bit"]
         for names, what in (
             (differ, "differ"),
             (self.changed, "not compared: the row in the data is not the one that was decided on"),
@@ -62,10 +63,6 @@ class Replay:
                 lines.append(f"{len(names):,} {what}: {listed(names, _NAMED)}")
         lines += [f"{n:,} left out: decided by another model, {model}" for model, n in self.others.items()]
         return "\n".join(lines)
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {'is' if n == 1 else 'are'} the {what}"
 
 
 def replay(
@@ -79,23 +76,18 @@ def replay(
     other_model: compare the decisions of other models, too, with those of this one on the rows with the same ids.
     """
     recorded = Recorded.find(folder, clf, X, ids, other_model=other_model)
-    found = [_no_differences()]
+    found = [pd.DataFrame(columns=["time", "id", "column", "recorded", "now"], dtype=object)]
     for part in recorded.parts(clf, X, bitwise=True):
         options: Any = {name: part.settings.get(name) for name in ("epsilon", "quantiles", "private", "decide")}
         predictions = predict(part.clf, part.observed, private=options["private"])
         frame = predictions.frame(options["epsilon"], options["quantiles"])
         now = decisions(part.clf, part.observed, frame, part.then["id"].to_pylist(), **options)
-        found.append(_differences(part.then, now))
+        found += _differences(part.then, now)
     return Replay(recorded.n, pd.concat(found, ignore_index=True), recorded.changed, recorded.missing, recorded.others)
 
 
-def _no_differences() -> pd.DataFrame:
-    return pd.DataFrame({"time": [], "id": [], "column": [], "recorded": [], "now": []}, dtype=object)
-
-
-def _differences(then: pa.Table, now: pa.Table) -> pd.DataFrame:
-    """The values of answers that differ."""
-    found = [_no_differences()]
+def _differences(then: pa.Table, now: pa.Table) -> Iterator[pd.DataFrame]:
+    """The values that differ, column by column."""
     for name in [name for name in then.column_names if name not in FACTS]:
         new = now[name] if name in now.column_names else pa.chunked_array([pa.nulls(len(then))])
         if then[name].equals(new):
@@ -104,8 +96,7 @@ def _differences(then: pa.Table, now: pa.Table) -> pd.DataFrame:
         rows = [(row, old, value) for row, (old, value) in enumerate(pairs) if old != value]
         places, before, after = zip(*rows, strict=True) if rows else ((), (), ())
         facts = then.select(["time", "id"]).take(pa.array(places, pa.int64())).to_pandas()
-        found.append(facts.assign(column=name, recorded=list(before), now=list(after)))
-    return pd.concat(found, ignore_index=True)
+        yield facts.assign(column=name, recorded=list(before), now=list(after))
 
 
 # Recorded decisions, and the rows that they were made on
@@ -144,11 +135,11 @@ class Recorded:
         columns: list[str] | None = None,
     ) -> Recorded:
         """The decisions that this model made, by its fingerprint; other_model: of all models."""
-        table = table_of(folder, columns)
-        models = np.asarray(table["model"].to_pylist(), dtype=object)
-        others: dict[str, int] = Counter(models[models != clf.fingerprint_].tolist())
+        table, others = table_of(folder, columns), {}
         if not other_model:
-            if len(others) and sum(others.values()) == len(models):
+            models = np.asarray(table["model"].to_pylist(), dtype=object)
+            others = dict(Counter(models[models != clf.fingerprint_].tolist()))
+            if others and sum(others.values()) == len(models):
                 raise InputError(
                     f"the decisions in {fspath(folder)} must be those of this model, {clf.fingerprint_!r}; they were "
                     f"made by {listed(others)}; give that model, or ask for a comparison with another one: "
@@ -161,19 +152,18 @@ class Recorded:
             raise IdError(f"ids must be unique as text; {repeated!r} is repeated; rename one of them")
         places = names.get_indexer(pd.Index(table["id"].to_pylist(), dtype=object))
         missing = table["id"].filter(pa.array(places < 0)).to_pylist()
-        others = {} if other_model else dict(others)
         return cls(table.filter(pa.array(places >= 0)), places[places >= 0], missing, others, other_model)
 
     def parts(self, clf: Estimator, X: Any, *, bitwise: bool = False) -> Iterator[DecidedRows]:
         """The decisions whose rows are as they were, in parts; bitwise: with as many threads as then."""
-        settings = np.asarray(self.table["settings"].to_pylist(), dtype=object)
-        for each in dict.fromkeys(settings.tolist()):
-            asked, model = json.loads(each), copy(clf)
-            model.unknown = asked["unknown"]
-            rows = np.flatnonzero(settings == each)
-            with _threads(asked["threads"]) if bitwise else nullcontext():
+        texts = np.asarray(self.table["settings"].to_pylist(), dtype=object)
+        for text in dict.fromkeys(texts.tolist()):
+            settings, model = json.loads(text), copy(clf)
+            model.unknown = settings["unknown"]
+            rows = np.flatnonzero(texts == text)
+            with _threads(settings["threads"]) if bitwise else nullcontext():
                 for start in range(0, len(rows), _AT_ONCE):
-                    part = self._part(rows[start : start + _AT_ONCE], model, X, asked)
+                    part = self._part(rows[start : start + _AT_ONCE], model, X, settings)
                     if len(part.then):
                         yield part
 

@@ -73,7 +73,7 @@ def impact(
     """
     edited = _edit(clf, list(forget), dict(relabel or {}))
     recorded = Recorded.find(folder, clf, X, ids, other_model=False, columns=list(FACTS))
-    frames = [pd.DataFrame({"time": [], "id": [], "before": [], "after": []}, dtype=object)]
+    frames = [pd.DataFrame(columns=["time", "id", "before", "after"], dtype=object)]
     for part in recorded.parts(clf, X):
         before, after = _answers(part.clf, part.observed), _answers(edited, _observe(edited, part))
         moved = np.abs(after - before) > tolerance if clf.target_.kind == NUMBERS else after != before

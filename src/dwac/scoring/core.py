@@ -81,7 +81,7 @@ def score(model: str | PathLike[str] | Request, batches: Any, **options: Any) ->
 def check_request(model: Model, request: Request) -> pa.Schema:
     """The columns of answers; an error if the model cannot give what is requested, a warning if that tells little."""
     schema = schema_of(model, request)
-    values = _predict_values(model, None, {0: "there is no row"}, request, quiet=False)
+    values = _predict_values(model, schema, None, {0: "there is no row"}, request, quiet=False)
     assert set(schema.names) == {"id", *values}
     return schema
 
@@ -110,7 +110,7 @@ def answer(
     cells = CellReader(notation or notation_of(request, model), judge=False)
     X, unreadable = rows_of(model, batch, requested_columns(request), cells, name)
     ids = ids_of(batch, request, numbers, name)
-    values = _predict_values(model, X, unreadable, request, ids=_recorded_ids(ids, request, name))
+    values = _predict_values(model, schema, X, unreadable, request, ids=_recorded_ids(ids, request, name))
     values["id"] = ids
     return pa.RecordBatch.from_arrays([arrow_array(values[field.name], field.type) for field in schema], schema=schema)
 
@@ -141,14 +141,11 @@ def _recorded_ids(ids: pa.Array, request: Request, name: str) -> list[Any]:
 
 def record_batches(batches: Any) -> Iterator[pa.RecordBatch]:
     """The record batches of any object that holds them."""
-    if isinstance(batches, pa.Table):
-        yield from batches.to_batches()
-        return
     if isinstance(batches, pa.RecordBatch):
         yield batches
         return
-    several: Iterable[Any] = batches.to_batches() if hasattr(batches, "to_batches") else batches  # a Dataset
-    for batch in several:
+    # A Table or a Dataset has batches; anything else is an iterable of tables and batches.
+    for batch in batches.to_batches() if hasattr(batches, "to_batches") else batches:
         if isinstance(batch, pa.Table):
             yield from batch.to_batches()
         elif isinstance(batch, pa.RecordBatch):
@@ -212,6 +209,7 @@ def schema_of(model: Model, request: Request) -> pa.Schema:
 
 def _predict_values(
     model: Model,
+    schema: pa.Schema,
     X: Any,
     unreadable: dict[int, str],
     request: Request,
@@ -233,7 +231,7 @@ def _predict_values(
         frame = predictions.frame(request.epsilon, request.quantiles, probabilities=request.probabilities)
     values: dict[str, Any] = {name: frame[name] for name in frame.columns}
     if request.voters:
-        values["voters"] = _voters(clf, predictions, request)
+        values["voters"] = _voters(clf, predictions, request.voters, schema.field("voters").type)
     if request.record is not None and ids is not None:
         options: Any = {"epsilon": request.epsilon, "quantiles": request.quantiles, "private": private}
         write(request.record, decisions(clf, observed, frame, ids, **options))
@@ -256,32 +254,26 @@ def _voter_type(clf: Estimator, request: Request) -> pa.DataType:
     return pa.list_(pa.struct([("id", type_of(references.ids.tolist())), vote, ("share", pa.float64())]))
 
 
-def _voters(clf: Estimator, predictions: Any, request: Request) -> pa.Array:
-    """The voters with the largest votes for each row, heaviest first; none for rows that could not be read."""
-    kind = _voter_type(clf, request)
+def _voters(clf: Estimator, predictions: Any, most: int, kind: pa.DataType) -> pa.Array:
+    """So many voters with the largest votes for each row, heaviest first; none for rows that could not be read."""
     readable = predictions.readable
     voters: list[list[dict[str, Any]]] = [[] for _ in readable]
     if not readable.any():
         return pa.array(voters, kind)
     references = copy(clf.references_)
-    votes, near = references.query(predictions.h.cpu().numpy(), k=min(request.voters, len(references)))
+    votes, near = references.query(predictions.h.cpu().numpy(), k=min(most, len(references)))
     shares = np.exp(near.log_weights - logsumexp(votes, axis=1, keepdims=True))
-    inner = kind.value_type
-    names = as_type(references.ids.tolist(), inner.field(0).type)
-    votes_for = _votes_of(clf, references, inner.field(1).type)
-    places = _places(references, near.ids)
-    vote = inner.field(1).name
+    name, vote, _ = kind.value_type
+    names = as_type(references.ids.tolist(), name.type)
+    votes_for = _votes_of(clf, references, vote.type)
+    flat: pd.Index[Any] = pd.Index(near.ids.ravel(), tupleize_cols=False)
+    places: NDArray[np.int64] = np.asarray(references.voters.ids.get_indexer(flat)).reshape(near.ids.shape)
     for row, nearest, their_shares in zip(np.flatnonzero(readable), places.tolist(), shares.tolist(), strict=True):
         voters[row] = [
-            {"id": names[i], vote: votes_for[i], "share": share} for i, share in zip(nearest, their_shares, strict=True)
+            {"id": names[i], vote.name: votes_for[i], "share": share}
+            for i, share in zip(nearest, their_shares, strict=True)
         ]
     return pa.array(voters, kind)
-
-
-def _places(references: ReferenceSet, ids: NDArray[Any]) -> NDArray[np.int64]:
-    """(n, k): the positions of these ids among the references."""
-    flat: pd.Index[Any] = pd.Index(ids.ravel(), tupleize_cols=False)
-    return np.asarray(references.voters.ids.get_indexer(flat)).reshape(ids.shape)
 
 
 def _votes_of(clf: Estimator, references: ReferenceSet, kind: pa.DataType) -> list[Any]:

@@ -27,7 +27,7 @@ _KEYS = ("start", "stop", "row", "line", "size")  # fields of a piece that diffe
 class Manifest:
     """A description of the shards in a folder, written or to come."""
 
-    asked: dict[str, Any]
+    request: dict[str, Any]  # everything that determines the answers
     files: list[tuple[File, str]]  # each with its format
     pieces: list[list[Piece]]  # of each file
 
@@ -36,7 +36,7 @@ class Manifest:
         content = {
             "format": _FORMAT,
             "version": _VERSION,
-            "asked": self.asked,
+            "asked": self.request,
             "files": [{**asdict(file), "form": form} for file, form in self.files],
             "pieces": [[[getattr(piece, key) for key in _KEYS] for piece in pieces] for pieces in self.pieces],
         }
@@ -71,14 +71,14 @@ def read(out: Place, shard_of: Any) -> Manifest | None:
         raise InputError(f"{file.url} is damaged ({error!s:.100}); choose a new folder, or use --overwrite") from None
 
 
-def differences_of(known: Manifest, asked: dict[str, Any], files: Sequence[tuple[File, str]]) -> list[str]:
+def differences_of(known: Manifest, request: dict[str, Any], files: Sequence[tuple[File, str]]) -> list[str]:
     """How a run differs from the one in the folder, in words; nothing if it may continue."""
-    names = {"expect": "the model", **{name: f"--{name.replace('_', '-')}" for name in asked if name != "expect"}}
     differences = []
-    for name in asked:
-        before, now = known.asked.get(name), asked[name]
+    for name, now in request.items():
+        before = known.request.get(name)
         if before != now:
-            differences.append(names[name] if name == "expect" else f"{names[name]} was {before!r}, is {now!r}")
+            option = f"--{name.replace('_', '-')}"
+            differences.append("the model" if name == "expect" else f"{option} was {before!r}, is {now!r}")
     old, new = ({(file.name, form) for file, form in each} for each in (known.files, files))
     for what, few in (("has new files", new - old), ("lacks files", old - new)):
         if few:

@@ -125,7 +125,7 @@ def prepare(
         if overwrite:
             _clear(folder)
         facts = manifest.request_facts(request, encoding, strict=strict)
-        pieces = _pieces(folder, facts, files, encoding, announce)
+        pieces = number_pieces(_manifest(folder, facts, files, encoding, announce).pieces)
         written = set(folder.names())
     return Run(
         Task(request, folder.url, encoding, strict),
@@ -165,44 +165,46 @@ def _settle(request: Request, model: Model, files: list[tuple[File, str]], encod
     )
 
 
-def _pieces(
+def _manifest(
     out: Place, facts: dict[str, Any], files: list[tuple[File, str]], encoding: str, announce: Callable[[str], None]
-) -> list[Piece]:
+) -> manifest.Manifest:
+    """The manifest of the run that the folder holds, if it may continue; otherwise that of a new one, written there."""
     known = manifest.read(out, shard_name)
     if known is None:
         _refuse_occupied(out)
-        new_manifest = manifest.Manifest(facts, files, plan(files, encoding, announce, facts["separator"]))
-        if not any(new_manifest.pieces):
+        new = manifest.Manifest(facts, files, plan(files, encoding, announce, facts["separator"]))
+        if not any(new.pieces):
             raise InputError(f"{files[0][0].url} must have at least one row; it has columns but no rows")
-        _write(out, new_manifest)
-        return number_pieces(new_manifest.pieces)
+        _write(out, new)
+        return new
     differ = manifest.differences_of(known, facts, files)
     if differ:
         raise InputError(
             f"{out.url} holds the shards of another run ({'; '.join(differ)}); go on with what was asked there, "
             "choose a new folder with -o, or replace that run with --overwrite"
         )
-    new = manifest.changed_files(known, files)
-    if not new:
-        return number_pieces(manifest.with_locations(known, files).pieces)
+    changed = manifest.changed_files(known, files)
+    known = manifest.with_locations(known, files)
+    if not changed:
+        return known
     written = set(out.names())
-    for index in new:
+    for index in changed:
         if any(f"{piece.shard}.parquet" in written for piece in known.pieces[index]):
             raise InputError(
                 f"{files[index][0].url} has changed since some of its rows were scored into {out.url}; put the old "
                 "file back, choose a new folder with -o, or start again with --overwrite"
             )
     again = plan(files, encoding, announce, facts["separator"])
-    pieces = [again[place] if place in new else parts for place, parts in enumerate(known.pieces)]
-    new_manifest = manifest.with_locations(manifest.Manifest(facts, files, pieces), files)
-    _write(out, new_manifest)
-    return number_pieces(new_manifest.pieces)
+    pieces = [again[place] if place in changed else parts for place, parts in enumerate(known.pieces)]
+    new = manifest.Manifest(facts, files, pieces)
+    _write(out, new)
+    return new
 
 
-def _write(out: Place, new_manifest: manifest.Manifest) -> None:
+def _write(out: Place, new: manifest.Manifest) -> None:
     """Write the manifest, and create the folder if it does not exist."""
     try:
-        (out / manifest.NAME).write(new_manifest.pack())
+        (out / manifest.NAME).write(new.pack())
     except OSError as error:
         raise InputError(f"{out.url} cannot be written: {error.strerror or error}; choose another folder") from None
 

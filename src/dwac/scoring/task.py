@@ -58,21 +58,21 @@ class Task:
         """(rows, unreadable rows). The shard is written last: if it exists, the piece is done."""
         out, rows = place(self.out), 0
         with _UnreadableRows(piece, strict=self.strict) as bad, (out / f"{piece.shard}.parquet").writing() as path:
-            schema = self._schema()
-            with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-                for group in _group(self._answers(piece, bad), schema):
+            schema = schema_of(model_of(self.request), self.request)
+            wide = shard_schema(schema, self.request)
+            with pq.ParquetWriter(path, wide, compression="zstd") as writer:
+                for group in _group(self._answers(piece, bad, schema, wide), wide):
                     writer.write_table(group)
                     rows += group.num_rows
             bad.write(out)
         return rows, bad.n
 
-    def _schema(self) -> pa.Schema:
-        return shard_schema(schema_of(model_of(self.request), self.request), self.request)
-
-    def _answers(self, piece: Piece, bad: _UnreadableRows) -> Iterator[pa.RecordBatch]:
+    def _answers(
+        self, piece: Piece, bad: _UnreadableRows, schema: pa.Schema, wide: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """The answers for the rows of a piece, with the columns of a shard (wide)."""
         request = self.request
         model = model_of(request)
-        schema, wide = schema_of(model, request), self._schema()
         columns, notation, layout = requested_columns(request), notation_of(request, model), None
         if piece.form != "parquet":
             versions = model.clf.fingerprint_, place(piece.file).version

@@ -49,7 +49,7 @@ class PredictJob(NamedTuple):
 
     @property
     def call(self) -> Any:
-        """Requests for which this is equal are answered in one call of the model."""
+        """Requests with equal values are answered in one call of the model."""
         return PredictJob, self.watched
 
 
@@ -74,12 +74,12 @@ class ExplainJob(NamedTuple):
     labels: tuple[Any, ...] = ()  # those to explain, if a row may have several; (): the predicted ones
     precedents: int | str = 0  # with how many, or which, each row is compared; 0: no reasons
     against: Any = None  # as `Explanation.reasons` takes it; of several numbers, {name: range}
-    example: Any = None  # the same
+    example: Any = None  # the id of a training example, as `Explanation.reasons` takes it
     language: str | None = None  # of texts
 
     @property
     def call(self) -> Any:
-        """As above. Reasons ask the model row by row: to join requests would only delay others."""
+        """Requests with equal values are answered together; reasons call the model row by row, so these are alone."""
         return object() if self.precedents else self
 
 
@@ -175,38 +175,48 @@ class Responder:
         X = self.reader.sift([row for request in requests for row in request.rows])
         ends = np.cumsum([0, *(len(request.rows) for request in requests)]).tolist()
         parts = [slice(start, end) for start, end in pairwise(ends)]
-        jobs: list[Any] = [request.job for request in requests]
+        job = requests[0].job
         with silent():
-            if isinstance(jobs[0], DecideJob):
-                return [self._decide(X, ends[-1], jobs[0])]
-            if not isinstance(jobs[0], PredictJob):
-                ask: Any = self._explain if isinstance(jobs[0], ExplainJob) else self._recourse
-                with speaking(jobs[0].language):
-                    explained = ask(X, jobs[0])
-                return [explained[rows] for rows in parts]
-            recorded = self.record is not None and jobs[0].watched
-            names = [secrets.token_hex(8) if recorded else None for _ in range(ends[-1])]
-            observed, predictions = self._predict(X, names if recorded else (), watched=jobs[0].watched)
-            answers: list[Any] = [None] * len(jobs)
-            for job in dict.fromkeys(jobs):  # votes and p-values are computed once, what depends on ε for each job
-                own = [place for place, each in enumerate(jobs) if each == job]
-                every = None if len(own) == len(jobs) else np.concatenate([np.r_[parts[i]] for i in own])
-                some = predictions if every is None else predictions.part(every)
-                answered = self._rows(some, job)
-                if recorded:
-                    named = names if every is None else [names[row] for row in every.tolist()]
-                    self._record(observed if every is None else observed.take(every), some, job, answered, named)
-                rows = iter(answered)
-                for place in own:
-                    answers[place] = list(islice(rows, len(requests[place].rows)))
-            return answers
+            if isinstance(job, PredictJob):
+                return self._answer_predictions(X, [request.job for request in requests], parts)
+            if isinstance(job, DecideJob):
+                rows = self._decide(X, ends[-1], job)
+            else:
+                with speaking(job.language):
+                    rows = self._explain(X, job) if isinstance(job, ExplainJob) else self._recourse(X, job)
+        return [rows[part] for part in parts]
 
-    def _predict(self, X: Any, decisions: Sequence[str | None], *, watched: bool) -> tuple[Observed, Any]:
-        """Predictions for X, the same as `dwac.estimator.evaluation.predict`; the monitor also observes the rows."""
+    def _answer_predictions(self, X: Any, jobs: list[Any], parts: list[slice]) -> list[list[dict[str, Any]]]:
+        """Predictions for the rows of several jobs, of which X has these parts."""
+        recorded, watched = self.record is not None and jobs[0].watched, jobs[0].watched
+        ids = _new_ids(parts[-1].stop) if recorded else []
+        observed, predictions = self._predict(X, ids, watched=watched)
+        answers: list[Any] = [None] * len(jobs)
+        for job in dict.fromkeys(jobs):  # votes and p-values are computed once, what depends on ε for each job
+            own = [place for place, each in enumerate(jobs) if each == job]
+            seen, predicted, names = observed, predictions, ids
+            if len(own) < len(jobs):
+                places = np.concatenate([np.r_[parts[place]] for place in own])
+                predicted = predictions.part(places)
+                if recorded:
+                    seen, names = observed.take(places), [ids[place] for place in places.tolist()]
+            answered = self._rows(predicted, job)
+            if recorded:
+                self._record(seen, predicted, job, answered, names)
+            rows = iter(answered)
+            for place in own:
+                answers[place] = list(islice(rows, parts[place].stop - parts[place].start))
+        return answers
+
+    def _predict(self, X: Any, ids: Sequence[str], *, watched: bool) -> tuple[Observed, Any]:
+        """Predictions for X, the same as `dwac.estimator.evaluation.predict`; the monitor also observes the rows.
+
+        ids: of the decisions on them, if they are recorded.
+        """
         observed = self.model.observe(X, private=self.private)
         predictions = predict(self.model, observed, private=self.private)
         if watched and self.watch is not None:
-            self.watch.observe(observed, predictions, decisions)
+            self.watch.observe(observed, predictions, ids)
         return observed, predictions
 
     def _record(
@@ -215,7 +225,7 @@ class Responder:
         predictions: Any,
         job: PredictJob,
         rows: list[dict[str, Any]],
-        names: Sequence[str | None],
+        names: Sequence[str],
         decide: Mapping[str, Any] | None = None,
     ) -> None:
         """Record the decisions, and give each row the id of its own; no answer is given that is not recorded."""
@@ -233,8 +243,8 @@ class Responder:
 
     def _decide(self, X: Any, n: int, job: DecideJob) -> list[dict[str, Any]]:
         """A decision on each of n rows, or why it is handed over, for JSON."""
-        names = [None if self.record is None else secrets.token_hex(8) for _ in range(n)]
-        observed, predictions = self._predict(X, () if self.record is None else names, watched=True)
+        ids = [] if self.record is None else _new_ids(n)
+        observed, predictions = self._predict(X, ids, watched=True)
         decided: Decisions = self.model.decide(observed, private=self.private, **job.arguments)
         notes = [None] * len(observed) if predictions.unknown is None else predictions.unknown.tolist()
         columns = (
@@ -255,7 +265,7 @@ class Responder:
             for decision, done, loss, why, bad, note in zip(*columns, observed.reasons.tolist(), notes, strict=True)
         ]
         if self.record is not None:
-            self._record(observed, predictions, PredictJob(job.epsilon), rows, names, job.arguments)
+            self._record(observed, predictions, PredictJob(job.epsilon), rows, ids, job.arguments)
         return rows
 
     def _rows(self, predictions: Any, job: PredictJob) -> list[dict[str, Any]]:
@@ -352,22 +362,20 @@ class Responder:
         columns = _by_text(self.reader.names() or ())
         kinds = {each["name"]: each["kind"] for each in self.reader.columns() or ()}
         named = {columns.get(name, name): bound for name, bound in ask.bounds.items()}
-        bounds = {name: _bound(name, bound, kinds.get(name, "numeric")) for name, bound in named.items()}
-        lists: dict[str, Any] = {
-            name: None if names is None else [columns.get(str(plain(each)), each) for each in names]
-            for name, names in (("frozen", ask.frozen), ("only", ask.only))
+
+        def known(names: list[Any]) -> list[Any]:
+            return [columns.get(str(plain(name)), name) for name in names]
+
+        limits: dict[str, Any] = {
+            "frozen": known(ask.frozen),
+            "only": None if ask.only is None else known(ask.only),
+            "tied": [known(names) for names in ask.tied],
+            "bounds": {name: _bound(name, bound, kinds.get(name, "numeric")) for name, bound in named.items()},
         }
-        lists["tied"] = [[columns.get(str(plain(each)), each) for each in group] for group in ask.tied]
-        Constraints(**lists, bounds=bounds).check(list(columns.values()))
-        how = {
-            "least": ask.least,
-            "k": ask.k,
-            "probability": ask.probability,
-            "alone": ask.alone,
-            "epsilon": ask.epsilon,
-        }
+        Constraints(**limits).check(list(columns.values()))
+        how = {name: getattr(ask, name) for name in ("least", "k", "probability", "alone", "epsilon")}
         read_language(ask.language or ENGLISH)
-        return RecourseJob({"label": self._wanted(ask.label), **lists, "bounds": bounds, **how}, ask.language)
+        return RecourseJob({"label": self._wanted(ask.label), **limits, **how}, ask.language)
 
     def _require_examples(self) -> None:
         if len(self.model.fitted_.examples) == 0:
@@ -389,7 +397,7 @@ class Responder:
         """What reasons compare with, from JSON: a label, a range, or the id of a training example that votes."""
         target = self.model.target_
         if against is None or isinstance(against, list | dict):
-            return None if against is None else _numbers(against)
+            return _numbers(against)
         known = _by_text([] if target.kind in (LABELS, NUMBERS) else target.plain_names)
         if str(plain(against)) in known:
             return known[str(plain(against))]
@@ -408,31 +416,30 @@ class Responder:
 
     def answer(self, job: PredictJob, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """The answer to /predict or /sets."""
-        n_unreadable = sum(row["unreadable"] is not None for row in rows)
-        answer = {"epsilon": job.epsilon, "note": self.note(job.epsilon), "n_unreadable": n_unreadable}
-        if self.record is not None:
-            answer["decisions"] = [row.pop("id", None) for row in rows]
-        return {**answer, "sets" if job.sets else "predictions": rows}
+        about = {"epsilon": job.epsilon, "note": self.note(job.epsilon), **self._counted(rows)}
+        return {**about, "sets" if job.sets else "predictions": rows}
 
     def decided(self, job: DecideJob, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """The answer to /decide."""
         rule, sentence = job.rule, None
         if not self.private or not rule.decided:
             sentence = str(replace(rule, n_calibration=self.count(rule.n_calibration)))
-        answer: dict[str, Any] = {
-            "rule": {
-                "risk": rule.risk,
-                "confidence": rule.confidence,
-                "threshold": rule.threshold if rule.decided else None,
-                "share": privacy.share(rule.share) if self.private else rule.share,
-                "proved": rule.certain,
-                "sentence": sentence,
-            },
-            "n_unreadable": sum(row["unreadable"] is not None for row in rows),
+        shown = {
+            "risk": rule.risk,
+            "confidence": rule.confidence,
+            "threshold": rule.threshold if rule.decided else None,
+            "share": privacy.share(rule.share) if self.private else rule.share,
+            "proved": rule.certain,
+            "sentence": sentence,
         }
+        return {"rule": shown, **self._counted(rows), "decided": rows}
+
+    def _counted(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """How many rows could not be read and, if decisions are recorded, their ids, which are taken from the rows."""
+        counted: dict[str, Any] = {"n_unreadable": sum(row["unreadable"] is not None for row in rows)}
         if self.record is not None:
-            answer["decisions"] = [row.pop("id", None) for row in rows]
-        return {**answer, "decided": rows}
+            counted["decisions"] = [row.pop("id", None) for row in rows]
+        return counted
 
     @cached_property
     def note(self) -> Any:
@@ -490,13 +497,18 @@ class Responder:
         return privacy.count(n) if self.private else int(n)
 
 
+def _new_ids(n: int) -> list[str]:
+    """Ids for n decisions."""
+    return [secrets.token_hex(8) for _ in range(n)]
+
+
 def _by_text(names: Iterable[Any]) -> dict[str, Any]:
     """Names by their text in JSON."""
     return {str(plain(name)): name for name in names}
 
 
 def _numbers(ends: Any) -> Any:
-    """A range of numbers from JSON, or {name: range}."""
+    """A range of numbers from JSON, or {name: range}; anything else as it is."""
     return {name: _range(each) for name, each in ends.items()} if isinstance(ends, dict) else _range(ends)
 
 

@@ -38,7 +38,7 @@ from dwac.server.watch import AskOutcomes, Metrics, Monitored, OutcomesTaken, Wa
 STATIC = Path(__file__).parent / "static"
 _ABOUT = "Every prediction is a weighted vote of training examples, with a measure of how far to trust it."
 OPEN = ("/v1/health/live", "/v1/health/ready")  # need no token: they reveal nothing about the model
-_ASKED = {
+_POST_REFUSALS = {
     400: "The body is not JSON.",
     408: "The body arrived too slowly.",
     409: "The model cannot give this answer.",
@@ -48,7 +48,11 @@ _ASKED = {
     503: "Busy; try again.",
     504: "No answer in time.",
 }
-_ALL = {401: "A bearer token is required.", 421: "The host name is not allowed.", 500: "The service failed."}
+_ANY_REFUSALS = {
+    401: "A bearer token is required.",
+    421: "The host name is not allowed.",
+    500: "The service failed.",
+}
 
 
 def create_app(
@@ -78,7 +82,7 @@ def create_app(
     """
     if token is not None and (not token.isascii() or not token.isprintable() or len(token) < 16 or " " in token):
         raise InputError("the token must have at least 16 printable ASCII characters and no spaces; choose another one")
-    service = Service.of(model, limits or Limits(), private, watch, record)
+    service = Service(model, limits or Limits(), private, watch, record)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -200,7 +204,7 @@ def _refusals(reasons: dict[int, str]) -> dict[int | str, dict[str, Any]]:
 
 def routes_of(service: Service) -> APIRouter:
     """The routes for one model."""
-    api = APIRouter(prefix="/v1", responses=_refusals(_ALL))
+    api = APIRouter(prefix="/v1", responses=_refusals(_ANY_REFUSALS))
     limits, reader = service.limits, service.reader
 
     task = service.schemas
@@ -208,7 +212,7 @@ def routes_of(service: Service) -> APIRouter:
     def describe(name: str, kind: type[schemas.Asked], answer: type[BaseModel]) -> dict[str, Any]:
         body = schemas.request_body(kind, reader, limits, service.model.target_)
         about = {"response_model": answer, "description": task.about[name]}
-        return {**about, "openapi_extra": body, "responses": _refusals(_ASKED)}
+        return {**about, "openapi_extra": body, "responses": _refusals(_POST_REFUSALS)}
 
     @api.post("/predict", summary="Predict", **describe("predict", task.ask, task.predictions))
     async def predict(request: Request) -> Response:
@@ -294,7 +298,7 @@ def routes_of(service: Service) -> APIRouter:
             response_model=OutcomesTaken,
             summary="Outcomes",
             openapi_extra=AskOutcomes.body(),
-            responses=_refusals(_ASKED),
+            responses=_refusals(_POST_REFUSALS),
         )
         async def outcomes(request: Request) -> Response:
             """Tell what became of earlier decisions, so that risk and calibration are watched: see `monitor`."""

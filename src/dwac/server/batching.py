@@ -1,6 +1,6 @@
 """Join requests that arrive at the same time into one call of the model, in a thread beside the event loop.
 
-batcher = Batcher(run, Limits())          # run([payload, …]) -> [result or exception, …]
+batcher = Batcher(run, Limits(), observe)  # run([payload, …]) -> [result or exception, …]; observe(rows per call)
 await batcher.submit("votes", payload, size=1)
 """
 

@@ -35,10 +35,15 @@ Histogram = Annotated[list[list[float]], Field(min_length=2, max_length=2)]
 # Requests
 
 
-class Asked(BaseModel):
-    """Rows, and the error rate ε of their prediction sets."""
+class StrictModel(BaseModel):
+    """A part of a request: without unknown fields, and with values of exactly the declared types."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Asked(StrictModel):
+    """Rows, and the error rate ε of their prediction sets."""
+
     rows: list[Any] = Field(
         min_length=1,
         description="The examples, in the form that the model takes; any other row is reported as unreadable.",
@@ -581,38 +586,31 @@ class Schemas(NamedTuple):
     about: Mapping[str, str]  # by the name of a route
 
 
-_DECIDE = (
-    "Decides as many rows as possible with few errors among them, and hands the others over to a person, with why. Of "
-    "decided rows like those of training, at most a share `risk` has an error, with probability `confidence`."
-)
-_RECOURSE = (
-    "The smallest changes of each row, towards real training examples, that give it a label or a number in a range; or "
-    "the columns that stand in the way."
-)
+_ABOUT_ALL = {
+    "decide": "Decides as many rows as possible with few errors among them, and hands the others over to a person, "
+    "with why. Of decided rows like those of training, at most a share `risk` has an error, with probability "
+    "`confidence`.",
+    "recourse": "The smallest changes of each row, towards real training examples, that give it a label or a number in "
+    "a range; or the columns that stand in the way.",
+}
 _ABOUT = {
     CLASSES: {
         "predict": "Label, probabilities, confidence, credibility, typicality and prediction set of each row.",
         "sets": "The labels that cannot be rejected at error rate ε, and the p-value of every label.",
         "explain": "The training examples that voted and their shares; how few decide; how many must go to change the "
         "label.",
-        "decide": _DECIDE,
-        "recourse": _RECOURSE,
         "model": "Its kind and classes, the form of its rows, the number of voters, and the limits of this service.",
     },
     LABELS: {
         "predict": "Labels, their probabilities, a decision on each, typicality, and the set that misses few labels.",
         "sets": "A decision on each label at error rate ε, its p-values, and the set that misses few labels.",
         "explain": "For each label the training examples that voted and their shares; how few decide.",
-        "decide": _DECIDE,
-        "recourse": _RECOURSE,
         "model": "Its kind and labels, the form of its rows, the number of voters, and the limits of this service.",
     },
     NUMBERS: {
         "predict": "Number, interval at error rate ε, quantiles asked for and typicality of each row.",
         "explain": "The training examples that voted, with their numbers and shares, the distribution of the votes, "
         "and whose removal would move the prediction most.",
-        "decide": _DECIDE,
-        "recourse": _RECOURSE,
         "model": "Its kind, the form of its rows, the number of voters, and the limits of this service.",
     },
 }
@@ -653,7 +651,7 @@ def schemas_of(target: Target) -> Schemas:
         sets=sets,
         explanations=_per_row(f"{start}Explanations", "explanations", _explanation(target)),
         card=_object(f"{start}Card", str(ModelCard.__doc__), {kind: (list[Any], ...)}, ModelCard),
-        about=_ABOUT[kind],
+        about={**_ABOUT_ALL, **_ABOUT[kind]},
     )
 
 

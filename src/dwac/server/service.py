@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from itertools import chain, repeat
 from typing import Any
 
@@ -17,11 +17,11 @@ from starlette.responses import Response
 
 from dwac.errors import DwacError, InputError
 from dwac.estimator import DWACClassifier, DWACRegressor
-from dwac.reading.requests import Reader, reader_of
+from dwac.reading.requests import reader_of
 from dwac.server.answers import Ask, Model, Responder
 from dwac.server.batching import Batcher
 from dwac.server.limits import CLOSE, Limits, RefusalError
-from dwac.server.schemas import AskDecision, Asked, AskRecourse, AskWhy, Schemas, schemas_of
+from dwac.server.schemas import AskDecision, Asked, AskRecourse, AskWhy, schemas_of
 from dwac.server.watch import Metrics, Watch
 
 log = logging.getLogger("dwac.server")
@@ -32,36 +32,23 @@ _PAUSE = 0.25  # seconds
 _LONG = 2**16  # bytes of JSON from which parsing moves to a thread
 
 
-@dataclass
 class Service:
-    """A model with its limits and its waiting requests."""
+    """A fitted model with its limits and its waiting requests; the arguments are those of `create_app`."""
 
-    model: Model
-    limits: Limits = field(default_factory=Limits)
-    private: bool = False
-    metrics: Metrics = field(default_factory=Metrics)
-    watch: Watch = field(kw_only=True)
-    record: str | None = None  # the folder of a record of decisions
-    reader: Reader = field(init=False)
-    schemas: Schemas = field(init=False)
-    responder: Responder = field(init=False)
-    batcher: Batcher | None = field(init=False, default=None)
-    buffered: int = field(init=False, default=0)
-
-    @classmethod
-    def of(
-        cls, model: Model, limits: Limits, private: bool | None, watch: Watch | None = None, record: str | None = None
-    ) -> Service:
-        """A service for a fitted model; private by default if it was saved without its training examples."""
+    def __init__(
+        self, model: Model, limits: Limits, private: bool | None, watch: Watch | None, record: str | None
+    ) -> None:
         if not isinstance(model, DWACClassifier | DWACRegressor) or not hasattr(model, "model_"):
             raise InputError(f"the model must be a fitted DWACClassifier or DWACRegressor; got {type(model).__name__}")
         private = model.private_ if private is None else private
-        return cls(model, limits, private, watch=watch or Watch(model, private=private), record=record)
-
-    def __post_init__(self) -> None:
-        self.reader = reader_of(self.model, self.limits.pixels, private=self.private)
-        self.schemas = schemas_of(self.model.target_)
-        self.responder = Responder(self.model, self.reader, self.private, self.watch, self.record)
+        self.model, self.limits, self.record = model, limits, record
+        self.metrics = Metrics()
+        self.watch = watch or Watch(model, private=private)
+        self.reader = reader_of(model, limits.pixels, private=private)
+        self.schemas = schemas_of(model.target_)
+        self.responder = Responder(model, self.reader, private, self.watch, record)
+        self.batcher: Batcher | None = None
+        self.buffered = 0  # bytes of the requests that are arriving
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

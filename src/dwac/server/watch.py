@@ -17,7 +17,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from dwac.drawing.records import plain
 from dwac.errors import CalibrationError, DwacError, InputError, StorageError
@@ -25,7 +25,7 @@ from dwac.monitoring import Monitor, OutcomeState, RiskAlarm
 from dwac.monitoring.monitor import read_state
 from dwac.monitoring.state import merge_states
 from dwac.server.limits import RefusalError
-from dwac.server.schemas import Share
+from dwac.server.schemas import Share, StrictModel
 from dwac.storage.files import make_folder, read_file, replace_file
 
 log = logging.getLogger("dwac.server")
@@ -62,11 +62,10 @@ class Histogram:
         """For JSON."""
         return {"counts": self.counts, "sum": self.sum}
 
-    def __add__(self, other: dict[str, Any]) -> Histogram:
-        total = Histogram(self.bounds)
-        total.counts = [a + int(b) for a, b in zip(self.counts, other["counts"], strict=True)]
-        total.sum = self.sum + float(other["sum"])
-        return total
+    def add_counts(self, other: dict[str, Any]) -> None:
+        """Add the counts of another one, from its `to_dict`."""
+        self.counts = [a + int(b) for a, b in zip(self.counts, other["counts"], strict=True)]
+        self.sum += float(other["sum"])
 
 
 class Metrics:
@@ -90,11 +89,11 @@ class Metrics:
     def plus(self, others: Iterable[dict[str, Any]]) -> Metrics:
         """The sum of these and other counters, from their `to_dict`."""
         total = Metrics(self._paths)
-        total.requests, total.seconds, total.batch_rows = Counter(self.requests), self.seconds, self.batch_rows
-        for other in others:
-            for path, status, count in other["requests"]:
+        for each in (self.to_dict(), *others):
+            for path, status, count in each["requests"]:
                 total.requests[path, status] += count
-            total.seconds, total.batch_rows = total.seconds + other["seconds"], total.batch_rows + other["batch_rows"]
+            total.seconds.add_counts(each["seconds"])
+            total.batch_rows.add_counts(each["batch_rows"])
         return total
 
     def text(self, **gauges: float) -> str:
@@ -149,7 +148,7 @@ class Watch:
         self._lock, self._written = threading.RLock(), (-1, 0)
         self._queue = threading.Lock()
         self._waiting: list[tuple[Any, Any]] = []  # what calls of the model observed and predicted
-        self._names: list[str | None] = []  # the ids of the decisions on these rows, if they are recorded
+        self._ids: list[str] = []  # of the decisions on these rows, if they are recorded
         self.monitored, self.failed = monitored, False
         self.monitor: Monitor | None = None
 
@@ -161,19 +160,21 @@ class Watch:
         """The monitor, resumed from its file if there is one; an error if there is nothing to compare with."""
         with self._lock:
             if self.monitor is None:
-                path = self._state
-                if path is not None and path.exists():
-                    monitor = Monitor.load(path, self._model, private=self._private)
-                    ignored = sorted(map(str, monitor.ignored))
-                    if self._ignore and sorted(map(str, self._ignore)) != ignored:
-                        raise InputError(f"{path} was begun with --ignore {ignored}; give the same, or another folder")
-                    self.monitor = monitor
-                else:
-                    self.monitor = Monitor(
-                        self._model, private=self._private, ignore=self._ignore, share=1 / self._workers
-                    )
+                self.monitor = self._resume() or Monitor(
+                    self._model, private=self._private, ignore=self._ignore, share=1 / self._workers
+                )
                 self._written = _version(self.monitor)
             return self.monitor
+
+    def _resume(self) -> Monitor | None:
+        path = self._state
+        if path is None or not path.exists():
+            return None
+        monitor = Monitor.load(path, self._model, private=self._private)
+        ignored = sorted(map(str, monitor.ignored))
+        if self._ignore and sorted(map(str, self._ignore)) != ignored:
+            raise InputError(f"{path} was begun with --ignore {ignored}; give the same, or another folder")
+        return monitor
 
     def begin_if_possible(self) -> None:
         """Begin before the first row; a model with nothing to compare with is served anyway."""
@@ -182,16 +183,16 @@ class Watch:
         except CalibrationError as error:
             log.info("rows are not monitored: %s", error)
 
-    def observe(self, observed: Any, predicted: Any, decisions: Sequence[str | None] = ()) -> None:
+    def observe(self, observed: Any, predicted: Any, ids: Sequence[str] = ()) -> None:
         """Observe predicted rows, many together: those of the latest requests wait until `catch_up`.
 
-        decisions: their ids, under which outcomes may arrive; none if decisions are not recorded.
+        ids: of the decisions on them, under which outcomes may arrive; none if decisions are not recorded.
         """
         if not self.monitored or self.failed:
             return
         with self._queue:
             self._waiting.append((observed, predicted))
-            self._names += decisions
+            self._ids += ids
             enough = sum(len(rows) for rows, _ in self._waiting) >= _TOGETHER
         if enough:
             self.catch_up()
@@ -201,13 +202,13 @@ class Watch:
         with self._lock:
             with self._queue:
                 waiting, self._waiting = self._waiting, []
-                names, self._names = self._names, []
+                ids, self._ids = self._ids, []
             if not waiting or self.failed:
                 return
             try:
                 monitor = self.begin()
                 before = monitor.alarm
-                monitor.observe_all(waiting, names or None, awaited=bool(names))
+                monitor.observe_all(waiting, ids or None, awaited=bool(ids))
                 if before is None and monitor.alarm is not None:
                     log.warning("%s", monitor.state)
             except Exception as error:
@@ -368,19 +369,17 @@ class Period(BaseModel):
     evidence: float = Field(description="log10, at its end.")
 
 
-class Outcome(BaseModel):
+class Outcome(StrictModel):
     """What became of a row."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     decision: str = Field(max_length=200, description="The id of the decision, from the answer to predict or sets.")
     outcome: str | int | float | bool | list[Any] = Field(description="The true label, labels or number.")
     groups: dict[str, str | int | float | bool | None] = Field({}, description="Groups to watch, such as the region.")
 
 
-class AskOutcomes(BaseModel):
+class AskOutcomes(StrictModel):
     """Outcomes of earlier decisions: each once, in any order, for any part of them that is a fair sample."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     outcomes: list[Outcome] = Field(min_length=1, max_length=10_000)
 
     @classmethod

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
@@ -21,7 +21,7 @@ from dwac.server.explorer.state import Explorer
 from dwac.server.explorer.words import guide
 from dwac.server.gate import HEADERS
 from dwac.server.limits import RefusalError
-from dwac.server.schemas import T, check_request
+from dwac.server.schemas import StrictModel, T, check_request
 from dwac.server.service import Service, json_response
 
 PAGE = Path(__file__).parent.parent / "static" / "explorer" / "index.html"
@@ -31,11 +31,7 @@ K = 5
 MOST_NEIGHBORS, LONGEST, MOST_SELECTED = 100, 200, 200_000
 
 
-class _Asked(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Step(_Asked):
+class Step(StrictModel):
     """One edit: a training example and the code of its new label, or its new numbers; or undo or redo."""
 
     action: Literal["remove", "relabel", "undo", "redo"]
@@ -43,7 +39,7 @@ class Step(_Asked):
     label: int | float | list[float] = -1
 
 
-class Question(_Asked):
+class Question(StrictModel):
     """An example in the form that the service takes; a picture file in base64; or a loaded image, changed."""
 
     row: Any = None
@@ -58,14 +54,14 @@ class Question(_Asked):
     replaces: int | None = None  # the number of an earlier answer, which need not be kept
 
 
-class Selection(_Asked):
+class Selection(StrictModel):
     """Points of the map; start: the first one listed."""
 
     points: list[int] = Field(min_length=1, max_length=MOST_SELECTED)
     start: int = Field(0, ge=0)
 
 
-class Words(_Asked):
+class Words(StrictModel):
     """A text whose words are left out one by one."""
 
     row: str
@@ -112,7 +108,7 @@ def router(explorer: Explorer, *, framed: bool = False) -> APIRouter:
 
     @routes.get("/explorer/points/{point:int}")
     async def example(request: Request, point: int) -> Response:
-        k, label = _whole(request, "k", K, 1, MOST_NEIGHBORS), _whole(request, "label", 0, 0, 10**6)
+        k, label = _whole(request, "k", K, 1, MOST_NEIGHBORS), _label(request)
         return await answer(request, lists.example, point, k, epsilon=_epsilon(request), label=label)
 
     @routes.get("/explorer/points/{point:int}/brief")
@@ -121,7 +117,7 @@ def router(explorer: Explorer, *, framed: bool = False) -> APIRouter:
 
     @routes.get("/explorer/points/{point:int}/words")
     async def words(request: Request, point: int) -> Response:
-        return await answer(request, whatif.words_of_point, point, _whole(request, "label", 0, 0, 10**6))
+        return await answer(request, whatif.words_of_point, point, _label(request))
 
     @routes.post("/explorer/words")
     async def words_of(request: Request) -> Response:
@@ -145,7 +141,7 @@ def router(explorer: Explorer, *, framed: bool = False) -> APIRouter:
 
     @routes.get("/explorer/split/{place:int}")
     async def by_group(request: Request, place: int) -> Response:
-        return await answer(request, split.split, place, _epsilon(request), _whole(request, "label", 0, 0, 10**6))
+        return await answer(request, split.split, place, _epsilon(request), _label(request))
 
     @routes.get("/explorer/discs/{disc:int}")
     async def members(request: Request, disc: int) -> Response:
@@ -171,7 +167,7 @@ def router(explorer: Explorer, *, framed: bool = False) -> APIRouter:
 
     @routes.get("/explorer/importance")
     async def importance(request: Request) -> Response:
-        start, label = _whole(request, "start", 0, 0, 10**9), _whole(request, "label", 0, 0, 10**6)
+        start, label = _whole(request, "start", 0, 0, 10**9), _label(request)
         code = _whole(request, "code", -1, -1, 10**6)
         return await answer(request, why.importance, start, label, None if code < 0 else code)
 
@@ -279,6 +275,11 @@ def _whole(request: Request, name: str, usual: int, least: int, most: int) -> in
     return int(_number(request, name, usual, least, most))
 
 
+def _label(request: Request) -> int:
+    """Which of several labels or numbers the page shows, by its place."""
+    return _whole(request, "label", 0, 0, 10**6)
+
+
 def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
     """What the page shows before anything is clicked."""
     points, rival, card, sentences = explorer.points, explorer.rival, service.card(), guide(explorer)
@@ -306,6 +307,6 @@ def _start(explorer: Explorer, service: Service) -> dict[str, Any]:
         "private": explorer.private,
         "n_training": points.n_training,
         "n_data": points.n_data,
-        "asked": points.asked.tolist() if points.examples.of_training else None,
+        "with_prediction": points.with_prediction.tolist() if points.examples.of_training else None,
         "compare": None if rival is None else rival.name,
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ class History:
     """The edits made, and those undone that can be redone."""
 
     done: tuple[Edit, ...] = ()
-    undone: tuple[Edit, ...] = field(default=())
+    undone: tuple[Edit, ...] = ()
 
     @property
     def net(self) -> dict[int, New | None]:
@@ -188,10 +188,6 @@ def _changes(h: Floats, own: NDArray[np.int64], references: ReferenceSet, edits:
         log_w = references.voters.log_weights_at(squared).numpy() + votes
         log_w = np.where(own[part, None] == places, -np.inf, log_w)
         for code in range(references.n_classes):
-            gone[part, code] = _summed(log_w[:, before == code]) + factors[code]
-            come[part, code] = _summed(log_w[:, after == code]) + factors[code]
+            gone[part, code] = np.logaddexp.reduce(log_w[:, before == code], axis=1) + factors[code]
+            come[part, code] = np.logaddexp.reduce(log_w[:, after == code], axis=1) + factors[code]
     return gone, come
-
-
-def _summed(log_w: Floats) -> Floats:
-    return np.asarray(np.logaddexp.reduce(log_w, axis=1)) if log_w.shape[1] else np.full(len(log_w), -np.inf)

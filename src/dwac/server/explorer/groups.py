@@ -53,7 +53,7 @@ def group_scores(explorer: Explorer, session: str) -> dict[str, Any]:
     """
     explorer.require_open("it shows no groups of training examples")
     task, view, points, examples = explorer.task, explorer.view(session), explorer.points, explorer.examples
-    truth = points.values(view)[points.asked]
+    truth = points.values(view)[points.with_prediction]
     known, measure = task.known(truth), task.measure(view.predictions, truth)
     codes = task.codes(view.predictions) if isinstance(task, ClassTask) else None
     scores = []

@@ -54,23 +54,19 @@ class Finder:
         return pd.Series([name.casefold() for name in self.explorer.points.names()], dtype="str")
 
     @cached_property
-    def _texts(self) -> list[str]:
-        return _texts(self.explorer)
-
-    @cached_property
     def _folded(self) -> pd.Series[Any]:
         return pd.Series([text.casefold() for text in self._texts], dtype="str")
 
-
-def _texts(explorer: Explorer) -> list[str]:
-    """The records of all points; empty if private."""
-    points, clf = explorer.points, explorer.clf
-    if explorer.private:
-        return [""] * len(points)
-    records = clf.examples_.frame()
-    by_id = {} if records is None else dict(zip(records.index, _lines(records, clf.legend_), strict=True))
-    training = [by_id.get(name, "") for name in points.references.ids]
-    return training + (_lines(clf.encoder_.records(explorer.examples.X), clf.legend_) if points.n_data else [])
+    @cached_property
+    def _texts(self) -> list[str]:
+        """The records of all points; empty if private."""
+        points, clf = self.explorer.points, self.explorer.clf
+        if self.explorer.private:
+            return [""] * len(points)
+        records = clf.examples_.frame()
+        by_id = {} if records is None else dict(zip(records.index, _lines(records, clf.legend_), strict=True))
+        training = [by_id.get(name, "") for name in points.references.ids]
+        return training + (_lines(clf.encoder_.records(self.explorer.examples.X), clf.legend_) if points.n_data else [])
 
 
 def _lines(records: pd.DataFrame, legend: Legend) -> list[str]:
@@ -89,10 +85,17 @@ def _lines(records: pd.DataFrame, legend: Legend) -> list[str]:
 
 def example(explorer: Explorer, session: str, point: int, k: int, **options: Any) -> dict[str, Any]:
     """The name and label of a point, and its prediction; options: those of `Explorer.point`."""
-    answer = explorer.point(session, point, k, **options)
-    now = explorer.task.named(explorer.points.values(explorer.view(session))[point])
-    part = "data" if explorer.points.is_data(point) else "training"
-    return {**answer, "id": explorer.points.name(point), "part": part, "true": now}
+    return {**explorer.point(session, point, k, **options), **_identity(explorer, session, point)}
+
+
+def _identity(explorer: Explorer, session: str, point: int) -> dict[str, Any]:
+    """The id of a point, where it comes from, and its current label or number."""
+    points = explorer.points
+    return {
+        "id": points.name(point),
+        "part": "data" if points.is_data(point) else "training",
+        "true": explorer.task.named(points.values(explorer.view(session))[point]),
+    }
 
 
 def issues(explorer: Explorer, session: str) -> dict[str, Any]:
@@ -116,9 +119,9 @@ def issues(explorer: Explorer, session: str) -> dict[str, Any]:
 def _errors(explorer: Explorer, session: str) -> dict[str, Any]:
     """The loaded examples that are furthest from what the others vote for."""
     task, view, points = explorer.task, explorer.view(session), explorer.points
-    errors = task.errors(view.predictions, points.values(view)[points.asked])
+    errors = task.errors(view.predictions, points.values(view)[points.with_prediction])
     listed = [
-        {"point": int(points.asked[each["row"]]), "id": plain(explorer.examples.ids[each["row"]]), **each}
+        {"point": int(points.with_prediction[each["row"]]), "id": plain(explorer.examples.ids[each["row"]]), **each}
         for each in errors[:LISTED]
     ]
     n_references = len(view.clf.references_)
@@ -153,7 +156,7 @@ def changes(explorer: Explorer, session: str, most: int | None = LISTED) -> dict
     history, view, task = explorer.history(session), explorer.view(session), explorer.task
     before, after = explorer.first.predictions, view.predictions
     rows = task.changed_rows(before, after)
-    points = explorer.points.asked
+    points = explorer.points.with_prediction
     listed = [
         {
             "point": int(points[row]),
@@ -187,22 +190,18 @@ def table(explorer: Explorer, session: str, epsilon: float) -> str:
     """All loaded examples as CSV: id, label and prediction."""
     view, points = explorer.view(session), explorer.points
     frame = pd.DataFrame({"id": [plain(name) for name in explorer.examples.ids]})
-    predicted = explorer.task.frame(view.predictions, points.values(view)[points.asked], epsilon)
+    predicted = explorer.task.frame(view.predictions, points.values(view)[points.with_prediction], epsilon)
     return as_csv(pd.concat([frame, predicted], axis=1), harmless=True)
 
 
 def brief(explorer: Explorer, session: str, point: int) -> dict[str, Any]:
     """An example in short: name, label, prediction if it has one, and its record as a picture or a line."""
-    view, points, task = explorer.view(session), explorer.points, explorer.task
-    data = points.is_data(point)
     record = None if explorer.private else _record(explorer, point)
     row = _row_of(explorer, point)
     return {
         "point": point,
-        "id": points.name(point),
-        "part": "data" if data else "training",
-        "true": task.named(points.values(view)[point]),
-        "predicted": None if row is None else task.summary(view.predictions, row),
+        **_identity(explorer, session, point),
+        "predicted": None if row is None else explorer.task.summary(explorer.view(session).predictions, row),
         "record": None if record is None else plain({k: v for k, v in record.items() if isinstance(v, bytes)}),
         "text": line_of(record),
     }
@@ -229,9 +228,8 @@ def selected_table(explorer: Explorer, session: str, chosen: Sequence[int], epsi
             "part": ["data" if points.is_data(point) else "training" for point in chosen],
         }
     )
-    rows = [_row_of(explorer, point) for point in chosen]
-    predicted = task.frame(view.predictions, values[points.asked], epsilon)
-    predicted = predicted.reindex([-1 if row is None else row for row in rows]).reset_index(drop=True)
+    predicted = task.frame(view.predictions, values[points.with_prediction], epsilon)
+    predicted = predicted.set_axis(points.with_prediction).reindex(list(chosen)).reset_index(drop=True)
     # Columns that points without a prediction also have.
     if isinstance(task, NumberTask):
         numbers = [name for name in predicted.columns if name == "number" or name.startswith("number_")]
@@ -243,15 +241,14 @@ def selected_table(explorer: Explorer, session: str, chosen: Sequence[int], epsi
 
 def _row_of(explorer: Explorer, point: int) -> int | None:
     """The position of a point among those with predictions."""
-    asked = explorer.points.asked
-    place = int(np.searchsorted(asked, point))
-    return place if place < len(asked) and int(asked[place]) == point else None
+    points = explorer.points.with_prediction
+    row = int(np.searchsorted(points, point))
+    return row if row < len(points) and int(points[row]) == point else None
 
 
 def _record(explorer: Explorer, point: int) -> Any:
     if explorer.points.is_data(point):
-        row = explorer.examples.row(point - explorer.points.n_training)
-        return explorer.clf.encoder_.records(row).iloc[0].to_dict()
+        return explorer.clf.encoder_.records(explorer.points.row(point)).iloc[0].to_dict()
     return explorer.clf.examples_.get(explorer.points.references.ids[point]) or None
 
 

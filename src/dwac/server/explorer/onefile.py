@@ -51,7 +51,7 @@ def write_page(
     modules = {each.name: _IMPORT.sub(r'\1 "', each.read_text("utf-8")) for each in PAGE.parent.glob("*.js")}
     head = render(
         "server/explorer/onefile.html",
-        nonce=sha256(packed).hexdigest()[:32],  # whoever wrote a row of the data cannot know it
+        nonce=sha256(packed).hexdigest()[:32],  # the author of a row of the data cannot know it
         style=(PAGE.parent / "style.css").read_text("utf-8"),
         modules={"imports": {name: _data_url(code) for name, code in sorted(modules.items())}},
         answers=b64encode(packed).decode(),
@@ -67,7 +67,7 @@ def _data_url(code: str) -> str:
 
 
 def describe_content(explorer: Explorer, most: int | None = None) -> str:
-    """Which rows the file holds: whoever has the file has them."""
+    """The rows that the file holds, in words: its readers have them all."""
     points, private = explorer.points, explorer.private
     held = min(len(points), most or HELD)
     rows = f"{points.n_data:,} rows of data"

@@ -86,7 +86,7 @@ class Points:
         return self.n_training + self.n_data
 
     @property
-    def asked(self) -> NDArray[np.int64]:
+    def with_prediction(self) -> NDArray[np.int64]:
         """(n,): the points of the examples with predictions."""
         return self.examples.own if self.examples.of_training else self.n_training + np.arange(self.n_data)
 
@@ -105,6 +105,10 @@ class Points:
         if not 0 <= point < len(self):
             raise InputError(f"the point must be one of the {len(self):,} points of the map; got {point}")
         return point >= self.n_training
+
+    def row(self, point: int) -> Any:
+        """A row of data as an X with one example."""
+        return self.examples.row(point - self.n_training)
 
     @cached_property
     def leaves(self) -> NDArray[np.int64]:
@@ -156,7 +160,7 @@ class Points:
         """Values of the examples with predictions, spread over all points."""
         spread = np.full(len(self) if width is None else (len(self), width), missing, dtype=dtype)
         if len(values):
-            spread[self.asked] = values
+            spread[self.with_prediction] = values
         return spread
 
     def _states(self, view: View) -> NDArray[np.uint8]:

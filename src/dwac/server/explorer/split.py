@@ -27,7 +27,7 @@ def division_names(explorer: Explorer) -> list[str]:
 
 
 def first_division(explorer: Explorer) -> int | None:
-    """The place of the column by which the page divides the examples when it opens: the first that was asked for."""
+    """The place of the column that divides the examples when the page opens: the first one given for it."""
     return 0 if not explorer.private and _given(explorer) else None
 
 
@@ -56,8 +56,9 @@ def split(explorer: Explorer, session: str, place: int, epsilon: float, label: i
     if not 0 <= place < len(names):
         raise InputError(f"the column must be one of the {len(names)} that divide the examples, from 0; got {place}")
     groups, view, points, task = _groups(explorer, place), explorer.view(session), explorer.points, explorer.task
-    truth = points.values(view)[points.asked]
-    known = np.flatnonzero(task.known(truth) & (groups.codes[points.asked] >= 0))
+    truth = points.values(view)[points.with_prediction]
+    codes = groups.codes[points.with_prediction]
+    known = np.flatnonzero(task.known(truth) & (codes >= 0))
     rows: list[Any] = []
     measures = []
     if len(known):
@@ -68,7 +69,7 @@ def split(explorer: Explorer, session: str, place: int, epsilon: float, label: i
         if task.clf.target_.kind == NUMBERS and not task.clf.target_.single:
             of = f" of {task.subjects[task.subject(np.zeros(len(task.subjects)), label)]}"
         measures = [each for each in every if each.name.startswith(_SHOWN) and each.name.endswith(of)]
-        frame = pd.DataFrame({names[place]: groups[points.asked[known]]})
+        frame = pd.DataFrame({names[place]: groups[points.with_prediction[known]]})
         rows = compare_groups(measures, frame).cells(names[place])
     return {
         "name": names[place],
@@ -76,7 +77,7 @@ def split(explorer: Explorer, session: str, place: int, epsilon: float, label: i
         "codes": groups.codes.tolist(),
         "measures": [each.name for each in measures],
         "rows": rows,
-        "counts": np.bincount(groups.codes[points.asked] + 1, minlength=len(groups.categories) + 1)[1:].tolist(),
+        "counts": np.bincount(codes[codes >= 0], minlength=len(groups.categories)).tolist(),
     }
 
 

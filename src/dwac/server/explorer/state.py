@@ -8,11 +8,10 @@ explorer.edit(session, 3, None)                    # without training example 3;
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,16 +76,15 @@ class Explorer:
     points: Points
     first: View
     private: bool
-    rival: Rival | None = None
-    title: str = "model"
-    note: str = ""
-    epsilon: float = EPSILON  # at first
-    unreadable: Mapping[int, str] = field(default_factory=dict)  # rows of data left out, and why
-    groups: pd.DataFrame | None = None  # of the rows of data, by the columns given for it
-    members: ReferenceSet | None = None  # all training examples, if the voters represent them and the model keeps them
-    _histories: OrderedDict[str, History] = field(default_factory=OrderedDict)
-    _views: OrderedDict[tuple[Any, ...], View] = field(default_factory=OrderedDict)
-    _answers: OrderedDict[tuple[str, int], Answer] = field(default_factory=OrderedDict)  # for further questions
+    rival: Rival | None
+    title: str
+    note: str
+    epsilon: float  # at first
+    unreadable: Mapping[int, str]  # rows of data left out, and why
+    groups: pd.DataFrame | None  # of the rows of data, by the columns given for it
+    members: ReferenceSet | None  # all training examples, if the voters represent them and the model keeps them
+    _histories: dict[str, History] = field(default_factory=dict)  # by session, the least recently changed first
+    _answers: dict[tuple[str, int], Answer] = field(default_factory=dict)  # for further questions, the oldest first
     _n_answers: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -103,7 +101,9 @@ class Explorer:
         private: bool | None = None,
         most: int = MOST,
         progress: Progress | None = None,
-        **words: Any,
+        title: str = "model",
+        note: str = "",
+        epsilon: float = EPSILON,
     ) -> Explorer:
         """Predict all rows of X, or without X the training examples, and place them on a map.
 
@@ -116,10 +116,9 @@ class Explorer:
             private: the default for a model that was saved without its training examples.
             most: maximum number of training examples to predict at the start, if there is no X.
             progress: called with the number of rows done and the total.
-            words: title, note and epsilon of the page.
+            title, note, epsilon: what the page shows at first.
         """
         task = task_of(clf)
-        words.setdefault("epsilon", EPSILON)
         hidden = clf.private_ if private is None else private
         all_examples, clf = clf.references_.members, without_represented(clf)
         bad: dict[int, str] = {}
@@ -131,7 +130,7 @@ class Explorer:
         if X is not None:
             X, y, ids, rival, bad = _drop_unreadable(clf, X, y, ids, rival)
             groups = None if groups is None else groups.drop(index=list(bad))
-            words["note"] = " ".join(filter(None, [words.get("note"), _describe_left_out(bad, private=hidden)]))
+            note = " ".join(filter(None, [note, _describe_left_out(bad, private=hidden)]))
         examples = (
             LoadedExamples.none(clf) if hidden and X is None else LoadedExamples.of(clf, X, y, ids=ids, most=most)
         )
@@ -147,7 +146,7 @@ class Explorer:
         codes = task.codes(view.predictions)
         points = Points.of(task, clf.references_, examples, codes, private=hidden, members=all_examples)
         members = None if hidden else all_examples
-        return cls(clf, examples, points, view, hidden, other, unreadable=bad, groups=groups, members=members, **words)
+        return cls(clf, examples, points, view, hidden, other, title, note, epsilon, bad, groups, members)
 
     @property
     def task(self) -> PageTask:
@@ -162,19 +161,19 @@ class Explorer:
 
     def view(self, session: str) -> View:
         """The predictions with the edits of a page."""
-        return self._view_of(self.history(session).net)
+        return self.view_with(self.history(session).net)
 
-    def _view_of(self, edits: Edits) -> View:
+    def view_with(self, edits: Edits) -> View:
+        """The predictions after some edits."""
         if not edits:
             return self.first
-        key = tuple(sorted(edits.items()))
         with self.lock:
-            if key not in self._views:
-                self._views[key] = view_after(self.first, self.examples, edits)
-            self._views.move_to_end(key)
-            while len(self._views) > _VIEWS:
-                self._views.popitem(last=False)
-            return self._views[key]
+            return self._views(tuple(sorted(edits.items())))
+
+    @cached_property
+    def _views(self) -> Callable[..., View]:
+        """The view after some edits; cached for the edits of the latest requests."""
+        return lru_cache(_VIEWS)(lambda edits: view_after(self.first, self.examples, dict(edits)))
 
     def edit(self, session: str, place: int, value: Any) -> None:
         """Give a training example another label or number, or remove it with None."""
@@ -199,11 +198,10 @@ class Explorer:
     def _change(self, session: str, step: Callable[[History], History]) -> None:
         with self.lock:
             history = step(self.history(session))
-            self._view_of(history.net)  # refuses an invalid edit before it is stored
+            self.view_with(history.net)  # refuses an invalid edit before it is stored
+            self._histories.pop(session, None)
             self._histories[session] = history
-            self._histories.move_to_end(session)
-            while len(self._histories) > _SESSIONS:
-                self._histories.popitem(last=False)
+            _drop_first(self._histories, _SESSIONS)
 
     def require_open(self, why: str) -> None:
         """Raise an error if the explorer is private."""
@@ -231,19 +229,14 @@ class Explorer:
 
         epsilon: of an interval. label: which of several labels is explained.
         """
-        epsilon, data = self.epsilon if epsilon is None else epsilon, self.points.is_data(point)
-        row = point - self.points.n_training
-        view = self.view(session)
+        epsilon, view = self.epsilon if epsilon is None else epsilon, self.view(session)
         explanation = self.explain_point(view, point, k, epsilon)
-        answer = {"point": point, **explanation_dict(self.task, explanation, self.points, label)}
-        answer |= {"xy": self.points.positions[point].tolist(), "disc": self.points.disc_of(point)}
-        answer |= {"editable": self.source(point) is not None, "before": None}
-        answer["answer"] = self._keep(session, Answer(self.task.vote(explanation, label), label, point))
-        if view.edits:
-            before = self.explain_point(self.first, point, 1, epsilon)
-            answer["before"] = explanation_dict(self.task, before, self.points, label)
-        if data and self.rival is not None:
-            other = self._hide_record(self.rival.explain(row, k, epsilon))
+        before = self.explain_point(self.first, point, 1, epsilon) if view.edits else None
+        answer = self._show(session, Answer(self.task.vote(explanation, label), label, point), explanation, before)
+        answer |= {"point": point, "xy": self.points.positions[point].tolist(), "disc": self.points.disc_of(point)}
+        answer["editable"] = not self.private and self.source(point) is not None
+        if self.rival is not None and self.points.is_data(point):
+            other = self._hide_record(self.rival.explain(point - self.points.n_training, k, epsilon))
             answer["rival"] = explanation_dict(task_of(self.rival.clf), other, None, label)
         return answer
 
@@ -265,32 +258,23 @@ class Explorer:
         before = task.explain(self.first.clf, X, 1, epsilon, private=self.private) if view.edits else None
         code = task.predicted_code(explanation if before is None else before)
         xy = self.points.place(view.clf.embed(X), [code])[0].tolist()
-        return {
-            "point": None, **explanation_dict(task, explanation, self.points, label), "xy": xy, "editable": True,
-            "before": None if before is None else explanation_dict(task, before, self.points, label),
-            "answer": self._keep(session, Answer(task.vote(explanation, label), label, X=X)), "disc": None,
-        }  # fmt: skip
+        answer = self._show(session, Answer(task.vote(explanation, label), label, X=X), explanation, before)
+        return {**answer, "point": None, "xy": xy, "disc": None, "editable": True}
 
-    def _keep(self, session: str, answer: Answer) -> int:
-        """Store an answer, and return its number, with which a page can ask more about it later."""
+    def _show(self, session: str, answer: Answer, explanation: Any, before: Any) -> dict[str, Any]:
+        """An explanation, and the one before any edit, for JSON; the answer is kept for later questions."""
         self._n_answers += 1
         self._answers[session, self._n_answers] = answer
-        while len(self._answers) > _ANSWERS:
-            self._answers.popitem(last=False)
-        return self._n_answers
+        _drop_first(self._answers, _ANSWERS)
+        shown = explanation_dict(self.task, explanation, self.points, answer.label)
+        shown["before"] = None if before is None else explanation_dict(self.task, before, self.points, answer.label)
+        return {**shown, "answer": self._n_answers}
 
     def answer(self, session: str, number: int) -> Answer:
         """An answer that this page received before; only the last ones are kept."""
         if (session, number) not in self._answers:
             raise RefusalError(410, "gone", "this explanation is no longer kept; select the example again")
         return self._answers[session, number]
-
-    def row(self, answer: Answer) -> Any:
-        """The example of an answer as an X with one row; None if the model does not hold it as it was read."""
-        if answer.point is None:
-            return answer.X
-        data = self.points.is_data(answer.point)
-        return self.examples.row(answer.point - self.points.n_training) if data else self.source(answer.point)
 
     def model_for(self, session: str, point: int | None) -> Any:
         """The model with the edits of a page; without the vote of this point, if it is a training example."""
@@ -300,15 +284,13 @@ class Explorer:
         return edit_model(self.first.clf, {**view.edits, point: None})
 
     def source(self, point: int) -> Any:
-        """The example of a point as an X with one row; None if it is private, or not stored as the model read it."""
-        if self.private:
-            return None
+        """The example of a point as an X with one row; None if the model does not hold it as it was read."""
         if self.points.is_data(point):
-            return self.examples.row(point - self.points.n_training)
+            return self.points.row(point)
         record = self.clf.examples_.get(self.points.references.ids[point])
         if not record:
             return None
-        h = self._h(point).astype(np.float64)
+        h = self._embedding(point).astype(np.float64)
         try:
             X = self._as_row(record)
             close = _SHADES if kind_of(record) == "image" else CLOSE
@@ -317,17 +299,15 @@ class Explorer:
             return None
         return X if same else None
 
-    def _h(self, point: int) -> Any:
-        if self.points.is_data(point):
-            return self.examples.h[point - self.points.n_training]
+    def _embedding(self, point: int) -> Any:
+        """The embedding (d,) of a training example."""
         return self.points.references.embeddings[point].cpu().numpy()
 
     def explain_point(self, view: View, point: int, k: int, epsilon: float) -> Any:
         """The explanation of a point; of a training example, by the others."""
         clf, task = view.clf, self.task
         if self.points.is_data(point):
-            row = self.examples.row(point - self.points.n_training)
-            return self._hide_record(task.explain(clf, row, k, epsilon, private=self.private))
+            return self._hide_record(task.explain(clf, self.points.row(point), k, epsilon, private=self.private))
         clf.references_.groups  # noqa: B018 - computed once, and kept without the example
         name, voters = self.points.references.ids[point], copy(clf.references_)
         if view.edits.get(point, 0) is not None:
@@ -338,7 +318,7 @@ class Explorer:
             shown["attention"] = None if words is None else words[0]
         options = {"descriptions": descriptions_after(clf, voters), "X": self.source(point)}
         options["novelty"] = clf.fitted_.novelty_of_voters(self.points.references, np.array([point]))
-        h = self._h(point)[None]
+        h = self._embedding(point)[None]
         options["fold_votes"] = clf.fitted_.fold_votes(h, pd.Index([name], tupleize_cols=False), voters)
         options |= {"private": self.private, "shown": [shown], "references": voters}
         return task.explain_voter(clf, h, k, epsilon, **options)
@@ -357,6 +337,12 @@ class Explorer:
                 return [record["text"]]
             case _:
                 return pd.DataFrame([record])
+
+
+def _drop_first(kept: dict[Any, Any], most: int) -> None:
+    """Drop the first entries of a dict that has more than so many."""
+    while len(kept) > most:
+        del kept[next(iter(kept))]
 
 
 def _drop_unreadable(

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dwac.estimator.preparation import count, row_ids, rows_of, take
+from dwac.estimator.preparation import count, row_ids, take
 from dwac.server.answers import Model
 from dwac.server.explorer.edits import Edits, edit_model
 from dwac.server.explorer.tasks import PageTask
@@ -23,11 +23,10 @@ from dwac.server.explorer.tasks.labels import LabelTask
 from dwac.server.explorer.tasks.numbers import NumberTask
 from dwac.tasks import LABELS, NUMBERS
 
-UNKNOWN = -1
+NO_VOTER = -1  # the position of a row of data among the references
 MOST = 20_000  # training examples to predict if no data is given
 
 Ints = NDArray[np.int64]
-
 
 _TASKS: dict[str, type[PageTask]] = {LABELS: LabelTask, NUMBERS: NumberTask}
 
@@ -44,7 +43,7 @@ class LoadedExamples:
     ids: pd.Index[Any]
     h: NDArray[Any]  # (n, d)
     truth: NDArray[Any]  # (n, …): their labels or numbers in the task's form, or placeholders for unknown ones
-    own: Ints  # (n,) positions among the references; UNKNOWN for rows of data
+    own: Ints  # (n,) positions among the references; NO_VOTER for rows of data
     novelty: NDArray[np.float64]  # (n,) how unlike all voters they are; for training examples, all others
     X: Any = None  # the rows of data
 
@@ -79,11 +78,10 @@ class LoadedExamples:
             names: pd.Index[Any] = pd.Index(list(references.ids[own]), tupleize_cols=False)
             novelty = clf.fitted_.novelty_of_voters(references, own)
             return cls(names, h, task.of_voters(references)[own], own, novelty)
-        X = rows_of(list(X) if isinstance(X, tuple) and clf.encoder_.kind != "module" else X)
         n = count(X)
         truth = task.unknown(n) if y is None else task.truth(y, n)
         h, novelty = clf.embed_with_novelty(X)
-        return cls(row_ids(X, ids, n), h, truth, np.full(n, UNKNOWN), novelty, X)
+        return cls(row_ids(X, ids, n), h, truth, np.full(n, NO_VOTER), novelty, X)
 
     @classmethod
     def none(cls, clf: Model) -> LoadedExamples:

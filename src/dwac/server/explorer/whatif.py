@@ -28,7 +28,7 @@ _MOST_WORDS = 200  # words left out, one at a time
 
 def change_image(explorer: Explorer, point: int, right: int, down: int, brightness: float) -> Any:
     """The image of a point as a new X: shifted (new pixels repeat the edge), and made brighter or darker."""
-    X, encoder = explorer.source(point), explorer.clf.encoder_
+    X, encoder = None if explorer.private else explorer.source(point), explorer.clf.encoder_
     if X is None or not isinstance(encoder, ImageEncoder):
         raise InputError("only images that the explorer holds in their original form can be changed")
     seen, image = encoder.seen, X[0] if not hasattr(X, "iloc") else X.iloc[0]

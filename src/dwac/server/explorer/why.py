@@ -11,22 +11,21 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from dwac.drawing.records import plain
 from dwac.errors import InputError
 from dwac.explain.reasons import Reasons
 from dwac.explain.recourse import Recourse
 from dwac.server.answers import silent
-from dwac.server.explorer.state import Answer, Explorer
+from dwac.server.explorer.state import Explorer
+from dwac.server.schemas import StrictModel
 
 _ROWS = 4  # whose importance is measured at once: other requests wait as long, and the page shows progress
 
 
-class Other(BaseModel):
+class Other(StrictModel):
     """The outcome to compare with or to reach: the code of a label, or a range of numbers; a training example."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     code: int | None = None
     low: float | None = None
@@ -45,7 +44,7 @@ class Other(BaseModel):
 def reasons(explorer: Explorer, session: str, number: int, other: Other) -> dict[str, Any]:
     """The reasons of an example that the page shows, against the runner-up or what the page chose."""
     vote, label, *_ = explorer.answer(session, number)
-    against, which = explorer.task.goal(other, label), _which(explorer, label)
+    against, which = explorer.task.goal(other, label), explorer.task.which(label)
     if other.point is not None:
         explorer.require_open("it compares with no training example of your choice")
         if explorer.points.is_data(other.point):
@@ -66,16 +65,17 @@ def reasons(explorer: Explorer, session: str, number: int, other: Other) -> dict
 def recourse(explorer: Explorer, session: str, number: int, other: Other) -> dict[str, Any]:
     """The smallest changes of an example that the page shows that give it another label or number."""
     answer = explorer.answer(session, number)
-    wanted, which = explorer.task.goal(other, answer.label), _which(explorer, answer.label)
+    wanted, which = explorer.task.goal(other, answer.label), explorer.task.which(answer.label)
     if wanted is None:
         raise InputError("a wanted label, or a range of numbers, must be given; choose one")
     names = [column.name for column in getattr(explorer.clf.encoder_, "columns", None) or ()]
     if not all(0 <= place < len(names) for place in other.frozen):
         raise InputError(f"frozen must be places of the {len(names)} columns, from 0; got {other.frozen}")
-    X, frozen = explorer.row(answer), [names[place] for place in other.frozen]
+    X = answer.X if answer.point is None else explorer.source(answer.point)
     if X is None:
         raise InputError("this model does not hold the example as it was read, so nothing in it can be changed")
     wanted = {which["name"]: wanted} if which else wanted
+    frozen = [names[place] for place in other.frozen]
     with silent():
         model = explorer.model_for(session, answer.point)
         found: Recourse = model.recourse(X, wanted, frozen=frozen, private=explorer.private)[0]
@@ -88,14 +88,14 @@ def importance(explorer: Explorer, session: str, start: int, label: int, code: i
     label: which of several labels or numbers. code: of the label to whose log-odds they contribute; None: the second
     of two classes, otherwise the label of each example.
     """
-    order = explorer.points.asked[np.random.default_rng(0).permutation(len(explorer.points.asked))]
+    order = explorer.points.with_prediction[np.random.default_rng(0).permutation(len(explorer.points.with_prediction))]
     chosen = order[start : start + _ROWS].tolist()
     if not chosen:
         raise InputError(f"importance needs examples: {len(order):,} are loaded, and it starts after {start:,}")
-    options = {"label": explorer.task.counted(code, label), "private": explorer.private, **_which(explorer, label)}
+    options = {"label": explorer.task.counted(code, label), "private": explorer.private, **explorer.task.which(label)}
     parts = []
     for point in chosen:
-        X = explorer.row(Answer(None, label, point))
+        X = explorer.source(point)
         if X is None:
             raise InputError("this model does not hold its training examples as it read them; load rows of data")
         with silent():
@@ -112,9 +112,3 @@ def importance(explorer: Explorer, session: str, start: int, label: int, code: i
         "contributions": contributions.to_numpy().tolist(),
         "values": None if explorer.private else plain(values.to_numpy().tolist()),
     }
-
-
-def _which(explorer: Explorer, label: int) -> dict[str, Any]:
-    """Which of several numbers is in question, for `reasons`."""
-    name = explorer.task.number_name(label)
-    return {} if name is None else {"name": name}

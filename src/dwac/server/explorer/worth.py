@@ -11,9 +11,9 @@ the lock of the explorer: other requests need not wait.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,21 +36,19 @@ class Worths:
     """The worth of voters, after the edits of any page."""
 
     explorer: Explorer
-    _kept: OrderedDict[tuple[Any, ...], Worth] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)  # two requests of one page need the same result
 
     def of(self, session: str) -> Worth:
         """The worth with the edits of this page."""
         self.explorer.require_open("it shows nothing of single training examples")
-        view = self.explorer.view(session)
-        key = tuple(sorted(view.edits.items()))
+        edits = self.explorer.history(session).net
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = self._measure(view)
-            self._kept.move_to_end(key)
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-            return self._kept[key]
+            return self._measured(tuple(sorted(edits.items())))
+
+    @cached_property
+    def _measured(self) -> Callable[..., Worth]:
+        """The worth after some edits; cached for the edits of the latest requests."""
+        return lru_cache(_KEPT)(lambda edits: self._measure(self.explorer.view_with(dict(edits))))
 
     @property
     def by_training(self) -> bool:

@@ -38,9 +38,10 @@ class PageTask(ABC):
 
     # Labels and numbers of examples
 
-    @abstractmethod
     def truth(self, y: Any, n: int) -> NDArray[Any]:
-        """(n, …): the labels or numbers of rows of data."""
+        """The labels or numbers of rows of data: codes (n,), or indicators of several labels or numbers (n, T)."""
+        codes, exact = self.clf.target_.read(y, n, strict=False)
+        return np.asarray(exact if exact.shape[1] else codes)
 
     @abstractmethod
     def unknown(self, n: int) -> NDArray[Any]:
@@ -151,9 +152,10 @@ class PageTask(ABC):
         label: which of several labels or numbers is in question.
         """
 
-    def number_name(self, label: int) -> Any:
-        """The name of the number in question, if there are several; otherwise None."""
+    def which(self, label: int) -> dict[str, Any]:
+        """Which of several numbers is in question, as `reasons` takes it."""
         del label
+        return {}
 
     def counted(self, code: int | None, label: int) -> Any:
         """The label to which contributions are counted over many examples, by its code; None: what each gets."""

@@ -15,7 +15,6 @@ from dwac.reference import ReferenceSet
 from dwac.report.measures import Measure
 from dwac.server.explorer.tasks import NONE, Floats, Ints, VotedTask
 from dwac.tasks import ORDERED
-from dwac.tasks.classes import encode_known
 
 UNKNOWN = -1
 
@@ -25,12 +24,8 @@ class ClassTask(VotedTask):
 
     columns: ClassVar[Mapping[str, str]] = {"label": "<u2", "predicted": "<u2", "p_values": "<f8"}
 
-    def truth(self, y: Any, n: int) -> Ints:
-        """(n,): codes; -1 for a label that training did not have."""
-        return encode_known(y, n, self.clf.classes_, strict=False)
-
     def unknown(self, n: int) -> Ints:
-        """-1."""
+        """-1, as for a label that training did not have."""
         return np.full(n, UNKNOWN)
 
     def of_voters(self, references: ReferenceSet) -> Ints:

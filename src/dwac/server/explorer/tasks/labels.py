@@ -16,7 +16,6 @@ from dwac.reference import ReferenceSet
 from dwac.report.measures import Measure
 from dwac.server.answers import silent
 from dwac.server.explorer.tasks import Floats, Ints, VotedTask
-from dwac.tasks import read_labels
 
 _UNKNOWN = 255
 
@@ -36,10 +35,6 @@ class LabelTask(VotedTask):
     @cached_property
     def _table(self) -> NDArray[np.uint8]:
         return np.asarray(self.clf.target_.table, dtype=np.uint8)
-
-    def truth(self, y: Any, n: int) -> NDArray[np.uint8]:
-        """(n, L): 1 where a row has the label."""
-        return np.asarray(read_labels(y, n, self.clf.classes_, listed=self.clf.target_.listed)[0], dtype=np.uint8)
 
     def unknown(self, n: int) -> NDArray[np.uint8]:
         """255."""

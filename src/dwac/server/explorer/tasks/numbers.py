@@ -21,7 +21,6 @@ from dwac.report.measures import Measure
 from dwac.server.answers import silent
 from dwac.server.explorer.edits import Edits
 from dwac.server.explorer.tasks import Floats, Ints, PageTask, Recount, groups_of, places_after
-from dwac.tasks import read_numbers
 
 _LEAST = 0.05  # share of the votes that must remain for a difference to be exact to about 1e-8
 _MOVED = 1e-3  # of the spread of the numbers: smaller moves are not listed
@@ -64,13 +63,6 @@ class NumberTask(PageTask):
     @cached_property
     def _spread(self) -> Floats:
         return np.asarray(self.clf.target_.scale[1])
-
-    def truth(self, y: Any, n: int) -> Floats:
-        """(n, T)."""
-        exact = read_numbers(y, n)[0]
-        if exact.shape[1] != self._width:
-            raise InputError(f"y must have {self._width} numbers per row, as in fit; got {exact.shape[1]}")
-        return exact
 
     def unknown(self, n: int) -> Floats:
         """NaN."""
@@ -276,8 +268,7 @@ class NumberTask(PageTask):
         """The explanation of a training example by the others, with an interval at ε."""
         for name in ("fold_votes", "descriptions"):  # these belong to bins; intervals and groups do not use bins
             options.pop(name, None)
-        with silent():
-            return clf.explain_of(h, k, epsilon=epsilon, **options)[0]
+        return super().explain_voter(clf, h, k, epsilon, **options)
 
     def scores(self, clf: Any, X: Any) -> Floats:
         """(n, T): the predicted numbers."""
@@ -298,6 +289,6 @@ class NumberTask(PageTask):
         del label
         return other.ends
 
-    def number_name(self, label: int) -> Any:
+    def which(self, label: int) -> dict[str, Any]:
         """The name of one of several numbers."""
-        return None if self.clf.target_.single else self.clf.target_.plain_names[label]
+        return {} if self.clf.target_.single else {"name": self.clf.target_.plain_names[label]}

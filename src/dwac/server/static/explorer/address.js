@@ -5,8 +5,8 @@ import { $ } from "./dom.js";
 const PAUSE = 250; // milliseconds after the last change
 const round = (value) => Number(Number(value.toPrecision(5)).toFixed(7));
 
-// The settings of a page as text; those that are as at the start are left out.
-export function written(app) {
+// The settings of a page as text, without those that have not changed since the start.
+export function textOf(app) {
   const { map, histogram, task } = app;
   const given = new URLSearchParams();
   const [x, y] = map.middle();
@@ -25,7 +25,7 @@ export function written(app) {
 
 const numbers = (value) => (value ?? "").split(",").map(Number);
 
-// Show what the address says; what cannot be is left out.
+// Show what the address says; what does not fit this page is ignored.
 export async function follow(app) {
   const given = new URLSearchParams(location.hash.slice(1));
   const choose = (id, value) => {
@@ -62,7 +62,7 @@ export function listen(app) {
   app.remember = () => {
     clearTimeout(timer);
     timer = setTimeout(() => {
-      const text = written(app);
+      const text = textOf(app);
       own = text ? `#${text}` : "";
       history.replaceState(null, "", own || location.pathname);
     }, PAUSE);

@@ -1,5 +1,5 @@
 // Requests to the page's own host. The token is read from the address after the #, and sent to no other host.
-// A page in one file asks nobody: it holds the answers.
+// A page in one file holds the answers, and sends no request.
 
 import { store } from "./store.js";
 
@@ -22,7 +22,7 @@ function session() {
   return store.getItem(SESSION);
 }
 
-export class Refused extends Error {
+class Refused extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;
@@ -46,12 +46,18 @@ async function unpack() {
 async function recall(path, body = null) {
   answers ??= unpack();
   const known = await answers;
-  const briefs = () => Object.keys(known).filter((key) => key.endsWith("/brief")).map((key) => known[key]);
-  if (path === "/explorer/selected") return { examples: body.points.slice(body.start, body.start + 60).map((point) => known[`/explorer/points/${point}/brief`]).filter(Boolean) };
+  if (path === "/explorer/selected") {
+    const chosen = body.points.slice(body.start, body.start + 60);
+    return { examples: chosen.map((point) => known[`/explorer/points/${point}/brief`]).filter(Boolean) };
+  }
   if (path.startsWith("/explorer/search")) {
     const wanted = new URLSearchParams(path.split("?")[1]).get("q").toLowerCase();
     const [same, others] = [[], []];
-    for (const each of briefs()) if (String(each.id).toLowerCase() === wanted) same.push(each); else if (`${each.id} ${each.text}`.toLowerCase().includes(wanted)) others.push(each);
+    const briefs = Object.keys(known).filter((key) => key.endsWith("/brief")).map((key) => known[key]);
+    for (const each of briefs) {
+      if (String(each.id).toLowerCase() === wanted) same.push(each);
+      else if (`${each.id} ${each.text}`.toLowerCase().includes(wanted)) others.push(each);
+    }
     return { found: [...same, ...others].slice(0, 50) };
   }
   const answer = known[path.replace(/[?&](epsilon|k)=[^&]*/g, "")];
@@ -74,12 +80,11 @@ async function ask(path, options = {}) {
 
 export const get = async (path) => (oneFile ? recall(path) : (await ask(path)).json());
 export const bytes = async (path) => (oneFile ? decode(await recall(path)).buffer : (await ask(path)).arrayBuffer());
-export const post = async (path, body) =>
-  (oneFile ? recall(path, body) : (await ask(path, { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" } })).json());
+const posted = (body) => ({ method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" } });
+export const post = async (path, body) => (oneFile ? recall(path, body) : (await ask(path, posted(body))).json());
 
 export async function download(path, name, body = null) {
-  const options = body && { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" } };
-  const url = URL.createObjectURL(await (await ask(path, options ?? {})).blob());
+  const url = URL.createObjectURL(await (await ask(path, body ? posted(body) : {})).blob());
   const link = document.createElement("a");
   link.href = url;
   link.download = name;

@@ -2,7 +2,7 @@
 
 import { chip } from "./chips.js";
 import { ends, numberOf } from "./distribution.js";
-import { el, numeral, percent } from "./dom.js";
+import { el, headsOf, numeral, percent } from "./dom.js";
 import { bar } from "./records.js";
 
 const MOST = 4; // labels with bars
@@ -12,8 +12,11 @@ export const predictionOf = (answer) => answer.predicted ?? answer.explanation.l
 
 export const same = (a, b) => JSON.stringify(predictionOf(a)) === JSON.stringify(predictionOf(b));
 
-// A prediction in short: with its probability if it is a label.
-export const told = (app, answer) => [chip(app, predictionOf(answer)), app.task.unit === "label" ? ` ${percent(answer.explanation.probability)}` : null];
+// A label with its probability, labels or a number.
+export const labelled = (app, label, probability) => [chip(app, label), app.task.unit === "label" && probability !== undefined ? ` ${percent(probability)}` : null];
+
+// The prediction of an answer in short.
+export const inShort = (app, answer) => labelled(app, predictionOf(answer), answer.explanation.probability);
 
 const fixed = (value) => (value === null || value === undefined ? "–" : value.toFixed(3));
 
@@ -35,7 +38,7 @@ export function beforeAfter(app, before, after, heads = ["before", "after"]) {
   const what = { number: "prediction", labels: "labels" }[app.task.unit] ?? "label";
   return [
     el("p", { class: "verdict" }, same(before, after) ? `The ${what} ${what === "labels" ? "stay" : "stays"} the same.` : `The ${what} ${what === "labels" ? "change" : "changes"}.`),
-    el("table", {}, el("thead", {}, el("tr", {}, ["", ...heads].map((head) => (head ? el("th", { scope: "col" }, head) : el("td", {}))))),
+    el("table", {}, headsOf(["", ...heads]),
       el("tbody", {}, rows(app, before, after).map(([name, was, is]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, was), el("td", {}, is))))),
     bars(app, before, after),
   ];

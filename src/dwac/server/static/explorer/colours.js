@@ -1,5 +1,7 @@
 // Colours that colour-blind people can distinguish; each class also has its own shape. Numbers have a ramp of colours.
 
+import { NONE } from "./points.js";
+
 let colours = [];
 let shapes = [];
 
@@ -32,6 +34,14 @@ function steps(stops, [from, to], n) {
     return hex(mixed(rgb(stops[below + 1]), rgb(stops[below]), at - below));
   });
 }
+
+// The step of a ramp for a value between two ends; NONE if it is not known.
+export function stepOf(value, [low, high]) {
+  if (value === null || Number.isNaN(value)) return NONE;
+  const share = high > low ? (value - low) / (high - low) : 0.5;
+  return Math.round(Math.min(1, Math.max(0, share)) * (SERIES - 1));
+}
+
 export const series = (code) => code % SERIES;
 export const colourOf = (code) => colours[code % colours.length];
 export const shapeOf = (code) => shapes[code % shapes.length];

@@ -3,7 +3,7 @@
 import { oneFile } from "./api.js";
 import { chip, named } from "./chips.js";
 import { numberOf } from "./distribution.js";
-import { brief, el, fill, numeral, svg, text } from "./dom.js";
+import { aside, brief, button, el, fill, link, linkTo, numeral, svg, text } from "./dom.js";
 import { enter } from "./forms.js";
 import { meaningOf, titleOf } from "./names.js";
 import { picture } from "./records.js";
@@ -34,7 +34,7 @@ export function contrasts(app, own) {
   if (precedent) options.push(["point", `example ${brief(reasons?.precedents[0]?.id, 40)}`]);
   const now = precedent ? "point" : against.low !== undefined ? "range" : String(against.code ?? "");
   const ends = rangeOf(app, own.answer, against);
-  const range = el("span", { class: "tools", hidden: now !== "range" }, ends.fields, el("button", { type: "button", onclick: () => app.compare(ends.read()) }, "Compare"));
+  const range = el("span", { class: "tools", hidden: now !== "range" }, ends.fields, button({ onclick: () => app.compare(ends.read()) }, "Compare"));
   const choose = ({ target: { value } }) => {
     range.hidden = value !== "range";
     if (value !== "range") app.compare(value === "" ? {} : { code: Number(value) });
@@ -42,7 +42,7 @@ export function contrasts(app, own) {
   return el("div", { class: "tools" },
     el("label", {}, "Compare with ", el("select", { id: "against", onchange: choose }, options.map(([value, name]) => el("option", { value, selected: value === now }, name)))),
     range,
-    app.start.private ? null : el("button", { type: "button", id: "pick", "aria-pressed": String(Boolean(app.picking)), onclick: () => app.pick(!app.picking) }, "Pick on the map"));
+    app.start.private ? null : button({ id: "pick", "aria-pressed": String(Boolean(app.picking)), onclick: () => app.pick(!app.picking) }, "Pick on the map"));
 }
 
 // Two ends of a range of numbers; at first, numbers higher than the predicted one.
@@ -72,7 +72,7 @@ export class Comparison {
     this.sum = el("p", { class: "note" });
     this.mine = el("span", {});
     this.titles = { mine: [el("div", {}, "this example"), this.mine], theirs: this.precedent(precedents[0], other) };
-    this.say(label, other, label, total, error);
+    this.describe(label, other, label, total, error);
     return [kind === "image" ? this.pictures() : null, this.table(deciding, true), this.sum];
   }
 
@@ -87,7 +87,7 @@ export class Comparison {
   get numeric() { return this.reasons.unit !== LOG_ODDS; }
 
   // What a bar to either side speaks for, what this example gets, and the sum of the bars.
-  say(left, right, own, total, error) {
+  describe(left, right, own, total, error) {
     const names = this.numeric ? ["higher", "lower"] : [left, right].map((name) => brief(named(this.app, name), 24));
     const what = this.numeric ? "of the two predictions" : `in the log-odds of ${names[0]} against ${names[1]}`;
     fill(this.between, el("span", { class: "sides" }, el("span", {}, `◂ ${names[0]}`), el("span", {}, `${names[1]} ▸`)));
@@ -105,9 +105,8 @@ export class Comparison {
   precedent(precedent, other) {
     if (!precedent) return [el("div", {}, "a similar training example"), this.outcome(other)];
     const [point] = this.reasons.points;
-    const name = brief(precedent.id, 40);
-    const apart = !this.numeric && String(precedent.label) !== String(other) ? el("span", { class: "note" }, ` labelled ${text(precedent.label)}`) : null;
-    return [el("div", {}, point < 0 ? name : el("button", { type: "button", class: "link", onclick: () => this.app.choose(point) }, name)), this.outcome(other), apart];
+    const apart = !this.numeric && String(precedent.label) !== String(other) ? aside(` labelled ${text(precedent.label)}`) : null;
+    return [el("div", {}, point < 0 ? brief(precedent.id, 40) : linkTo(this.app, point, precedent.id, false)), this.outcome(other), apart];
   }
 
   table(parts, heads) {
@@ -126,22 +125,22 @@ export class Comparison {
     const between = el("td", { class: "between" });
     const row = el("tr", { data: { column: text(part.column) } },
       el("th", { scope: "row" }, own.answer.kind === "text" ? String(i + 1) : titleOf(part.column)),
-      valued ? el("td", {}, place < 0 ? this.said(part, part.value) : this.editor(part, place)) : null,
+      valued ? el("td", {}, place < 0 ? this.shownValue(part, part.value) : this.editor(part, place)) : null,
       this.reasons ? between : null,
-      valued && this.reasons?.precedents.length ? el("td", {}, this.taken(part, place)) : null);
+      valued && this.reasons?.precedents.length ? el("td", {}, this.precedentValue(part, place)) : null);
     this.rows.set(String(part.column), { row, between });
     if (this.reasons) this.set(part.column, part.contribution);
     return row;
   }
 
-  said({ column }, value) { return this.own.answer.kind === "text" ? (value ? `“${value}”` : el("span", { class: "note" }, "nothing")) : meaningOf(column, value) ?? short(value); }
+  shownValue({ column }, value) { return this.own.answer.kind === "text" ? (value ? `“${value}”` : aside("nothing")) : meaningOf(column, value) ?? short(value); }
 
   // The precedent's value; a click takes it over.
-  taken(part, place) {
-    if (place < 0) return this.said(part, part.other_value);
-    if (part.value === part.other_value) return el("span", { class: "note" }, "the same");
-    return el("button", { type: "button", class: "link", title: "Take this value", "aria-label": `Take ${this.said(part, part.other_value)} for ${titleOf(part.column)}`,
-      onclick: () => enter(this.own.fields.inputs[place], part.other_value) }, "← ", this.said(part, part.other_value));
+  precedentValue(part, place) {
+    if (place < 0) return this.shownValue(part, part.other_value);
+    if (part.value === part.other_value) return aside("the same");
+    return link({ title: "Take this value", "aria-label": `Take ${this.shownValue(part, part.other_value)} for ${titleOf(part.column)}`,
+      onclick: () => enter(this.own.fields.inputs[place], part.other_value) }, "← ", this.shownValue(part, part.other_value));
   }
 
   // The value in its input, and a slider if it is a number.
@@ -150,7 +149,7 @@ export class Comparison {
     input.setAttribute("aria-label", titleOf(column));
     const usual = this.reasons?.ranges?.[place];
     if (input.matches("select")) return input;
-    const meaning = el("span", { class: "note" }, meaningOf(column, value));
+    const meaning = aside(meaningOf(column, value));
     input.addEventListener("input", () => fill(meaning, meaningOf(column, input.value)));
     if (!usual) return [input, meaning];
     const known = [...usual, value, other].filter((each) => typeof each === "number");
@@ -180,7 +179,7 @@ export class Comparison {
     const turned = !this.numeric && reasons.label !== this.reasons.label && reasons.other === this.reasons.label;
     const sign = turned ? -1 : 1;
     const { label, other, contributions, total, error } = reasons;
-    this.say(...(turned ? [other, label] : [label, other]), label, sign * total, error);
+    this.describe(...(turned ? [other, label] : [label, other]), label, sign * total, error);
     this.most = Math.max(this.most, ...contributions.map(({ contribution }) => Math.abs(contribution)));
     for (const { column, contribution } of contributions) this.set(column, sign * contribution);
   }

@@ -2,11 +2,11 @@
 
 import { get } from "./api.js";
 import { chip } from "./chips.js";
-import { $, brief, el, fill, text } from "./dom.js";
+import { $, aside, brief, button, commas, el, fill, link, linkTo, note, pager, plural, text } from "./dom.js";
 import { picture } from "./records.js";
 import { verdict } from "./selection.js";
 
-const count = (n) => `${n.toLocaleString("en")} training example${n === 1 ? "" : "s"}`;
+const count = (n) => plural(n, "training example");
 const together = (app, disc) => app.start.discs.flatMap((each, i) => (each.group === app.start.discs[disc].group ? [i] : []));
 
 // What the members of a disc vote for.
@@ -16,6 +16,7 @@ export function labelOf(app, { label, value }) {
   return classes ? classes[label] : labels.filter((_, i) => app.start.target.label_sets[label][i]);
 }
 
+const PAGE = 30; // members that the server lists at once
 const REACH = 9; // pixels from the pointer to the point whose example is shown
 const PAUSE = 40; // milliseconds that the pointer rests before an example is asked for
 const known = new Map(); // examples in short, by point
@@ -60,7 +61,7 @@ async function showPoint(app, point, seen) {
   const found = known.get(point);
   const tip = $("tip");
   if (tip.dataset.seen !== seen || !found) return;
-  fill(tip, el("div", {}, el("b", {}, brief(found.id, 40)), el("span", { class: "note" }, found.part === "data" ? " (your data)" : " (training example)")),
+  fill(tip, el("div", {}, el("b", {}, brief(found.id, 40)), aside(found.part === "data" ? " (your data)" : " (training example)")),
     el("div", {}, verdict(app, found)), picture(found.record, ""), found.text ? el("div", { class: "note clamp" }, found.text) : null);
   tip.hidden = false;
 }
@@ -69,7 +70,7 @@ function about(app, disc) {
   const { size, group } = app.start.discs[disc];
   const whole = app.start.groups[group];
   return [el("div", {}, chip(app, labelOf(app, app.start.discs[disc])), ` ${count(size)}`),
-    whole.size > size ? el("div", {}, `in a group of ${whole.size.toLocaleString("en")}`) : null,
+    whole.size > size ? el("div", {}, `in a group of ${commas(whole.size)}`) : null,
     whole.description ? el("div", { class: "note" }, whole.description) : null];
 }
 
@@ -80,38 +81,35 @@ export async function select(app, disc, { whole = false, start = 0 } = {}) {
   $("group").scrollIntoView({ block: "nearest" });
 }
 
-export function close(app) {
+function close(app) {
   $("group").hidden = true;
   app.marks.outline("group", []);
 }
 
 function show(app, found) {
   const { group } = found;
-  const again = (given) => () => app.select(found.disc, { whole: found.whole, ...given });
-  const last = found.start + found.members.length;
+  const end = found.start + found.members.length;
   const several = group.n_discs > 1;
   $("group").hidden = false;
   Object.assign($("group").dataset, { disc: found.disc, n: found.n, whole: found.whole });
   fill($("group"),
     el("div", { class: "voter" }, el("h2", {}, `${found.whole ? "Group" : "Disc"}: `, chip(app, found.label), ` ${count(found.n_examples)}`),
-      el("button", { type: "button", "aria-label": "Close the list of members", onclick: () => close(app) }, "×")),
+      button({ "aria-label": "Close the list of members", onclick: () => close(app) }, "×")),
     group.description ? el("p", {}, several && !found.whole ? "Its group: " : "", group.description) : null,
-    el("p", { class: "note" }, app.start.guide.disc),
-    several ? el("p", {}, el("button", { type: "button", class: "link", id: "whole", onclick: again({ whole: !found.whole, start: 0 }) },
-      found.whole ? `Only this disc (${found.size.toLocaleString("en")})` : `The whole group: ${group.n_discs} discs, ${count(group.size)}`)) : null,
+    note(app.start.guide.disc),
+    several ? el("p", {}, link({ id: "whole", onclick: () => app.select(found.disc, { whole: !found.whole }) },
+      found.whole ? `Only this disc (${commas(found.size)})` : `The whole group: ${group.n_discs} discs, ${count(group.size)}`)) : null,
     found.n_examples > found.n ? el("p", {}, `${found.n === 1 ? "The representative is" : "Representatives are"} shown; this model does not hold the others.`) : null,
     el("ul", { class: "members" }, found.members.map((member) => item(app, member))),
-    found.n > found.members.length ? el("p", { class: "buttons" },
-      el("button", { type: "button", disabled: found.start === 0, onclick: again({ start: Math.max(0, found.start - 30) }) }, "Previous"),
-      el("span", { class: "note" }, `${(found.start + 1).toLocaleString("en")} to ${last.toLocaleString("en")} of ${found.n.toLocaleString("en")}, the most central first`),
-      el("button", { type: "button", disabled: last >= found.n, onclick: again({ start: last }) }, "Next")) : null);
+    found.n > found.members.length ? pager({ start: found.start, end, n: found.n, size: PAGE },
+      `${commas(found.start + 1)} to ${commas(end)} of ${commas(found.n)}, the most central first`,
+      (start) => app.select(found.disc, { whole: found.whole, start })) : null);
 }
 
 function item(app, member) {
-  const name = brief(member.id, 40);
   return el("li", {}, el("span", { class: "member" }, picture(member.record, `training example ${text(member.id)}`),
-    member.point === null ? el("b", {}, name) : el("button", { type: "button", class: "link", onclick: () => app.choose(member.point) }, name), " ",
-    member.size > 1 ? el("span", { class: "note" }, `votes for ${member.size.toLocaleString("en")} `) : null,
+    member.point === null ? el("b", {}, brief(member.id, 40)) : linkTo(app, member.point, member.id, false), " ",
+    member.size > 1 ? aside(`votes for ${commas(member.size)} `) : null,
     member.removed ? el("b", {}, "removed ") : null,
-    el("span", { class: "note" }, member.text)));
+    aside(member.text)));
 }

@@ -38,10 +38,10 @@ export function showVotes(app, { explanation: e, true: given }) {
     return bar;
   });
   const line = (name, value) => svg("line", { class: name, x1: x(value), x2: x(value), y1: 0, y2: top });
-  const said = `Votes from ${numeral(edges[0])} to ${numeral(edges.at(-1))}; prediction ${numeral(prediction)}${interval ? `; interval ${ends(interval)}` : ""}${known ? `; true number ${numeral(truth)}` : ""}`;
+  const description = `Votes from ${numeral(edges[0])} to ${numeral(edges.at(-1))}; prediction ${numeral(prediction)}${interval ? `; interval ${ends(interval)}` : ""}${known ? `; true number ${numeral(truth)}` : ""}`;
   const key = (name, words) => el("span", { class: "key" }, el("i", { class: name }), words);
   return el("figure", { id: "distribution", data: { prediction: String(prediction), interval: JSON.stringify(interval ?? null) } },
-    svg("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": said },
+    svg("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": description },
       held || null, ...bars, svg("line", { class: "axis", x1: 0, x2: WIDE, y1: top, y2: top }), ...ticks(low, high, x, top, HIGH),
       line("predicted", prediction), known ? line("true", truth) : null),
     el("figcaption", { class: "note" }, key("vote", "votes"), interval ? key("held", `interval at ε = ${e.epsilon}`) : null,

@@ -16,6 +16,28 @@ export function el(tag, given = {}, ...children) {
   return node;
 }
 
+export const button = (given, ...children) => el("button", { type: "button", ...given }, ...children);
+
+// A remark in small letters: a paragraph, or part of one.
+export const note = (...children) => el("p", { class: "note" }, ...children);
+export const aside = (...children) => el("span", { class: "note" }, ...children);
+
+// A button that looks like a link.
+export const link = (given, ...children) => button({ class: "link", ...given }, ...children);
+
+// A button that leads to an example; move: whether the map moves to it, too.
+export const linkTo = (app, point, id, move = true) => link({ onclick: () => app.choose(point, move) }, brief(id, 40));
+
+// The head of a table; isNumber says in which places the columns hold numbers.
+export const headsOf = (names, isNumber = () => false) => el("thead", {}, el("tr", {}, names.map((name, i) =>
+  (name ? el("th", { scope: "col", class: isNumber(i) ? "number" : null }, name) : el("td", {})))));
+
+// Buttons to the previous and the next part of a long list: places `start` to `end` of `n`, in parts of `size`.
+export const pager = ({ start, end, n, size }, words, show) => el("p", { class: "buttons" },
+  button({ disabled: start === 0, onclick: () => show(Math.max(0, start - size)) }, "Previous"),
+  aside(words),
+  button({ disabled: end >= n, onclick: () => show(end) }, "Next"));
+
 // An element of a drawing.
 export function svg(tag, given, ...children) {
   const node = document.createElementNS($("drawing").namespaceURI, tag);
@@ -23,6 +45,10 @@ export function svg(tag, given, ...children) {
   node.append(...children.flat(Infinity).filter((child) => child !== null));
   return node;
 }
+
+// The content of a section that can be opened.
+export const contentOf = (id) => $(id).querySelector("div");
+export const summaryOf = (id) => $(id).querySelector("summary");
 
 export const fill = (node, ...children) => node.replaceChildren(...children.flat(Infinity).filter((child) => child));
 
@@ -43,6 +69,10 @@ export function number(name, value, digits = 3) {
   const shown = Number.isInteger(value) ? value.toLocaleString("en") : value.toFixed(digits);
   return el("b", { data: { number: name, value: String(value) }, title: String(value) }, shown);
 }
+
+// A count with its thousands separated; and with what is counted.
+export const commas = (n) => n.toLocaleString("en");
+export const plural = (n, one) => `${commas(n)} ${one}${n === 1 ? "" : "s"}`;
 
 export const brief = (value, most = 120) => (text(value).length > most ? `${text(value).slice(0, most - 1)}…` : text(value));
 

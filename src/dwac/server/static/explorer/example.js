@@ -1,10 +1,10 @@
 // One example: its prediction, how far to trust it, and the effect of edits on it.
 
 import { oneFile } from "./api.js";
-import { beforeAfter, predictionOf, same, told } from "./change.js";
+import { beforeAfter, inShort, predictionOf, same } from "./change.js";
 import { chip, named } from "./chips.js";
 import { ends, numberOf, showVotes } from "./distribution.js";
-import { $, brief, el, fill, number, numeral, percent, text } from "./dom.js";
+import { $, aside, brief, button, commas, el, fill, headsOf, link, note, number, numeral, percent, summaryOf, text } from "./dom.js";
 import { showGroups } from "./groups.js";
 import { menu } from "./menu.js";
 import { bar } from "./records.js";
@@ -13,15 +13,15 @@ import { showVoters } from "./voters.js";
 const LABELS = 50; // shown with their probabilities
 
 export function showWelcome(app) {
-  const { guide, n_training, n_data, note, represented } = app.start;
+  const { guide, n_training, n_data, note: about, represented } = app.start;
   fill($("example"),
     el("h2", {}, "Select an example"),
     el("p", {}, "Click a point on the map, or search by id or text. Draw a lasso around points to select many."),
-    el("p", { class: "note" }, guide.lead),
-    note ? el("p", { class: "change" }, note) : null,
+    note(guide.lead),
+    about ? el("p", { class: "change" }, about) : null,
     app.start.private ? el("p", { class: "change" }, guide.private) : null,
     represented ? el("p", { id: "represented" }, represented) : null,
-    el("p", { class: "note" }, `${n_training.toLocaleString("en")} ${represented ? "representatives" : "training examples"}, ${n_data.toLocaleString("en")} rows of data.`));
+    note(`${commas(n_training)} ${represented ? "representatives" : "training examples"}, ${commas(n_data)} rows of data.`));
 }
 
 export function showExample(app, answer) {
@@ -49,12 +49,12 @@ function heading(app, answer) {
   const known = answer.true !== null && answer.true !== undefined;
   const predicted = predictionOf(answer);
   const size = answer.part === "training" && app.start.sizes ? Math.round(app.start.sizes[answer.point]) : 1;
-  const part = { data: "your data", training: app.start.represented ? `representative of ${size.toLocaleString("en")}` : "training example" }[answer.part];
+  const part = { data: "your data", training: app.start.represented ? `representative of ${commas(size)}` : "training example" }[answer.part];
   const verdict = known && el("span", { class: "verdict" }, judged(app, answer));
   const probable = app.task.unit === "label" ? el("b", {}, percent(answer.explanation.probability), " ") : null;
   return [
     el("div", { class: "head" }, el("h2", { id: "example-title", tabindex: "-1" }, name, part ? el("span", { class: "note", title: answer.part === "training" ? app.start.guide.training : null }, ` (${part})`) : null),
-      el("span", { class: "pair" }, $("whatif").hidden ? null : el("button", { type: "button", id: "why", onclick: () => app.openSection("whatif") }, "Why?"), actions(app, answer))),
+      el("span", { class: "pair" }, $("whatif").hidden ? null : button({ id: "why", onclick: () => app.openSection("whatif") }, "Why?"), actions(app, answer))),
     el("p", { class: "answer" }, "Predicted ", (Array.isArray(predicted) && app.task.unit === "labels" && predicted.length ? predicted : [predicted]).map((each) => [chip(app, each, { data: { predicted: text(each) } }), " "]), probable, verdict || null),
   ];
 }
@@ -66,9 +66,9 @@ function actions(app, answer) {
   return menu("Actions", "Actions on this example", [
     shown("whatif") && [oneFile ? "Compare it with a precedent" : "Compare it, or change it", open("whatif")],
     shown("edits") && ["Edit its vote, or undo edits", open("edits")],
-    answer.disc === null || answer.disc === undefined ? null : el("button", { type: "button", id: "its-disc", onclick: () => app.select(answer.disc) }, "List the group around it"),
+    answer.disc === null || answer.disc === undefined ? null : button({ id: "its-disc", onclick: () => app.select(answer.disc) }, "List the group around it"),
     answer.point === null ? null : ["Centre the map on it", () => app.map.goTo(...answer.xy)],
-    shown("importance") && [$("importance").querySelector("summary").textContent, open("importance")],
+    shown("importance") && [summaryOf("importance").textContent, open("importance")],
     shown("issues") && [app.task.words.issues, open("issues")],
     shown("worth") && ["The most and the least helpful examples", open("worth")],
     shown("compare") && ["Where the models disagree", open("compare")],
@@ -96,7 +96,7 @@ function judged(app, answer) {
 function unchanged(app, answer) {
   if (answer.point !== null || app.chosen === null) return null;
   return el("p", { class: "change", id: "unchanged" },
-    `Example ${brief(app.original.id, 40)} unchanged: `, told(app, app.original), "; changed: ", told(app, answer));
+    `Example ${brief(app.original.id, 40)} unchanged: `, inShort(app, app.original), "; changed: ", inShort(app, answer));
 }
 
 function changed(app, answer) {
@@ -120,20 +120,19 @@ function numberFacts(app, { explanation: e, sentences }) {
   ];
   return [tiles(rows), el("details", { id: "sentences", class: "opened", open: $("sentences")?.open }, el("summary", {}, "In words"),
     listOf(rows.map(([name, , means]) => [name, "", means])), sentences.map((sentence) => el("p", {}, sentence)),
-    app.answer.part === "training" ? el("p", { class: "note" }, guide.training) : null)];
+    app.answer.part === "training" ? note(guide.training) : null)];
 }
 
 // Whose removal would move the prediction most.
 function influential(app, { explanation: e }) {
   const rows = e.influential.filter(({ name }) => !app.task.subjects || String(name) === app.task.subjects[app.task.subject]);
   if (!rows.length) return null;
-  const find = (id) => app.findVoter(id);
   return el("details", { id: "influential", open: $("influential")?.open }, el("summary", {}, "Whose removal would matter most"),
-    el("p", { class: "note" }, app.start.guide.influential),
+    note(app.start.guide.influential),
     el("div", { class: "wide" }, el("table", {},
-      el("thead", {}, el("tr", {}, ["example", "number", "share", "moves it by"].map((head, i) => el("th", { scope: "col", class: i > 1 ? "number" : null }, head)))),
+      headsOf(["example", "number", "share", "moves it by"], (i) => i > 1),
       el("tbody", {}, rows.map(({ id, target, share, move }) => el("tr", {},
-        el("td", {}, el("button", { type: "button", class: "link", onclick: () => find(id) }, brief(id, 40))),
+        el("td", {}, link({ onclick: () => app.findVoter(id) }, brief(id, 40))),
         el("td", {}, chip(app, app.task.subjects ? String(numeral(target)) : target)), el("td", { class: "number" }, percent(share)),
         el("td", { class: "number", data: { move: String(move) } }, `${move > 0 ? "+" : ""}${numeral(move)}`)))))));
 }
@@ -141,15 +140,15 @@ function influential(app, { explanation: e }) {
 // The probability of each of several labels; a click explains another one.
 function labelBars(app, answer) {
   if (!answer.labels) return null;
-  const row = answer.point === null ? -1 : app.points.asked.indexOf(answer.point);
+  const row = answer.point === null ? -1 : app.points.withPrediction.indexOf(answer.point);
   return el("section", { id: "label-bars", "aria-label": "All labels" },
     el("ul", { class: "labels" }, answer.labels.map(({ name, probability }, label) => {
-      const told = app.task.decided(row, label, app.epsilon);
-      return el("li", { class: label === app.task.subject ? "current" : "", data: { label: text(name), probability: String(probability), decision: text(told) } },
-        el("button", { type: "button", class: "link", "aria-pressed": String(label === app.task.subject), onclick: () => app.setSubject(label) }, brief(name, 30)),
-        bar(probability, probability < 0.5), el("span", { class: "number" }, percent(probability)), el("span", { class: "note" }, told ?? ""));
+      const decision = app.task.decided(row, label, app.epsilon);
+      return el("li", { class: label === app.task.subject ? "current" : "", data: { label: text(name), probability: String(probability), decision: text(decision) } },
+        link({ "aria-pressed": String(label === app.task.subject), onclick: () => app.setSubject(label) }, brief(name, 30)),
+        bar(probability, probability < 0.5), el("span", { class: "number" }, percent(probability)), aside(decision ?? ""));
     })),
-    el("p", { class: "note" }, row < 0 ? "Select a label to see who votes for it." : `Decisions at ε = ${app.epsilon}: yes, no or undecided. Select a label to see who votes for it.`),
+    note(row < 0 ? "Select a label to see who votes for it." : `Decisions at ε = ${app.epsilon}: yes, no or undecided. Select a label to see who votes for it.`),
     el("h3", {}, "The vote on ", el("b", {}, app.task.name), ": ", chip(app, answer.explanation.label)));
 }
 
@@ -175,11 +174,11 @@ function facts(app, { explanation: e, facts: said, few_suffice: few }) {
   return [tiles(rows), meaning(app, [...rows.map(([name, , means]) => [name, "", means]), ...more])];
 }
 
-// Numbers beside each other; what they mean is said below, in words.
+// Numbers beside each other; the sentences below say what they mean.
 const tiles = (rows) => el("dl", { class: "tiles" }, rows.map(([name, value, means]) => el("div", { title: means }, el("dt", {}, name), el("dd", {}, value))));
 
 const meaning = (app, rows) => el("details", { id: "sentences", class: "opened", open: $("sentences")?.open }, el("summary", {}, "In words"), listOf(rows),
-  app.answer.part === "training" ? el("p", { class: "note" }, app.start.guide.training) : null);
+  app.answer.part === "training" ? note(app.start.guide.training) : null);
 
 // The names of labels that cannot be rejected, in the order of the classes.
 function heldOf(app, p) {
@@ -206,14 +205,14 @@ function labels(app, { explanation: e }) {
   return el("details", { id: "labels", open },
     el("summary", {}, app.task.unit === "labels" ? "p-values" : "All labels"),
     el("div", { class: "wide" }, el("table", {},
-      el("thead", {}, el("tr", {}, heads.map((head, i) => el("th", { scope: "col", class: i === 1 || i === 2 ? "number" : null }, head)))),
+      headsOf(heads, (i) => i === 1 || i === 2),
       el("tbody", {}, names.slice(0, LABELS).map((name) => el("tr", {},
         el("th", { scope: "row" }, chip(app, name)),
         el("td", { class: "number", title: String(e.probabilities[name]) }, percent(e.probabilities[name])),
         p && el("td", { class: "number", title: String(p[name]) }, p[name].toFixed(3)),
         p && el("td", {}, held.includes(name) ? "yes" : "no")))))),
-    names.length > LABELS ? el("p", { class: "note" }, `and ${names.length - LABELS} more label${names.length > LABELS + 1 ? "s" : ""}`) : null,
-    p ? el("p", { class: "note" }, `p-value: ${app.start.guide.p_value}`) : null);
+    names.length > LABELS ? note(`and ${names.length - LABELS} more label${names.length > LABELS + 1 ? "s" : ""}`) : null,
+    p ? note(`p-value: ${app.start.guide.p_value}`) : null);
 }
 
 function rival(app, answer) {
@@ -224,11 +223,11 @@ function rival(app, answer) {
   const agree = app.task.unit === "number" ? `They differ by ${numeral(Math.abs(numberOf(app, e).prediction - numberOf(app, answer.explanation).prediction))}.` : same(other, answer) ? "They agree." : "They disagree.";
   return el("div", { id: "rival" }, el("h3", {}, "The two models"),
     el("table", {},
-      el("thead", {}, el("tr", {}, ["model", { number: "number", labels: "labels" }[app.task.unit] ?? "label", ...(probable ? ["probability"] : []), "typicality"].map((head) => el("th", { scope: "col" }, head)))),
+      headsOf(["model", { number: "number", labels: "labels" }[app.task.unit] ?? "label", probable && "probability", "typicality"].filter(Boolean)),
       el("tbody", {}, [[app.start.title, answer], [app.start.compare, other]].map(([name, each]) => el("tr", {},
         el("th", { scope: "row" }, name), el("td", {}, chip(app, predictionOf(each))),
         probable ? el("td", { class: "number" }, percent(each.explanation.probability)) : null,
         el("td", { class: "number" }, each.explanation.typicality === null ? "–" : each.explanation.typicality.toFixed(3)))))),
-    el("p", { class: "note" }, agree, ` ${app.start.compare} relies on: `,
+    note(agree, ` ${app.start.compare} relies on: `,
       e.neighbors.map((voter) => `${voter.id === undefined ? "" : `${brief(voter.id, 30)} `}${named(app, voter.label)} (${percent(voter.share)})`).join(", ")));
 }

@@ -16,7 +16,7 @@ export function columnsOf(app, record) {
   const { columns, row } = app.start.card;
   const values = columns.map(({ name }, i) => (Array.isArray(record) ? record[i] : record[name]) ?? null);
   const inputs = columns.map((column, i) => field(column, values[i]));
-  inputs.forEach((input, i) => input.addEventListener("input", () => input.classList.toggle("touched", input.value !== written(values[i]))));
+  inputs.forEach((input, i) => input.addEventListener("input", () => input.classList.toggle("touched", input.value !== inputText(values[i]))));
   const question = () => {
     const given = columns.map((column, i) => valueOf(column, inputs[i], values[i]));
     return { row: row.type === "array" ? given : Object.fromEntries(columns.map(({ name }, i) => [name, given[i]])) };
@@ -26,7 +26,7 @@ export function columnsOf(app, record) {
 
 // Gives an input a value as if somebody had typed it.
 export function enter(input, value) {
-  const given = written(value);
+  const given = inputText(value);
   if (input.matches("select") && ![...input.options].some((option) => option.value === given)) input.append(el("option", { value: given }, meaningOf(input.name, given) ?? given));
   input.value = given;
   input.exact = value;
@@ -34,7 +34,7 @@ export function enter(input, value) {
 }
 
 // A value in an input; of a fraction, the first digits.
-const written = (value) => (value === null || value === undefined ? "" : String(typeof value === "number" && !Number.isInteger(value) ? Number(value.toPrecision(6)) : value));
+const inputText = (value) => (value === null || value === undefined ? "" : String(typeof value === "number" && !Number.isInteger(value) ? Number(value.toPrecision(6)) : value));
 
 function table(app, answer) {
   const { columns, inputs, question } = columnsOf(app, answer ? answer.explanation.record : app.start.card.example);
@@ -44,7 +44,7 @@ function table(app, answer) {
 }
 
 function field({ kind, categories, name }, value) {
-  const shown = written(value);
+  const shown = inputText(value);
   const held = (categories ?? []).filter((each) => each !== null).map(String);
   if (kind === "boolean" || (kind === "categorical" && held.length && held.length <= CHOICES)) {
     const choices = kind === "boolean" ? ["true", "false"] : held;
@@ -56,7 +56,7 @@ function field({ kind, categories, name }, value) {
 
 // The typed value in the type of its column; values that nobody typed are kept as they were, with all digits.
 function valueOf({ kind, categories }, { value: typed, exact }, before) {
-  for (const known of [before, exact]) if (known !== undefined && typed === written(known)) return known;
+  for (const known of [before, exact]) if (known !== undefined && typed === inputText(known)) return known;
   if (typed.trim() === "") return null;
   if (kind === "boolean" && ["true", "false"].includes(typed)) return typed === "true";
   const known = (categories ?? []).find((each) => each !== null && String(each) === typed);

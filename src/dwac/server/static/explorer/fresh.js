@@ -1,7 +1,7 @@
 // Something new: a text, a row or an uploaded image, its prediction, and the examples nearest to it.
 
 import { oneFile } from "./api.js";
-import { $, el, fill } from "./dom.js";
+import { $, button, el, fill, note } from "./dom.js";
 import { formOf } from "./forms.js";
 
 const LARGEST = 2_500_000; // bytes of a file, which grow by a third on their way
@@ -33,8 +33,8 @@ export function listen(app) {
   $("new-title").textContent = TITLES[kind];
   const form = kind === "image" ? upload() : formOf(app, null);
   form.id = "new-form";
-  form.append(el("p", { class: "buttons" }, el("button", { class: "main" }, "Predict and find the nearest"), el("button", { type: "button", onclick: () => $("new").close() }, "Close")));
-  fill($("new-place"), el("p", { class: "note" }, "It is predicted, placed on the map, and shown with the training examples that vote on it, nearest first."), form);
+  form.append(el("p", { class: "buttons" }, el("button", { class: "main" }, "Predict and find the nearest"), button({ onclick: () => $("new").close() }, "Close")));
+  fill($("new-place"), note("It is predicted, placed on the map, and shown with the training examples that vote on it, nearest first."), form);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     app.tried((async () => {

@@ -4,14 +4,14 @@
 import { get } from "./api.js";
 import { chip } from "./chips.js";
 import { labelOf } from "./discs.js";
-import { $, el, fill } from "./dom.js";
+import { $, button, commas, contentOf, el, fill, note } from "./dom.js";
 
 const LISTED = 200;
 
 // Of each group: its discs, and the loaded examples that rely on it with their errors.
-function groupsOf(app, fared) {
+function groupsOf(app, scores) {
   const { start } = app;
-  const found = start.groups.map((group, i) => ({ ...group, ...fared.groups[i], discs: [] }));
+  const found = start.groups.map((group, i) => ({ ...group, ...scores.groups[i], discs: [] }));
   start.discs.forEach(({ group }, disc) => found[group].discs.push(disc));
   for (const group of found) group.label = labelOf(app, meanOf(group.discs.map((disc) => start.discs[disc])));
   return found;
@@ -30,24 +30,24 @@ const ORDERS = {
   data: ["most of the loaded examples first", (a, b) => b.n - a.n || b.size - a.size],
 };
 
-export async function showAllGroups(app, order = "size", known = null) {
+export async function showAllGroups(app, order = $("order")?.value ?? "size", known = null) {
   const { start } = app;
-  const place = $("all-groups").querySelector("div");
-  const fared = known ?? await get("/explorer/groups");
-  const groups = groupsOf(app, fared).sort(ORDERS[order][1]);
+  const place = contentOf("all-groups");
+  const scores = known ?? await get("/explorer/groups");
+  const groups = groupsOf(app, scores).sort(ORDERS[order][1]);
   const loaded = start.n_data ? "of your rows rely on it" : "predicted by the others";
   const show = (group) => {
     app.select(group.discs[0], { whole: true });
     app.map.goTo(start.discs[group.discs[0]].x, start.discs[group.discs[0]].y);
   };
-  fill(place, el("p", { class: "note" }, start.guide.groups),
-    el("p", {}, el("label", {}, "Order ", el("select", { id: "order", onchange: (event) => showAllGroups(app, event.target.value, fared) },
+  fill(place, note(start.guide.groups),
+    el("p", {}, el("label", {}, "Order ", el("select", { id: "order", onchange: (event) => showAllGroups(app, event.target.value, scores) },
       Object.entries(ORDERS).map(([value, [name]]) => el("option", { value, selected: value === order }, name))))),
     el("ol", { class: "members list" }, groups.slice(0, LISTED).map((group) => el("li", { data: { size: group.size, n: group.n, wrong: group.wrong },
       onmouseenter: () => app.marks.outline("hover", group.discs), onmouseleave: () => app.marks.outline("hover", []) },
-      el("button", { type: "button", class: "row", onclick: () => show(group) }, chip(app, group.label), " ",
-        el("b", {}, group.size.toLocaleString("en")), ` training example${group.size === 1 ? "" : "s"}`,
-        group.n ? `; ${group.n.toLocaleString("en")} ${loaded}` : "", group.said ? el("span", { class: group.wrong ? "verdict" : "" }, `; ${fared.measure}: ${group.said}`) : null),
+      button({ class: "row", onclick: () => show(group) }, chip(app, group.label), " ",
+        el("b", {}, commas(group.size)), ` training example${group.size === 1 ? "" : "s"}`,
+        group.n ? `; ${commas(group.n)} ${loaded}` : "", group.said ? el("span", { class: group.wrong ? "verdict" : "" }, `; ${scores.measure}: ${group.said}`) : null),
       group.description ? el("div", { class: "note" }, group.description) : null))),
-    groups.length > LISTED ? el("p", { class: "note" }, `and ${(groups.length - LISTED).toLocaleString("en")} more groups`) : null);
+    groups.length > LISTED ? note(`and ${commas(groups.length - LISTED)} more groups`) : null);
 }

@@ -2,11 +2,11 @@
 
 import { get, oneFile } from "./api.js";
 import { chip, named } from "./chips.js";
-import { brief, el, fill, numeral, percent, text } from "./dom.js";
-import { apart, bar, chooser, comparison, picture, whole } from "./records.js";
+import { aside, brief, button, commas, el, fill, link, linkTo, note, numeral, percent, plural, text } from "./dom.js";
+import { against, apart, bar, chooser, comparison, picture, whole } from "./records.js";
 import { words } from "./words.js";
 
-const count = (n) => `${n.toLocaleString("en")} example${n === 1 ? "" : "s"}`;
+const count = (n) => plural(n, "example");
 
 export function showGroups(app, answer) {
   const { explanation: e } = answer;
@@ -14,12 +14,12 @@ export function showGroups(app, answer) {
   return el("section", { id: "groups", "aria-labelledby": "groups-title" },
     el("h3", { id: "groups-title" }, "Votes by group, heaviest first"),
     whole(e.groups.map((group) => ({ share: group.share, name: `${name(app, group)}, ${count(group.size)}`, other: against(group, e) })), 1 - share),
-    el("p", { class: "note" }, el("label", {}, "Show ", chooser(app, "k-groups")), ` of ${e.n_groups.toLocaleString("en")} groups: ${percent(share)} of the vote.`),
+    note(el("label", {}, "Show ", chooser(app, "k-groups")), ` of ${commas(e.n_groups)} groups: ${percent(share)} of the vote.`),
     { image: () => el("p", { class: "member" }, picture(e.record, "this example"), "this example"), text: () => words(app, answer) }[answer.kind]?.(),
     el("ul", { class: "voters" }, e.groups.map((group, i) => row(app, answer, group, i))),
     answer.kind === "table" ? el("details", { id: "alike" }, el("summary", {}, "The examples most alike, by column"),
       comparison("compared-groups", answer.compared_groups, e.groups.map((group) => [label(app, group), el("div", {}, brief(group.members[0].id, 30))]))) : null,
-    el("p", { class: "note" }, app.start.guide.groups));
+    note(app.start.guide.groups));
 }
 
 function row(app, answer, group, i) {
@@ -37,13 +37,10 @@ function row(app, answer, group, i) {
 
 function head(app, group, e, rival) {
   return el("div", { class: "voter" },
-    el("span", {}, label(app, group), " ", count(group.size), rival ? el("span", { class: "note" }, " (the strongest group for another label)") : null),
+    el("span", {}, label(app, group), " ", count(group.size), rival ? aside(" (the strongest group for another label)") : null),
     el("span", { class: "share", data: { share: String(group.share), size: String(group.size) }, title: String(group.share) }, percent(group.share)),
     bar(group.share, against(group, e)));
 }
-
-// A vote for another label; one for numbers is against nothing.
-const against = (group, e) => e.label !== undefined && group.label !== e.label;
 
 const name = (app, group) => named(app, app.task.unit === "number" ? [group.label].flat(2)[0] : group.label);
 
@@ -51,16 +48,16 @@ const name = (app, group) => named(app, app.task.unit === "number" ? [group.labe
 function label(app, { label: given }) {
   if (app.task.unit !== "number") return chip(app, given);
   const [mean, low, high] = app.task.subjects ? given[app.task.subject] : given;
-  return [chip(app, mean), el("span", { class: "note" }, low === high ? " all" : ` ${numeral(low)} to ${numeral(high)}`)];
+  return [chip(app, mean), aside(low === high ? " all" : ` ${numeral(low)} to ${numeral(high)}`)];
 }
 
 // An example with its record, and a button that selects it.
 function voter(app, answer, member, point, before = null) {
-  return el("span", { class: "member", title: apart(answer, member) }, before ? el("span", { class: "note" }, before) : null, picture(member.record, `training example ${text(member.id)}`),
-    point === undefined ? el("b", {}, brief(member.id, 40)) : el("button", { type: "button", class: "link", onclick: () => app.choose(point) }, brief(member.id, 40)),
-    " ", point === undefined || oneFile ? null : el("button", { type: "button", class: "link note", "aria-label": `Compare with ${brief(member.id, 40)}`, onclick: () => app.compare({ point }) }, "compare"),
-    " ", member.size > 1 ? el("span", { class: "note" }, `votes for ${count(member.size)} `) : null,
-    el("span", { class: "note" }, apart(answer, member)));
+  return el("span", { class: "member", title: apart(answer, member) }, before ? aside(before) : null, picture(member.record, `training example ${text(member.id)}`),
+    point === undefined ? el("b", {}, brief(member.id, 40)) : linkTo(app, point, member.id, false),
+    " ", point === undefined || oneFile ? null : button({ class: "link note", "aria-label": `Compare with ${brief(member.id, 40)}`, onclick: () => app.compare({ point }) }, "compare"),
+    " ", member.size > 1 ? aside(`votes for ${count(member.size)} `) : null,
+    aside(apart(answer, member)));
 }
 
 async function open(app, answer, i, place) {
@@ -71,10 +68,10 @@ async function open(app, answer, i, place) {
   if (oneFile) return;
   const found = await get(`/explorer/answers/${answer.answer}/groups/${i}`);
   if (!found.n) return;
-  place.append(el("h4", {}, `Subgroups: ${found.subgroups.length < found.n ? `the ${found.subgroups.length} heaviest of ` : ""}${found.n.toLocaleString("en")}`),
+  place.append(el("h4", {}, `Subgroups: ${found.subgroups.length < found.n ? `the ${found.subgroups.length} heaviest of ` : ""}${commas(found.n)}`),
     el("ul", { class: "members" }, found.subgroups.map((part) => el("li", { class: "subgroup", onmouseenter: () => app.marks.outline("hover", part.discs), onmouseleave: () => app.marks.outline("hover", where?.discs ?? []) },
       el("div", { class: "voter" }, el("span", {}, count(part.size)), el("span", { class: "share", data: { share: String(part.share), size: String(part.size) } }, percent(part.share)),
         bar(part.share, against(group, answer.explanation))),
-      el("span", { class: "note" }, "most alike: "), voter(app, answer, part.members[0], part.member_points[0]), " ",
-      part.discs.length ? el("button", { type: "button", class: "link", onclick: () => app.select(part.discs[0]) }, "list its members") : null))));
+      aside("most alike: "), voter(app, answer, part.members[0], part.member_points[0]), " ",
+      part.discs.length ? link({ onclick: () => app.select(part.discs[0]) }, "list its members") : null))));
 }

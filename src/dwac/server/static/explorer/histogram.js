@@ -1,7 +1,7 @@
 // Histogram of typicality, or of another measure; dragging over the bars filters the map.
 
 import { css } from "./colours.js";
-import { $, el, fill, numeral } from "./dom.js";
+import { $, el, fill, commas, numeral } from "./dom.js";
 
 const BINS = 40;
 
@@ -80,7 +80,7 @@ export class Histogram {
 
   draw() {
     const { of, low, high, name } = this.measure;
-    const known = Array.from(this.app.points.asked).filter((point) => !Number.isNaN(of(point)));
+    const known = Array.from(this.app.points.withPrediction).filter((point) => !Number.isNaN(of(point)));
     $("typicality").hidden = known.length === 0 && this.measures.length < 2;
     $("histogram-guide").textContent = name === "typicality" ? this.app.start.guide.histogram : this.app.start.guide.measure;
     if ($("typicality").hidden) return;
@@ -95,7 +95,7 @@ export class Histogram {
       const [least, most] = name === "typicality" ? [low, high] : ["", ""];
       Object.assign($(id), { min: least, max: most, step: name === "typicality" ? 0.01 : "any", value: Number(value.toPrecision(5)) });
     }
-    $("kept").textContent = `${kept.toLocaleString("en")} of ${known.length.toLocaleString("en")} examples`;
+    $("kept").textContent = `${commas(kept)} of ${commas(known.length)} examples`;
     $("kept").dataset.kept = kept;
     this.canvas.setAttribute("aria-label", `Histogram of ${name}, from ${numeral(low)} to ${numeral(high)}`);
     this.paint(counts);

@@ -8,7 +8,7 @@ const MOST = 40; // classes named
 export function showLegend(app) {
   const { task } = app;
   const { paint } = app.map.options;
-  const hollow = app.points.asked.length > 0 && !(paint.voters && app.start.n_data) && (task.unit !== "number" || app.points.interval.length > 0);
+  const hollow = app.points.withPrediction.length > 0 && !(paint.voters && app.start.n_data) && (task.unit !== "number" || app.points.interval.length > 0);
   const note = hollow ? el("li", { class: "note" }, task.words.hollow) : null;
   if (paint.ends) fill($("legend"), scale(app, paint), note);
   else fill($("legend"), paint.names.slice(0, MOST).map((name, code) => el("li", {}, sign(code, paint), brief(name, 30))),

@@ -5,9 +5,9 @@ import { isDark } from "./palette.js";
 import { DATA, NONE, RELABELLED, REMOVED } from "./points.js";
 
 // Kinds of looks, in drawing order. A look is 1 + kind * (SERIES + 1) + series; the last series is "unknown".
-export const FADED = 0, TRAINING = 1, PLAIN = 2, MISTAKE = 3, EDITED = 4;
+const FADED = 0, TRAINING = 1, PLAIN = 2, MISTAKE = 3, EDITED = 4;
 const EACH = SERIES + 1;
-export const N_LOOKS = 1 + 5 * EACH;
+const N_LOOKS = 1 + 5 * EACH;
 export const RANK = Array.from({ length: N_LOOKS }, (_, look) => (look ? Math.floor((look - 1) / EACH) : 0));
 
 // How much of its colour a point has; the rest is that of the page.

@@ -2,10 +2,9 @@
 
 import * as address from "./address.js";
 import { download, get, oneFile, post, useToken } from "./api.js";
-import { on } from "./bus.js";
 import { predictionOf } from "./change.js";
 import { named } from "./chips.js";
-import { $, brief, el, fill, percent } from "./dom.js";
+import { $, brief, el, fill, commas, percent, summaryOf } from "./dom.js";
 import { showExample, showWelcome } from "./example.js";
 import * as discs from "./discs.js";
 import * as fresh from "./fresh.js";
@@ -31,6 +30,9 @@ import * as theme from "./theme.js";
 import * as whatif from "./whatif.js";
 import * as worth from "./worth.js";
 
+// Sections that ask the server for a list when they are opened, and again after edits.
+const LISTS = { "all-groups": showAllGroups, issues: showIssues, worth: worth.showWorth, compare: showDisagreements };
+
 const app = { k: 5, chosen: null, original: null, answer: null, selected: [], lasso: [], columns: [], split: null, remember: () => {} };
 window.explorer = app; // for the console and for tests
 
@@ -52,35 +54,39 @@ app.tried = async (work) => {
 
 app.isData = (point) => point >= app.start.n_training;
 
-// Said to people who do not see the page.
+// Announced by screen readers.
 app.say = (words) => { $("said").textContent = words; };
 
 app.choose = (point, move = false) => app.tried((async () => {
   if (point === null || point === undefined) return;
   const answer = await get(`/explorer/points/${point}?k=${app.k}&epsilon=${app.epsilon}&label=${app.task.subject}`);
-  app.chosen = point;
-  app.original = answer;
-  show(answer);
-  app.marks.show(answer);
+  present(answer, point);
   if (move) app.map.goTo(...answer.xy);
-  app.say(saidOf(answer));
-  app.remember();
 })());
 
-function saidOf(answer) {
+// Show an example in the panel and on the map; point: null for one that is not on it.
+function present(answer, point) {
+  Object.assign(app, { chosen: point, original: answer });
+  show(answer);
+  app.marks.show(answer);
+  app.say(descriptionOf(answer));
+  app.remember();
+}
+
+function descriptionOf(answer) {
   const { probability } = answer.explanation;
   const known = answer.true !== null && answer.true !== undefined;
   const label = named(app, predictionOf(answer));
   return `${answer.point === null ? "New example" : `Example ${brief(answer.id, 60)}`}: predicted ${label}${app.task.unit === "label" ? `, ${percent(probability)}` : ""}${known ? `; it is ${named(app, answer.true)}` : ""}.`;
 }
 
-const asked = (question) => post("/explorer/ask", { ...question, k: app.k, epsilon: app.epsilon, label: app.task.subject });
+const predict = (question) => post("/explorer/ask", { ...question, k: app.k, epsilon: app.epsilon, label: app.task.subject });
 
 // The selected example, changed.
 app.ask = async (question) => {
-  const answer = await asked(question);
+  const answer = await predict(question);
   if (app.chosen !== null) app.marks.move(answer);
-  app.say(`Changed: ${saidOf(answer)}`);
+  app.say(`Changed: ${descriptionOf(answer)}`);
   return answer;
 };
 
@@ -94,18 +100,14 @@ app.showAnswer = (answer) => {
 
 // Something new, with the examples nearest to it.
 app.askNew = async (question) => {
-  const answer = { ...await asked(question), editable: app.start.card.kind !== "image" };
-  Object.assign(app, { chosen: null, original: answer });
-  show(answer);
-  app.marks.show(answer);
+  const answer = { ...await predict(question), editable: app.start.card.kind !== "image" };
+  present(answer, null);
   app.map.reveal(...answer.xy);
-  app.say(saidOf(answer));
-  app.remember();
 };
 
 // The next or the previous of the loaded examples.
 app.step = (by) => {
-  const { asked: points } = app.points;
+  const { withPrediction: points } = app.points;
   if (!points.length) return null;
   const shown = app.selected.length ? app.selected : Array.from(points);
   const at = shown.indexOf(app.chosen);
@@ -115,11 +117,11 @@ app.step = (by) => {
 app.openSection = (id) => {
   $(id).open = true;
   $(id).scrollIntoView({ block: "start", behavior: "auto" });
-  $(id).querySelector("summary").focus({ preventScroll: true });
+  summaryOf(id).focus({ preventScroll: true });
 };
 
 app.copyLink = () => app.tried((async () => {
-  const link = `${location.origin}${location.pathname}#${address.written(app)}`;
+  const link = `${location.origin}${location.pathname}#${address.textOf(app)}`;
   $("link").value = link;
   $("share").showModal();
   $("link").select();
@@ -143,10 +145,12 @@ app.splitBy = (place) => split.splitBy(app, place);
 
 app.setEpsilon = async (epsilon) => {
   app.epsilon = epsilon;
+  if (app.start.columns.interval) {
+    await reloadIntervals(app.points, app.start, epsilon);
+    app.map.restyle();
+  }
   showSets(app);
   await split.refresh(app);
-  if (app.start.columns.interval) await reloadIntervals(app.points, app.start, epsilon);
-  app.map.restyle();
 };
 
 // A disc of the map: its members are listed.
@@ -182,8 +186,8 @@ const edit = (step) => app.tried((async () => {
   discs.forget();
   worth.forget(app);
   importance.forget(app);
-  const weighed = $("colour").value === "worth"; // takes time: the effect is shown first
-  app.map.restyle(weighed ? {} : { paint: await paintOf(app, $("colour").value) });
+  const byWorth = $("colour").value === "worth"; // takes time: the effect is shown first
+  app.map.restyle(byWorth ? {} : { paint: await paintOf(app, $("colour").value) });
   app.histogram.measured();
   showSets(app);
   if (app.chosen !== null) await app.choose(app.chosen);
@@ -193,11 +197,8 @@ const edit = (step) => app.tried((async () => {
   $("edits").open = true;
   app.say(`${changes.n_changed} of ${changes.n_asked} predictions change because of the edits.`);
   await split.refresh(app);
-  if ($("all-groups").open) await showAllGroups(app, $("order")?.value);
-  if ($("issues").open) await showIssues(app);
-  if ($("worth").open) await worth.showWorth(app);
-  if (weighed) await app.setColour("worth");
-  if ($("compare").open) await showDisagreements(app);
+  for (const [id, show] of Object.entries(LISTS)) if ($(id).open) await show(app);
+  if (byWorth) await app.setColour("worth");
 })());
 
 app.remove = (point) => edit({ action: "remove", point });
@@ -237,11 +238,21 @@ function adapt() {
   $("subject").parentElement.hidden = !task.subjects;
   $("subject-title").textContent = task.unit === "labels" ? "Label" : "Number";
   $("sets-title").textContent = task.words.sets;
-  $("issues").querySelector("summary").textContent = task.words.issues;
+  summaryOf("issues").textContent = task.words.issues;
   const errors = $("layer").querySelector('[value="mistakes"]');
   errors.textContent = task.words.errors;
   errors.hidden = errors.disabled = task.unit === "number" && !app.points.interval.length;
   $("layer").querySelector('[value="data"]').hidden = start.n_data === 0;
+}
+
+// Draw everything in the colours of the theme.
+function recolour() {
+  if (!app.map) return; // the page is still loading
+  app.map.restyle();
+  app.histogram.draw();
+  showLegend(app);
+  app.tried(split.show(app));
+  if (app.answer) showExample(app, app.answer);
 }
 
 function listen() {
@@ -268,27 +279,17 @@ function listen() {
   split.listen(app);
   keys.listen(app);
   search.listen(app);
-  on("moved", () => app.marks.draw());
-  on("theme", () => {
-    app.map.restyle(); // paints ask for the colours of the theme
-    app.histogram.draw();
-    showLegend(app);
-    app.tried(split.show(app));
-    if (app.answer) showExample(app, app.answer);
-  });
-  $("epsilon").addEventListener("change", () => app.tried(split.refresh(app)));
+  app.map.drawn = () => app.marks.draw();
   $("epsilon").addEventListener("input", () => {
     app.epsilon = Number($("epsilon").value);
     showSets(app);
     if (app.answer) showExample(app, app.answer);
     app.remember();
   });
-  // Intervals are asked for when the slider rests.
-  $("epsilon").addEventListener("change", () => app.start.columns.interval && app.tried((async () => {
-    await reloadIntervals(app.points, app.start, app.epsilon);
-    app.map.restyle();
-    showSets(app);
-    if (app.chosen !== null) await app.choose(app.chosen);
+  // Intervals, and the measures of groups, are asked for when the slider rests.
+  $("epsilon").addEventListener("change", () => app.tried((async () => {
+    await app.setEpsilon(app.epsilon);
+    if (app.start.columns.interval && app.chosen !== null) await app.choose(app.chosen);
   })()));
   $("subject").addEventListener("change", () => app.setSubject(Number($("subject").value)));
   $("colour").addEventListener("change", () => app.tried(app.setColour($("colour").value)));
@@ -296,10 +297,7 @@ function listen() {
     app.map.restyle({ layer: $("layer").value });
     app.remember();
   });
-  $("all-groups").addEventListener("toggle", () => $("all-groups").open && app.tried(showAllGroups(app)));
-  $("issues").addEventListener("toggle", () => $("issues").open && app.tried(showIssues(app)));
-  $("worth").addEventListener("toggle", () => $("worth").open && app.tried(worth.showWorth(app)));
-  $("compare").addEventListener("toggle", () => $("compare").open && app.tried(showDisagreements(app)));
+  for (const [id, show] of Object.entries(LISTS)) $(id).addEventListener("toggle", () => $(id).open && app.tried(show(app)));
   $("export-edits").addEventListener("click", () => app.tried(download("/explorer/edits.json", "edits.json")));
   $("export-table").addEventListener("click", () => app.tried(download(`/explorer/examples.csv?epsilon=${app.epsilon}`, "examples.csv")));
 }
@@ -313,25 +311,25 @@ async function begin() {
   app.task = taskOf(app);
   app.points = await load(start);
   app.rows = new Int32Array(app.points.n).fill(-1); // the place of a point among those with predictions
-  app.points.asked.forEach((point, row) => { app.rows[point] = row; });
+  app.points.withPrediction.forEach((point, row) => { app.rows[point] = row; });
   $("token").hidden = true;
   $("main").hidden = false;
   $("title").textContent = start.title;
   document.title = `${start.title}: dwac explorer`;
   $("lead").textContent = start.guide.lead;
   $("export").hidden = oneFile;
-  if (oneFile) $("whatif").querySelector("summary").textContent = "Why? Compared with a precedent";
+  if (oneFile) summaryOf("whatif").textContent = "Why? Compared with a precedent";
   $("held").textContent = start.held ?? "";
   $("epsilon").disabled = oneFile && Boolean(start.columns.interval); // intervals are computed by the model
   $("map-help").textContent = `${start.map} Drag or use the arrow keys to move, the wheel or + and − to zoom.`;
   $("issues").hidden = start.private;
   $("worth").hidden = !start.worth;
   $("importance").hidden = !start.importance;
-  if (start.card.kind === "image") $("importance").querySelector("summary").textContent = "Which patches matter?";
+  if (start.card.kind === "image") summaryOf("importance").textContent = "Which patches matter?";
   $("compare").hidden = !start.compare;
   $("click").parentElement.hidden = !start.discs.length;
   $("all-groups").hidden = !start.groups.length;
-  $("all-groups").querySelector("summary").textContent = `Groups (${start.groups.length.toLocaleString("en")})`;
+  summaryOf("all-groups").textContent = `Groups (${commas(start.groups.length)})`;
   adapt();
   app.task.restyle();
   app.map = new PointMap($("points"), app.task, app.points, await paintOf(app, "label"), start.discs);
@@ -354,7 +352,7 @@ async function begin() {
   document.body.dataset.ready = "yes";
 }
 
-theme.listen();
+theme.listen(recolour);
 $("token").addEventListener("submit", (event) => {
   event.preventDefault();
   useToken($("secret").value);

@@ -1,6 +1,5 @@
 // The map: points as pixels below, marks as lines and words above; drag, wheel, pinch and keys move it.
 
-import { emit } from "./bus.js";
 import { css, mixed, packed, rgb } from "./colours.js";
 import { LARGEST, RANK, looksOf, paletteOf, shapesOf } from "./looks.js";
 import { fillDiscs, orderOf, splat, stampsOf } from "./splat.js";
@@ -19,6 +18,7 @@ export class PointMap {
     this.options = { layer: "all", paint, measure: null, low: 0, high: 1, both: false, selected: null };
     this.size = 3;
     this.shown = points.n;
+    this.drawn = () => {}; // called after each drawing
     this.restyle();
     new ResizeObserver(() => this.resize()).observe(ground);
     this.resize();
@@ -90,6 +90,11 @@ export class PointMap {
 
   placeOf(x, y) {
     return [(x - this.view.x) / this.view.scale, (this.view.y - y) / this.view.scale];
+  }
+
+  // The place of a point.
+  xyOf(point) {
+    return [this.points.xy[2 * point], this.points.xy[2 * point + 1]];
   }
 
   pixelOf(x, y) {
@@ -191,6 +196,6 @@ export class PointMap {
     this.ground.dataset.ms = (performance.now() - start).toFixed(2);
     this.ground.dataset.shown = this.shown;
     if (this.fitting() !== this.size) this.request();
-    emit("moved");
+    this.drawn();
   }
 }

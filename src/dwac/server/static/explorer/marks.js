@@ -3,6 +3,7 @@
 import { css } from "./colours.js";
 import { brief, compact } from "./dom.js";
 import { NONE } from "./points.js";
+import { against } from "./records.js";
 
 const SAMPLE = 2000; // points used to position a name
 
@@ -62,11 +63,9 @@ export class Marks {
     context.fillStyle = colours.vote;
     context.fill();
     context.globalAlpha = 1;
-    context.setLineDash([6 * map.ratio, 4 * map.ratio]);
-    context.lineWidth = 2 * map.ratio;
+    this.pen(2, [6, 4]);
     context.strokeStyle = colours.ink;
     context.stroke();
-    context.setLineDash([]);
   }
 
   drawNames() {
@@ -74,7 +73,7 @@ export class Marks {
     context.font = `600 ${13 * map.ratio}px system-ui, sans-serif`;
     context.textAlign = "center";
     context.textBaseline = "middle";
-    context.lineWidth = 4 * map.ratio;
+    this.pen(4);
     context.lineJoin = "round";
     const taken = [];
     for (const { name, place } of this.names) {
@@ -96,10 +95,10 @@ export class Marks {
     this.context.globalAlpha = 1;
   }
 
-  rims(discs, colour, wide) {
+  rims(discs, colour, wide, dash = []) {
     const { context, map } = this;
     context.strokeStyle = colour;
-    context.lineWidth = wide * map.ratio;
+    this.pen(wide, dash);
     context.beginPath();
     for (const number of discs) {
       const { x, y, r } = map.discs[number];
@@ -118,7 +117,7 @@ export class Marks {
     context.textBaseline = "top";
     context.fillStyle = colours.ink;
     context.strokeStyle = colours.card;
-    context.lineWidth = 3 * map.ratio;
+    this.pen(3);
     context.lineJoin = "round";
     for (const { x, y, r, size } of map.discs) {
       const words = compact(size);
@@ -130,55 +129,42 @@ export class Marks {
     }
   }
 
-  drawVotes(answer) {
-    const { context, map, colours } = this;
-    const [x, y] = map.pixelOf(...answer.xy);
-    if (answer.groups?.some((group) => group.discs.length)) return this.drawGroups(answer);
-    (answer.neighbor_points ?? []).forEach((point, i) => {
-      const voter = answer.explanation.neighbors[i];
-      const [to, down] = map.pixelOf(map.points.xy[2 * point], map.points.xy[2 * point + 1]);
-      const mine = forIt(voter, answer.explanation);
-      context.strokeStyle = colours.ink; // colours are those of the classes
-      context.setLineDash(mine ? [] : [5 * map.ratio, 4 * map.ratio]);
-      context.lineWidth = (1 + 5 * voter.share) * map.ratio;
-      context.beginPath();
-      context.moveTo(x, y);
-      context.lineTo(to, down);
-      context.stroke();
+  // Lines to those who vote on an example, dashed if they vote for another label; of groups, their discs, too.
+  drawVotes({ xy, explanation, groups, neighbor_points: neighbors }) {
+    const { map, colours } = this;
+    const dash = (voter) => (against(voter, explanation) ? [5, 4] : []);
+    if (groups?.some(({ discs }) => discs.length)) {
+      groups.forEach(({ representative_point: central, discs }, i) => {
+        const group = explanation.groups[i];
+        this.rims(discs, colours.ink, 1.2 + 3 * group.share, dash(group));
+        this.line(xy, map.xyOf(central), 0.8 + 4 * group.share, dash(group));
+      });
+    } else (neighbors ?? []).forEach((point, i) => {
+      const voter = explanation.neighbors[i];
+      this.line(xy, map.xyOf(point), 1 + 5 * voter.share, dash(voter));
     });
-    context.setLineDash([]);
-    return null;
-  }
-
-  // The groups that decide: their discs, and a line to the most central example of each.
-  drawGroups(answer) {
-    const { context, map, colours } = this;
-    const [x, y] = map.pixelOf(...answer.xy);
-    const { groups } = answer.explanation;
-    answer.groups.forEach(({ representative_point: central, discs }, i) => {
-      const mine = forIt(groups[i], answer.explanation);
-      context.setLineDash(mine ? [] : [5 * map.ratio, 4 * map.ratio]);
-      this.rims(discs, colours.ink, 1.2 + 3 * groups[i].share);
-      context.lineWidth = (0.8 + 4 * groups[i].share) * map.ratio;
-      context.beginPath();
-      context.moveTo(x, y);
-      context.lineTo(...map.pixelOf(map.points.xy[2 * central], map.points.xy[2 * central + 1]));
-      context.stroke();
-    });
-    context.setLineDash([]);
   }
 
   drawMove() {
-    const { context, map, colours } = this;
-    context.strokeStyle = colours.ink;
-    context.lineWidth = 1.5 * map.ratio;
-    context.setLineDash([3 * map.ratio, 3 * map.ratio]);
-    context.beginPath();
-    if (this.chosen) context.moveTo(...map.pixelOf(...this.chosen.xy));
-    context.lineTo(...map.pixelOf(...this.moved.xy));
-    context.stroke();
-    context.setLineDash([]);
+    if (this.chosen) this.line(this.chosen.xy, this.moved.xy, 1.5, [3, 3]);
     this.ring(this.moved.xy, 7, true);
+  }
+
+  // A line between two places of the map.
+  line(from, to, wide, dash) {
+    const { context, map, colours } = this;
+    context.strokeStyle = colours.ink; // other colours are those of the classes
+    this.pen(wide, dash);
+    context.beginPath();
+    context.moveTo(...map.pixelOf(...from));
+    context.lineTo(...map.pixelOf(...to));
+    context.stroke();
+  }
+
+  // dash: the lengths of strokes and gaps.
+  pen(wide, dash = []) {
+    this.context.lineWidth = wide * this.map.ratio;
+    this.context.setLineDash(dash.map((length) => length * this.map.ratio));
   }
 
   ring(xy, radius, full) {
@@ -188,7 +174,7 @@ export class Marks {
       context.beginPath();
       context.arc(x, y, radius * map.ratio, 0, 2 * Math.PI);
       context.strokeStyle = colour;
-      context.lineWidth = width * map.ratio;
+      this.pen(width);
       context.stroke();
     }
     if (!full) return;
@@ -196,9 +182,6 @@ export class Marks {
     context.fill();
   }
 }
-
-// Whether a vote is for the predicted label; one for a number is neither for nor against.
-const forIt = (voter, e) => e.label === undefined || voter.label === e.label;
 
 // The position of each class: the median of its points in each direction.
 function namesOf(points, classes) {
@@ -213,5 +196,5 @@ function namesOf(points, classes) {
     .map((name, code) => ({ name: brief(name, 24), held: places[code] }))
     .filter(({ held }) => held.length)
     .slice(0, 60)
-    .map(({ name, held }) => ({ name, place: [median(held.map((i) => points.xy[2 * i])), median(held.map((i) => points.xy[2 * i + 1]))] }));
+    .map(({ name, held }) => ({ name, place: [0, 1].map((axis) => median(held.map((i) => points.xy[2 * i + axis]))) }));
 }

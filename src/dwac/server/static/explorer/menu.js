@@ -1,6 +1,6 @@
 // Actions behind one button: a list that opens below it; Escape or a click elsewhere closes it.
 
-import { el } from "./dom.js";
+import { button, el } from "./dom.js";
 
 // items: [name, action] or an element, such as a field; what is null is left out.
 export function menu(name, title, items) {
@@ -12,7 +12,7 @@ export function menu(name, title, items) {
     action();
   };
   node.append(el("ul", {}, given.map((item) => el("li", {}, Array.isArray(item)
-    ? el("button", { type: "button", "aria-label": item[2] ?? null, onclick: act(item[1]) }, item[0]) : item))));
+    ? button({ "aria-label": item[2] ?? null, onclick: act(item[1]) }, item[0]) : item))));
   return node;
 }
 

@@ -2,7 +2,7 @@
 // A paint gives a point a code, and a code its colour and shape. names: of codes; ends: of a scale of numbers.
 
 import { get } from "./api.js";
-import { SERIES, colourOf, css, ramp, shapeOf, sides } from "./colours.js";
+import { SERIES, colourOf, css, ramp, shapeOf, sides, stepOf } from "./colours.js";
 import { titleOf } from "./names.js";
 import { isDark, palette } from "./palette.js";
 import { NONE } from "./points.js";
@@ -11,15 +11,10 @@ import { signed, worthOf } from "./worth.js";
 const SHAPES = ["o", "s", "^", "D", "v", "P", "X"];
 
 // A scale of numbers: of(i) is that of a point, NaN if unknown.
-function scale(name, of, [low, high], words = null) {
+function scale(name, of, ends, words = null) {
   return {
-    name, ends: [low, high], words, discs: false,
-    codeOf(i) {
-      const value = of(i);
-      if (value === null || Number.isNaN(value)) return NONE;
-      const share = high > low ? (value - low) / (high - low) : 0.5;
-      return Math.round(Math.min(1, Math.max(0, share)) * (SERIES - 1));
-    },
+    name, ends, words, discs: false,
+    codeOf: (i) => stepOf(of(i), ends),
     colour: (code) => ramp(isDark(), SERIES)[code],
     shape: () => "o",
   };
@@ -64,7 +59,7 @@ async function worth(app) {
 // The values of the menu "Colour by", each with its name.
 export function choices(app) {
   const { task, points } = app;
-  const trusted = points.asked.some((i) => !Number.isNaN(points.typicality[i]));
+  const trusted = points.withPrediction.some((i) => !Number.isNaN(points.typicality[i]));
   return [...task.colours, ...(trusted ? [["typicality", "typicality"]] : []), ...(task.credibility ? [["credibility", "credibility"]] : []),
     ...(task.unit === "number" ? [] : [["error", "error"]]), ...(app.start.worth ? [["worth", "worth"]] : [])];
 }

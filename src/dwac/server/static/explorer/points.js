@@ -17,7 +17,7 @@ async function fetched(types, names, epsilon) {
 export async function load(start) {
   const points = await fetched(start.columns, Object.keys(start.columns), start.epsilon);
   points.n = points.xy.length / 2;
-  points.asked = start.asked ?? Array.from({ length: start.n_data }, (_, i) => start.n_training + i);
+  points.withPrediction = start.with_prediction ?? Array.from({ length: start.n_data }, (_, i) => start.n_training + i);
   return points;
 }
 
@@ -25,4 +25,4 @@ export async function load(start) {
 export const reload = async (points, { columns }, epsilon) =>
   Object.assign(points, await fetched(columns, Object.keys(columns).filter((name) => name !== "xy"), epsilon));
 export const reloadIntervals = async (points, { columns }, epsilon) =>
-  (columns.interval ? Object.assign(points, await fetched(columns, ["interval"], epsilon)) : points);
+  Object.assign(points, await fetched(columns, ["interval"], epsilon));

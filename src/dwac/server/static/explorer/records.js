@@ -1,7 +1,7 @@
 // Records of examples: pictures, lines of text, rows of a table beside each other; and shares as bars.
 
 import { oneFile } from "./api.js";
-import { brief, el, percent } from "./dom.js";
+import { brief, el, headsOf, note, percent } from "./dom.js";
 import { meaningOf, titleOf } from "./names.js";
 
 const imageIn = (record) => Object.values(record ?? {}).find((value) => typeof value === "string" && value.startsWith("data:image/png"));
@@ -16,7 +16,7 @@ export function picture(record, alt) {
 }
 
 // A record in one line; a picture has none.
-export function lineOf(record) {
+function lineOf(record) {
   if (!record || imageIn(record)) return "";
   const names = Object.keys(record);
   return brief(names.length === 1 && names[0] === "text" ? record.text : names.map((name) => `${titleOf(name)} ${meaningOf(name, record[name]) ?? record[name] ?? "–"}`).join(", "), 240);
@@ -26,6 +26,9 @@ export function lineOf(record) {
 export const chooser = (app, id) => (oneFile ? String(app.k) : el("select", { id, onchange: (event) => app.setNeighbors(Number(event.target.value)) },
   [5, 10, 20].map((k) => el("option", { value: k, selected: k === app.k }, String(k)))));
 
+// Whether a voter or a group votes for another label than the one that is predicted; a vote for numbers does not.
+export const against = (voter, explanation) => explanation.label !== undefined && voter.label !== explanation.label;
+
 // A share of the whole: the full width is all votes.
 export function bar(share, other) {
   return el("span", { class: "track", "aria-hidden": "true" },
@@ -34,8 +37,8 @@ export function bar(share, other) {
 
 // All votes in one bar: a part for each voter or group, and the rest.
 export function whole(parts, rest) {
-  const said = `${parts.map(({ share, name }) => `${name} ${percent(share)}`).join(", ")}${rest > 0.0005 ? `, all others ${percent(rest)}` : ""}`;
-  return el("div", { class: "whole", role: "img", "aria-label": `The whole vote: ${said}` },
+  const description = `${parts.map(({ share, name }) => `${name} ${percent(share)}`).join(", ")}${rest > 0.0005 ? `, all others ${percent(rest)}` : ""}`;
+  return el("div", { class: "whole", role: "img", "aria-label": `The whole vote: ${description}` },
     parts.map(({ share, name, other }) => el("span", { class: other ? "bar other" : "bar", title: `${name}: ${percent(share)}`, style: { width: `${100 * share}%` } })),
     rest > 0.0005 ? el("span", { class: "rest", title: `all others: ${percent(rest)}`, style: { width: `${100 * rest}%` } }) : null);
 }
@@ -55,10 +58,9 @@ export function comparison(id, columns, heads) {
   const same = columns.filter((column) => !column.differs.some(Boolean)).map((column) => `${column.name} ${column.value}`);
   return [
     el("div", { class: "wide" }, el("table", { id, class: "compared" },
-      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "column"), el("th", { scope: "col" }, "this example"),
-        heads.map((head) => el("th", { scope: "col" }, head)))),
+      headsOf(["column", "this example", ...heads]),
       el("tbody", {}, differing.map((column) => el("tr", {}, el("th", { scope: "row" }, column.name), el("td", {}, column.value),
         column.others.map((value, i) => el("td", {}, column.differs[i] ? el("mark", {}, "≠ ", value) : value))))))),
-    same.length ? el("p", { class: "note" }, `Same in all: ${brief(same.join(", "), 600)}.`) : null,
+    same.length ? note(`Same in all: ${brief(same.join(", "), 600)}.`) : null,
   ];
 }

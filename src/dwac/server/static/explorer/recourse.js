@@ -2,7 +2,7 @@
 
 import { oneFile, post } from "./api.js";
 import { rangeOf } from "./compare.js";
-import { el, fill, numeral, percent, text } from "./dom.js";
+import { button, el, fill, note, numeral, percent, text } from "./dom.js";
 import { meaningOf, titleOf } from "./names.js";
 
 const frozen = new Set(); // places of columns that cannot change, for every example
@@ -17,7 +17,7 @@ export function recourse(app, { answer }, load) {
     el("p", { class: "buttons" }, el("button", { class: "main" }, "Find the smallest changes")));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    fill(ways, el("p", { class: "note" }, "Looking for changes …"));
+    fill(ways, note("Looking for changes …"));
     app.tried((async () => {
       fill(ways);
       const found = await post(`/explorer/answers/${answer.answer}/recourse`, { ...wanted.read(), frozen: [...frozen] });
@@ -50,5 +50,5 @@ function list(app, found, answer, load) {
     el("div", {}, way.changes.map(({ column, value: from, to }, i) => [i ? ", " : "", el("b", {}, titleOf(column)), found.private ? "" : ` ${meaningOf(column, from) ?? shown(from)} → ${meaningOf(column, to) ?? shown(to)}`]),
         el("div", { class: "note" }, `${way.precedent ? `as in ${text(way.precedent.id)}: ` : ""}${value(way)}${way.typicality === null ? "" : `, typicality ${found.private && way.typicality === 1 ? "over 10 %" : percent(way.typicality)}`}`,
         way.atypical ? "; such a row is unlike the training data" : null)),
-    found.private || !answer.editable ? null : el("button", { type: "button", onclick: () => load(way) }, "Try it"))))];
+    found.private || !answer.editable ? null : button({ onclick: () => load(way) }, "Try it"))))];
 }

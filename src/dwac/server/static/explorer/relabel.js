@@ -5,7 +5,7 @@ import { brief, el, text } from "./dom.js";
 
 const MOST = 200; // choices in a menu
 
-// A menu or a field that edits a training example. who: its name, for people who do not see the page.
+// A menu or a field that edits a training example. who: its name, for screen readers.
 export function relabel(app, point, who) {
   return { labels: sets, number }[app.task.unit]?.(app, point, who) ?? classes(app, point, who);
 }

@@ -1,7 +1,7 @@
 // Search by id or text; Enter selects the first match.
 
 import { get } from "./api.js";
-import { $, brief, el, fill } from "./dom.js";
+import { $, aside, brief, button, el, fill } from "./dom.js";
 
 const PAUSE = 200; // milliseconds after the last letter
 
@@ -18,8 +18,8 @@ export function listen(app) {
     const { found } = await get(`/explorer/search?q=${encodeURIComponent(wanted)}`);
     if (wanted !== $("wanted").value.trim()) return null; // an outdated search
     fill($("found"), found.length
-      ? found.map(({ point, id, text }) => el("li", {}, el("button", { type: "button", onclick: () => choose(point) },
-        el("b", {}, brief(id, 60)), app.isData(point) ? " (data) " : " (training) ", el("span", { class: "note" }, brief(text, 90)))))
+      ? found.map(({ point, id, text }) => el("li", {}, button({ onclick: () => choose(point) },
+        el("b", {}, brief(id, 60)), app.isData(point) ? " (data) " : " (training) ", aside(brief(text, 90)))))
       : el("li", { class: "note" }, "No example has this id or text."));
     $("found").hidden = false;
     return found;

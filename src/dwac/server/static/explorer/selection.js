@@ -2,14 +2,13 @@
 
 import { download, oneFile, post } from "./api.js";
 import { chip } from "./chips.js";
-import { $, brief, el, fill, percent, text } from "./dom.js";
+import { $, button, el, fill, commas, linkTo, pager, percent, text } from "./dom.js";
 import { NONE } from "./points.js";
 import { bar, picture } from "./records.js";
 
 const PAGE = 60;
 const COUNTED = 8; // labels with bars
 const CORNERS = 60; // of a lasso, which is part of the address
-const n = (count) => count.toLocaleString("en");
 
 // Select the drawn points inside a polygon of the map; an empty one clears the selection.
 export async function select(app, polygon) {
@@ -24,7 +23,7 @@ export async function select(app, polygon) {
   app.remember();
   if (found.length) {
     await show(app, 0);
-    app.say(`${n(found.length)} examples selected.`);
+    app.say(`${commas(found.length)} examples selected.`);
   } else app.say(polygon.length > 2 ? "No example is inside." : "The selection is cleared.");
   $("selection").hidden = !found.length;
 }
@@ -49,20 +48,17 @@ async function show(app, start) {
   const judged = selected.filter((i) => app.task.isJudged(i));
   const wrong = judged.filter((i) => app.task.isMistake(i)).length;
   const data = selected.filter(app.isData).length;
-  const last = start + found.examples.length;
-  const said = [data ? `${n(data)} of your data` : "", selected.length - data ? `${n(selected.length - data)} training examples` : ""].filter(Boolean).join(", ");
+  const end = start + found.examples.length;
+  const sources = [data ? `${commas(data)} of your data` : "", selected.length - data ? `${commas(selected.length - data)} training examples` : ""].filter(Boolean).join(", ");
   Object.assign($("selection").dataset, { n: selected.length, wrong });
   fill($("selection"),
-    el("div", { class: "head" }, el("h2", {}, `${n(selected.length)} selected`), el("span", { class: "buttons" },
-      oneFile ? null : el("button", { type: "button", id: "export-selection", onclick: () => app.tried(download(`/explorer/selected.csv?epsilon=${app.epsilon}`, "selection.csv", { points: selected })) }, "Export (CSV)"),
-      el("button", { type: "button", id: "clear-selection", onclick: () => clear(app) }, "Clear"))),
-    el("p", {}, `${said}.`, judged.length ? ` ${n(wrong)} of ${n(judged.length)} ${app.task.unit === "number" ? "are outside their interval" : "are predicted wrongly"} (${percent(wrong / judged.length)}).` : ""),
+    el("div", { class: "head" }, el("h2", {}, `${commas(selected.length)} selected`), el("span", { class: "buttons" },
+      oneFile ? null : button({ id: "export-selection", onclick: () => app.tried(download(`/explorer/selected.csv?epsilon=${app.epsilon}`, "selection.csv", { points: selected })) }, "Export (CSV)"),
+      button({ id: "clear-selection", onclick: () => clear(app) }, "Clear"))),
+    el("p", {}, `${sources}.`, judged.length ? ` ${commas(wrong)} of ${commas(judged.length)} ${app.task.unit === "number" ? "are outside their interval" : "are predicted wrongly"} (${percent(wrong / judged.length)}).` : ""),
     counts(app),
     el("ul", { class: "members list" }, found.examples.map((each) => item(app, each))),
-    selected.length > PAGE ? el("p", { class: "buttons" },
-      el("button", { type: "button", disabled: start === 0, onclick: () => app.tried(show(app, Math.max(0, start - PAGE))) }, "Previous"),
-      el("span", { class: "note" }, `${n(start + 1)} to ${n(last)}`),
-      el("button", { type: "button", disabled: last >= selected.length, onclick: () => app.tried(show(app, last)) }, "Next")) : null);
+    selected.length > PAGE ? pager({ start, end, n: selected.length, size: PAGE }, `${commas(start + 1)} to ${commas(end)}`, (place) => app.tried(show(app, place))) : null);
 }
 
 // How many have each label, or are predicted to.
@@ -73,14 +69,14 @@ function counts(app) {
   for (const i of selected) by.set(task.codeOf(i, "label"), (by.get(task.codeOf(i, "label")) ?? 0) + 1);
   const rows = [...by].filter(([code]) => code !== NONE).sort((a, b) => b[1] - a[1]);
   return el("ul", { class: "labels counts", "aria-label": "Labels of the selection" }, rows.slice(0, COUNTED).map(([code, count]) => el("li", { data: { label: task.names[code], count } },
-    chip(app, task.names[code]), bar(count / selected.length), el("span", { class: "number" }, n(count)), el("span", { class: "number note" }, percent(count / selected.length)))),
+    chip(app, task.names[code]), bar(count / selected.length), el("span", { class: "number" }, commas(count)), el("span", { class: "number note" }, percent(count / selected.length)))),
   rows.length > COUNTED ? el("li", { class: "note" }, `and ${rows.length - COUNTED} more label${rows.length > COUNTED + 1 ? "s" : ""}`) : null);
 }
 
 // One example in a list: its picture or line, its label and prediction.
 function item(app, each) {
   return el("li", {}, el("span", { class: "member" }, picture(each.record, `example ${text(each.id)}`),
-    el("button", { type: "button", class: "link", onclick: () => app.choose(each.point) }, brief(each.id, 40)), " ", verdict(app, each),
+    linkTo(app, each.point, each.id, false), " ", verdict(app, each),
     each.text ? el("div", { class: "note clamp" }, each.text) : null));
 }
 

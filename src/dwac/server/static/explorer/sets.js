@@ -8,7 +8,7 @@ export function showSets(app) {
   $("epsilon").value = epsilon;
   $("epsilon-value").textContent = epsilon;
   $("sets-guide").textContent = start.guide.sets;
-  const [said, found] = task.overview(epsilon);
-  $("sets-now").textContent = said;
+  const [sentence, found] = task.overview(epsilon);
+  $("sets-now").textContent = sentence;
   Object.assign($("sets-now").dataset, found);
 }

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { sign } from "./colours.js";
-import { $, brief, el, fill } from "./dom.js";
+import { $, brief, button, commas, el, fill, headsOf, note } from "./dom.js";
 import { paintOf } from "./paints.js";
 
 export function listen(app) {
@@ -39,15 +39,15 @@ export async function show(app) {
   $("split").hidden = !split;
   if (!split) return;
   const paint = await paintOf(app, "group");
-  const known = split.rows.length ? split.rows : split.names.map((name, code) => [name, split.counts[code].toLocaleString("en"), []]);
+  const known = split.rows.length ? split.rows : split.names.map((name, code) => [name, commas(split.counts[code]), []]);
   const code = (name) => split.names.indexOf(name.replace(/ \(small\)$/, ""));
-  fill($("split"), el("div", { class: "head" }, el("h2", {}, `By ${brief(split.name, 60)}`), el("button", { type: "button", id: "clear-split", onclick: () => app.tried(app.splitBy("")) }, "Close")),
+  fill($("split"), el("div", { class: "head" }, el("h2", {}, `By ${brief(split.name, 60)}`), button({ id: "clear-split", onclick: () => app.tried(app.splitBy("")) }, "Close")),
     el("div", { class: "wide" }, el("table", { class: "split", "aria-label": `Measures by ${split.name}` },
-      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "group"), ["rows", ...split.measures].map((name) => el("th", { scope: "col", class: "number" }, name)))),
+      headsOf(["group", "rows", ...split.measures], (i) => i > 0),
       el("tbody", {}, known.map(([name, rows, cells]) => el("tr", { data: { group: name } },
         el("th", { scope: "row" }, code(name) < 0 ? null : sign(code(name), paint), " ", brief(name, 40)),
         el("td", { class: "number" }, rows),
         cells.map(([value, interval, unlike]) => el("td", { class: unlike ? "number unlike" : "number" }, value, unlike ? el("span", { class: "note", title: "unlike all other rows" }, " ≠") : null,
           interval ? el("div", { class: "note" }, interval) : null))))))),
-    el("p", { class: "note" }, split.rows.length ? "Below each value its 95 % interval. ≠: unlike all other rows (p < 0.05, corrected for all comparisons)." : "The labels of these examples are not known, so nothing can be measured."));
+    note(split.rows.length ? "Below each value its 95 % interval. ≠: unlike all other rows (p < 0.05, corrected for all comparisons)." : "The labels of these examples are not known, so nothing can be measured."));
 }

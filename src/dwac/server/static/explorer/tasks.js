@@ -1,22 +1,20 @@
 // What the page does differently by what is predicted: one label, several labels, or numbers.
 // A point has a code, which gives it colour and shape, and measures, by which points can be filtered.
 
-import { SERIES, ramp, use } from "./colours.js";
+import { SERIES, ramp, stepOf, use } from "./colours.js";
 import { brief, percent, short } from "./dom.js";
-import { palette } from "./palette.js";
+import { isDark, palette } from "./palette.js";
 import { NONE } from "./points.js";
 
-const UNKNOWN = 255; // a label of which nobody knows whether an example has it
+const UNKNOWN = 255; // it is not known whether an example has the label
 const ANSWERS = { light: ["#999999", "#0072B2"], dark: ["#85888e", "#56b4e9"] }; // has it not, has it
 
 const typicality = (points) => ({ name: "typicality", of: (i) => points.typicality[i], low: 0, high: 1 });
 
-const trust = (task) => (task.credibility ? { name: "credibility", of: task.credibility, low: 0, high: 1 } : null);
-
 // The smallest and largest of the values of some points; null if there are none.
 function range(name, points, of) {
   let [low, high] = [Infinity, -Infinity];
-  for (const i of points.asked) {
+  for (const i of points.withPrediction) {
     const value = of(i);
     if (Number.isNaN(value)) continue;
     [low, high] = [Math.min(low, value), Math.max(high, value)];
@@ -24,27 +22,41 @@ function range(name, points, of) {
   return low <= high ? { name, of, low, high } : null;
 }
 
-class Classes {
-  constructor(app) {
-    const { card, target } = app.start;
-    Object.assign(this, { app, names: card.classes, ordered: target.ordered, unit: "label", subjects: null, subject: 0 });
-    this.colours = [["label", "label"], ["predicted", "prediction"]];
-    this.words = { sets: "Prediction sets", issues: "Labels to check", errors: "errors", hollow: "larger and hollow: wrong prediction" };
+// What examples have, and what is predicted for them, as codes: `truth` and `predicted` are NONE where unknown.
+class Coded {
+  constructor(app, sets) {
+    Object.assign(this, { app, subjects: null, subject: 0, colours: [["label", "label"], ["predicted", "prediction"]] });
+    this.words = { sets, issues: "Labels to check", errors: "errors", hollow: "larger and hollow: wrong prediction" };
   }
 
   get points() { return this.app.points; }
 
-  restyle() { use(palette(), this.app.start.markers); }
-
   codeOf(i, colour) {
-    const { label, predicted } = this.points;
-    const [first, other] = colour === "predicted" ? [predicted, label] : [label, predicted];
-    return first[i] === NONE ? other[i] : first[i];
+    const [first, other] = colour === "predicted" ? [this.predicted(i), this.truth(i)] : [this.truth(i), this.predicted(i)];
+    return first === NONE ? other : first;
   }
 
-  isJudged(i) { return this.points.label[i] !== NONE && this.points.predicted[i] !== NONE; }
+  isJudged(i) { return this.truth(i) !== NONE && this.predicted(i) !== NONE; }
 
-  isMistake(i) { return this.isJudged(i) && this.points.label[i] !== this.points.predicted[i]; }
+  isMistake(i) { return this.isJudged(i) && this.truth(i) !== this.predicted(i); }
+
+  measures() {
+    const { credibility } = this;
+    return [typicality(this.points), ...(credibility ? [{ name: "credibility", of: credibility, low: 0, high: 1 }] : [])];
+  }
+}
+
+class Classes extends Coded {
+  constructor(app) {
+    super(app, "Prediction sets");
+    Object.assign(this, { names: app.start.card.classes, ordered: app.start.target.ordered, unit: "label" });
+  }
+
+  restyle() { use(palette(), this.app.start.markers); }
+
+  truth(i) { return this.points.label[i]; }
+
+  predicted(i) { return this.points.predicted[i]; }
 
   // The largest p-value of a point; null where there are no p-values at all.
   get credibility() {
@@ -58,8 +70,6 @@ class Classes {
 
   codeNamed(label) { return this.app.codes.get(String(label)); }
 
-  measures() { return [typicality(this.points), trust(this)].filter(Boolean); }
-
   // Labels that cannot be rejected, of p-values by code; between labels in an order there are no gaps.
   held(p, epsilon) {
     const inside = p.map((value) => value > epsilon);
@@ -71,10 +81,10 @@ class Classes {
   // Sets of all examples: how many have one label, several or none, and how many contain the true one.
   summary(epsilon) {
     const found = { n: 0, single: 0, several: 0, empty: 0, known: 0, covered: 0 };
-    const { p_values: p, asked, label } = this.points;
+    const { p_values: p, withPrediction, label } = this.points;
     const n = this.names.length;
     if (!p.length) return null;
-    asked.forEach((point, row) => {
+    withPrediction.forEach((point, row) => {
       const held = this.held(Array.from(p.subarray(row * n, (row + 1) * n)), epsilon);
       const size = held.filter(Boolean).length;
       found.n++;
@@ -96,22 +106,19 @@ class Classes {
   }
 }
 
-class Labels {
+class Labels extends Coded {
   constructor(app) {
-    const { card, target } = app.start;
-    Object.assign(this, { app, subjects: card.labels.map((name) => brief(name, 40)), subject: 0, sets: target.label_sets, unit: "labels" });
-    this.colours = [["label", "label"], ["predicted", "prediction"]];
-    this.words = { sets: "Decisions", issues: "Labels to check", errors: "errors", hollow: "larger and hollow: wrong prediction" };
+    super(app, "Decisions");
+    Object.assign(this, { subjects: app.start.card.labels.map((name) => brief(name, 40)), sets: app.start.target.label_sets, unit: "labels" });
   }
 
-  get points() { return this.app.points; }
   get n() { return this.app.start.card.labels.length; }
   get name() { return String(this.app.start.card.labels[this.subject]); }
   get names() { return [`not ${this.name}`, this.name]; }
 
-  restyle() { use(ANSWERS[document.documentElement.dataset.theme] ?? ANSWERS.light, ["o", "D"]); }
+  restyle() { use(ANSWERS[isDark() ? "dark" : "light"], ["o", "D"]); }
 
-  has(i) {
+  truth(i) {
     const known = this.points.label[i * this.n + this.subject];
     return known === UNKNOWN ? NONE : known;
   }
@@ -122,15 +129,6 @@ class Labels {
     const p = this.probability(i);
     return Number.isNaN(p) ? NONE : Number(p >= 0.5);
   }
-
-  codeOf(i, colour) {
-    const [first, other] = colour === "predicted" ? [this.predicted(i), this.has(i)] : [this.has(i), this.predicted(i)];
-    return first === NONE ? other : first;
-  }
-
-  isJudged(i) { return this.has(i) !== NONE && this.predicted(i) !== NONE; }
-
-  isMistake(i) { return this.isJudged(i) && this.has(i) !== this.predicted(i); }
 
   // The larger p-value of yes and no; null where there are none.
   get credibility() {
@@ -145,8 +143,7 @@ class Labels {
   codeNamed(label) { return { [`not ${this.name}`]: 0, [this.name]: 1 }[String(label)]; }
 
   measures() {
-    const p = (i) => this.probability(i);
-    return [typicality(this.points), trust(this), { name: `probability of ${this.name}`, of: p, low: 0, high: 1 }].filter(Boolean);
+    return [...super.measures(), { name: `probability of ${this.name}`, of: (i) => this.probability(i), low: 0, high: 1 }];
   }
 
   // "yes", "no" or "undecided" for a row of those with predictions.
@@ -160,23 +157,23 @@ class Labels {
   overview(epsilon) {
     const found = { n: 0, yes: 0, no: 0, undecided: 0, having: 0, lacking: 0, missed: 0, false: 0 };
     if (!this.points.p_yes.length) return ["", {}];
-    this.points.asked.forEach((point, row) => {
-      const told = this.decided(row, this.subject, epsilon);
+    this.points.withPrediction.forEach((point, row) => {
+      const decision = this.decided(row, this.subject, epsilon);
       found.n++;
-      found[told]++;
-      const has = this.has(point);
+      found[decision]++;
+      const has = this.truth(point);
       if (has === NONE) return;
       found[has ? "having" : "lacking"]++;
-      if (has && told === "no") found.missed++;
-      if (!has && told === "yes") found.false++;
+      if (has && decision === "no") found.missed++;
+      if (!has && decision === "yes") found.false++;
     });
     const share = (count) => percent(count / found.n);
     const wrong = [
       found.having ? `Of those that have it ${percent(found.missed / found.having)} are told no` : "",
       found.lacking ? `of those that do not ${percent(found.false / found.lacking)} are told yes` : "",
     ].filter(Boolean).join(", ");
-    const told = wrong ? ` ${wrong[0].toUpperCase()}${wrong.slice(1)}; allowed are ${percent(epsilon)}.` : "";
-    return [`${this.name}: yes ${share(found.yes)}, no ${share(found.no)}, undecided ${share(found.undecided)}.${told}`, found];
+    const rates = wrong ? ` ${wrong[0].toUpperCase()}${wrong.slice(1)}; allowed are ${percent(epsilon)}.` : "";
+    return [`${this.name}: yes ${share(found.yes)}, no ${share(found.no)}, undecided ${share(found.undecided)}.${rates}`, found];
   }
 }
 
@@ -195,7 +192,7 @@ class Numbers {
   get low() { return this.target.low[this.subject]; }
   get high() { return this.target.high[this.subject]; }
 
-  restyle() { use(ramp(document.documentElement.dataset.theme === "dark", SERIES), ["o"]); }
+  restyle() { use(ramp(isDark(), SERIES), ["o"]); }
 
   value(i) { return this.points.label[i * this.n + this.subject]; }
   predicted(i) { return this.points.predicted[i * this.n + this.subject]; }
@@ -203,21 +200,15 @@ class Numbers {
 
   // The ends of the colours: of the numbers, or of the errors.
   ends(colour) {
-    if (colour !== "error") return [this.target.low[this.subject], this.target.high[this.subject]];
-    const known = this.points.asked.map((i) => this.error(i)).filter((value) => !Number.isNaN(value)).sort((a, b) => a - b);
+    if (colour !== "error") return [this.low, this.high];
+    const known = this.points.withPrediction.map((i) => this.error(i)).filter((value) => !Number.isNaN(value)).sort((a, b) => a - b);
     return [0, known.length ? known[Math.floor(0.98 * (known.length - 1))] : 1];
-  }
-
-  code(value, [low, high]) {
-    if (Number.isNaN(value)) return NONE;
-    const share = high > low ? (value - low) / (high - low) : 0.5;
-    return Math.round(Math.min(1, Math.max(0, share)) * (SERIES - 1));
   }
 
   codeOf(i, colour) {
     this.scale = this.scale?.colour === colour ? this.scale : { colour, ends: this.ends(colour) };
     const of = { label: [this.value(i), this.predicted(i)], predicted: [this.predicted(i), this.value(i)], error: [this.error(i), NaN] }[colour];
-    return this.code(Number.isNaN(of[0]) ? of[1] : of[0], this.scale.ends);
+    return stepOf(Number.isNaN(of[0]) ? of[1] : of[0], this.scale.ends);
   }
 
   forget() { this.scale = null; }
@@ -235,11 +226,11 @@ class Numbers {
     return ends !== null && !Number.isNaN(this.value(i)) && !(this.value(i) >= ends[0] && this.value(i) <= ends[1]);
   }
 
-  discCode(disc) { return this.code(disc.value[this.subject], this.ends("label")); }
+  discCode(disc) { return stepOf(disc.value[this.subject], this.ends("label")); }
 
   codeNamed(value) {
     const number = Array.isArray(value) ? value[this.subject] : value;
-    return typeof number === "number" ? this.code(number, this.ends("label")) : undefined;
+    return typeof number === "number" ? stepOf(number, this.ends("label")) : undefined;
   }
 
   measures() {
@@ -250,7 +241,7 @@ class Numbers {
     const found = { n: 0, known: 0, covered: 0 };
     const widths = [];
     if (!this.points.interval.length) return [this.app.start.guide.unasked, found];
-    for (const i of this.points.asked) {
+    for (const i of this.points.withPrediction) {
       const ends = this.interval(i);
       widths.push(ends[1] - ends[0]);
       found.n++;

@@ -2,15 +2,15 @@
 
 import { oneFile } from "./api.js";
 import { chip, named } from "./chips.js";
-import { $, brief, el, percent, short, text } from "./dom.js";
+import { $, aside, brief, commas, el, note, percent, short, text } from "./dom.js";
 import { menu } from "./menu.js";
-import { apart, bar, chooser, comparison, picture, whole } from "./records.js";
+import { against, apart, bar, chooser, comparison, picture, whole } from "./records.js";
 import { relabel } from "./relabel.js";
 import { words } from "./words.js";
 
 export function showVoters(app, answer) {
   const { explanation: e, kind } = answer;
-  if (e.private && !e.neighbors.length) return el("p", { class: "note" }, app.start.guide.private);
+  if (e.private && !e.neighbors.length) return note(app.start.guide.private);
   const show = { image: images, text: texts, table, "": votes }[e.private ? "" : kind] ?? votes;
   const few = e.n_examples !== e.n_references; // vote for all
   const share = e.neighbors.reduce((sum, voter) => sum + voter.share, 0);
@@ -18,13 +18,10 @@ export function showVoters(app, answer) {
   return el("section", { id: "voters", "aria-labelledby": "voters-title" },
     el("h3", { id: "voters-title" }, e.private ? "Votes per label" : `Votes, ${few ? "heaviest representative" : "nearest training example"} first`),
     whole(parts, 1 - share),
-    e.private ? null : el("p", { class: "note" }, el("label", {}, "Show ", chooser(app, "k")), ` of ${e.n_references.toLocaleString("en")} ${few ? "representatives" : "training examples"}: ${percent(share)} of the vote.`),
+    e.private ? null : note(el("label", {}, "Show ", chooser(app, "k")), ` of ${commas(e.n_references)} ${few ? "representatives" : "training examples"}: ${percent(share)} of the vote.`),
     show(app, answer),
-    el("p", { class: "note" }, e.private ? app.start.guide.private : `Share: ${app.start.guide.share} Weight, shown when the pointer is on a share: ${app.start.guide.weight}`));
+    note(e.private ? app.start.guide.private : `Share: ${app.start.guide.share} Weight, shown when the pointer is on a share: ${app.start.guide.weight}`));
 }
-
-// A vote for another label; one for a number is against nothing.
-const against = (voter, e) => e.label !== undefined && voter.label !== e.label;
 
 const barOf = (voter, e) => bar(voter.share, against(voter, e));
 
@@ -32,7 +29,7 @@ const barOf = (voter, e) => bar(voter.share, against(voter, e));
 const votesOf = (voter) => el("span", voter.weight === undefined
   ? { class: "share", data: { share: String(voter.share) } }
   : { class: "share", data: { share: String(voter.share), weight: String(voter.weight) }, title: `weight ${short(voter.weight)}` },
-percent(voter.share), voter.size > 1 ? `, votes for ${voter.size.toLocaleString("en")}` : "");
+percent(voter.share), voter.size > 1 ? `, votes for ${commas(voter.size)}` : "");
 
 // Everything that can be done with a voter.
 function actions(app, answer, i) {
@@ -43,7 +40,7 @@ function actions(app, answer, i) {
     ["Show this example", () => app.choose(point), `Show ${name}`], ...oneFile ? [] : [["Compare with it", () => app.compare({ point }), `Compare with ${name}`], ["Remove its vote", () => app.remove(point), `Remove ${name}`], relabel(app, point, name)]]);
 }
 
-const missing = () => el("span", { class: "note" }, "no picture");
+const missing = () => aside("no picture");
 
 function images(app, answer) {
   const { explanation: e } = answer;
@@ -63,11 +60,11 @@ const votes = (app, answer) => list(app, answer, () => null);
 function list(app, answer, body) {
   const { explanation: e } = answer;
   return el("ul", { class: "voters" }, e.neighbors.map((voter, i) => {
-    const said = body(voter);
+    const line = body(voter);
     return el("li", {},
-      el("div", { class: "voter" }, el("span", {}, chip(app, voter.label), " ", voter.id === undefined ? null : el("span", { class: "note" }, brief(voter.id, 60))),
+      el("div", { class: "voter" }, el("span", {}, chip(app, voter.label), " ", voter.id === undefined ? null : aside(brief(voter.id, 60))),
         el("span", { class: "pair" }, votesOf(voter), actions(app, answer, i)), barOf(voter, e)),
-      said === null ? null : el("p", { class: "clamp", title: brief(said, 1000) }, brief(said, 400)));
+      line === null ? null : el("p", { class: "clamp", title: brief(line, 1000) }, brief(line, 400)));
   }));
 }
 

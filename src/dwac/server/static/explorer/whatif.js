@@ -3,7 +3,7 @@
 import { post } from "./api.js";
 import { beforeAfter } from "./change.js";
 import { Comparison, contrasts } from "./compare.js";
-import { $, el, fill } from "./dom.js";
+import { $, button, contentOf, el, fill, link, note } from "./dom.js";
 import { columnsOf, enter, formOf } from "./forms.js";
 import { recourse } from "./recourse.js";
 
@@ -43,10 +43,10 @@ export function listen(app) {
 
 const stopPicking = (app) => app.picking && app.pick(false);
 
-async function compare(app, told = false) {
+async function compare(app, announce = false) {
   const own = shown;
-  const place = $("whatif").querySelector("div");
-  if (!place.childElementCount) fill(place, el("p", { class: "note" }, "Comparing with a precedent …"));
+  const place = contentOf("whatif");
+  if (!place.childElementCount) fill(place, note("Comparing with a precedent …"));
   let problem = null;
   try {
     own.reasons = await post(`/explorer/answers/${own.answer.answer}/reasons`, own.against);
@@ -60,10 +60,10 @@ async function compare(app, told = false) {
   if (form) {
     const rest = own.answer.kind === "table" ? own.comparison.rest() : [own.input];
     fill(form, fields ? [result, table, rest] : [table, rest, result], el("p", { class: "buttons" }, el("button", { class: "main" }, "Predict"),
-      el("button", { type: "button", onclick: () => app.reset() }, "Back to the example")));
+      button({ onclick: () => app.reset() }, "Back to the example")));
   }
   fill(place, contrasts(app, own), form ?? table, own.recourse);
-  if (own.reasons && told) app.say(own.reasons.sentences.join(" "));
+  if (own.reasons && announce) app.say(own.reasons.sentences.join(" "));
   if (own.changed) run(app, own);
 }
 
@@ -89,7 +89,7 @@ function makeForm(app, own) {
     clearTimeout(timer);
     run(app, own);
   });
-  fill(own.result, el("p", { class: "note" }, app.start.guide.what_if));
+  fill(own.result, note(app.start.guide.what_if));
   return form;
 }
 
@@ -117,7 +117,7 @@ async function predict(app, own) {
   if (own !== shown) return;
   own.changed = answer;
   const [verdict, table, bars] = beforeAfter(app, own.answer, answer, ["unchanged", "changed"]);
-  verdict.append(" ", el("button", { type: "button", class: "link", onclick: () => app.showAnswer(answer) }, "Show who votes"));
+  verdict.append(" ", link({ onclick: () => app.showAnswer(answer) }, "Show who votes"));
   fill(own.result, verdict, bars ? el("div", { class: "beside" }, table, bars) : table);
   if (!own.reasons) return;
   const [point] = own.reasons.points;
