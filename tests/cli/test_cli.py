@@ -82,6 +82,7 @@ def test_wrong_arguments_are_refused_before_the_library_is_imported(tmp_path: Pa
         (["predict", "gone", "x.csv"], ["gone", "model folder"]),
         (["predict", "model", "model", "-o", "a.xls"], ["a.xls", ".csv"]),
         (["predict", "model", "x.csv", "--epsilon", "2"], ["(0, 1)", 2]),
+        (["decide", "gone", "x.csv"], ["gone", "model folder"]),
         (["evaluate", "model", "x.csv", "--format", "xml"], ["'xml'", "csv"]),
         (["explain", "model", "x.csv"], ["'x.csv'"]),
         (["explore", "model", "x.csv"], ["'x.csv'"]),

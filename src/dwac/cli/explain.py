@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -13,17 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from dwac.cli import options
-from dwac.cli.output import (
+from dwac.cli.output import number, print_json, print_written, progress_printed, write
+from dwac.cli.rows import (
     exit_if_unreadable,
-    number,
-    print_json,
-    print_notes,
-    print_written,
-    progress_printed,
+    in_parts,
+    read_rows,
     reasons_by_row,
     report_unreadable,
     rows_located,
-    write,
 )
 from dwac.errors import EPSILON, IdError, InputError
 from dwac.languages import label_name, numeral, say, speaking
@@ -93,9 +89,7 @@ def explain(
             "--least", help="Let --recourse change numbers and dates only as far towards the other example as needed."
         ),
     ] = False,
-    ids: Annotated[
-        str | None, typer.Option("--id-column", metavar="COLUMN", help="The column with the row ids.")
-    ] = None,
+    ids: options.IdColumn = None,
     unknown: options.Unknown = None,
     language: options.Language = None,
     json: options.Json = False,
@@ -121,17 +115,12 @@ def explain(
     echo "a fine film" | dwac explain model/ - --json
     """
     options.check_rows(model, tables.form, data)
-    from dwac.reading import load, read
-
-    loaded = load(model, device=reading.device, expect=reading.expect, unknown=unknown)
-    rows = read(data, like=loaded, text=reading.text, ids=ids, **tables.arguments())
-    print_notes(rows.notes)
-    rows = choose_rows(rows, row, name)
+    loaded = reading.load(model, unknown)
+    rows = choose_rows(read_rows(data, loaded, reading, tables, ids=ids), row, name)
     with progress_printed():
         explanations = _explain_rows(loaded.clf, rows, k, private=True if private else None, epsilon=epsilon)
-        groups = [next(csv.reader([columns])) for columns in tied or []]
-        asked = Why(against, example, recourse, frozen or [], groups, least)
-        more = _answer_why(loaded.clf, rows, explanations, asked)
+        why = Why(against, example, recourse, frozen or [], options.tied_columns(tied), least)
+        more = _answer_why(loaded.clf, rows, explanations, why)
     bad = reasons_by_row([getattr(explanation, "unreadable", None) for explanation in explanations])
     report_unreadable(bad, rows, strict=reading.strict, fate="have no explanation")
     with speaking(language):
@@ -169,19 +158,13 @@ def _write(
 
 def _explain_rows(clf: Estimator, rows: Rows, k: int, **settings: Any) -> list[Any]:
     """An explanation per row; many rows are explained in parts, to show progress."""
-    import numpy as np
-
     from dwac.estimator.readable import Partial
-    from dwac.training.progress import rows_bar
 
     explanations: list[Any] = []
-    with rows_bar("explaining", len(rows), show="auto" if len(rows) > AT_ONCE else False) as done:
-        for start in range(0, len(rows), AT_ONCE):
-            part = rows.take(np.arange(start, min(start + AT_ONCE, len(rows))))
-            with rows_located(part):
-                # A row that cannot be read does not stop the others.
-                explanations += clf.explain(Partial(part.X, {}), k, **settings)
-            done(start + len(part))
+    for part in in_parts(rows, AT_ONCE, "explaining"):
+        with rows_located(part):
+            # A row that cannot be read does not stop the others.
+            explanations += clf.explain(Partial(part.X, {}), k, **settings)
     return explanations
 
 
@@ -216,7 +199,7 @@ def _answer_why(clf: Estimator, rows: Rows, explanations: list[Any], why: Why) -
             raise InputError("--against and --example are for one label per row; with several labels, leave them out")
         if not explanation.unreadable and str(getattr(explanation, "label", None)) != why.against:
             other = None if why.against is None else read_outcome(clf, why.against)
-            example = None if why.example is None else _named(clf.references_.ids, why.example)
+            example = options.name_in(clf.references_.ids, why.example)
             extra["reasons"] = explanation.reasons(other, tied=why.tied, example=example)
     if why.recourse is not None:
         private = explanations[0].private if explanations else None
@@ -239,12 +222,7 @@ def read_outcome(clf: Estimator, text: str) -> Any:
             return float(low or "-inf"), float(high or "inf")
         except ValueError:
             pass
-    return _named([*(target.plain_names if target.kind != NUMBERS else ()), *clf.references_.ids], text)
-
-
-def _named(known: Iterable[Any], text: str) -> Any:
-    """The first of these names that has this text; the text if none has."""
-    return next((name for name in known if str(name) == text), text)
+    return options.name_in([*(target.plain_names if target.kind != NUMBERS else ()), *clf.references_.ids], text)
 
 
 def choose_rows(rows: Rows, numbers: list[int] | None, names: list[str] | None) -> Rows:

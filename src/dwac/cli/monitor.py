@@ -9,12 +9,13 @@ import typer
 from rich.console import Console
 
 from dwac.cli import options
-from dwac.cli.output import SOME_UNREADABLE, print_json, print_notes, report_unreadable, rows_located
+from dwac.cli.output import print_json
+from dwac.cli.rows import SOME_UNREADABLE, read_rows, report_unreadable, rows_located
 from dwac.errors import InputError, StorageError
 
 if TYPE_CHECKING:
     from dwac.monitoring import Change, Monitor, State
-    from dwac.reading import Model
+    from dwac.reading import Estimator, Rows
 
 ALARM = 4  # the exit code
 
@@ -75,14 +76,20 @@ def monitor(
     if data is None and outcomes is None:
         raise InputError("a monitor needs rows or outcomes; got neither; give DATA, --outcomes FILE, or both")
     options.check_rows(model, tables.form, data, outcomes)
-    from dwac.reading import load
-
-    loaded = load(model, device=reading.device, expect=reading.expect)
-    watch = _monitor(loaded.clf, output, list(ignore or ()), false_alarms, restart=restart)
+    loaded = reading.load(model)
+    watch = _monitor(loaded.clf, output, ignore or [], false_alarms, restart=restart)
     if data is not None:
-        _take_rows(watch, loaded, data, ids, reading, tables)
+        rows = read_rows(data, loaded, reading, tables, ids=ids)
+        _watch_rows(watch, loaded.clf, rows, strict=reading.strict)
     if outcomes is not None:
-        _take_outcomes(watch, loaded, outcomes, ids, target, by or [], tables)
+        roles: dict[str, Any] = {"labelled": True, "unlabelled": "drop", "features": False}
+        no_text = reading._replace(text=None)
+        known = read_rows(outcomes, loaded, no_text, tables, ids=ids, target=target, keep=by or [], **roles)
+        if known.columns.id is None:
+            raise InputError(
+                f"outcomes belong to rows by their ids; {outcomes} has no column of ids; name it with --id COLUMN"
+            )
+        watch.outcomes(known.ids, known.y, known.kept)
     state, moved = watch.state, watch.moved()
     if output is not None:
         try:
@@ -100,34 +107,15 @@ def monitor(
         raise typer.Exit(SOME_UNREADABLE)
 
 
-def _take_rows(
-    watch: Monitor, loaded: Model, data: str, ids: str | None, reading: options.ReadingOptions, tables: Any
-) -> None:
-    from dwac.reading import read
-
-    rows = read(data, like=loaded, text=reading.text, ids=ids, **tables.arguments())
-    print_notes(rows.notes)
+def _watch_rows(watch: Monitor, clf: Estimator, rows: Rows, *, strict: bool) -> None:
     earlier = watch.state.unreadable
     with rows_located(rows):
-        if reading.strict:
-            report_unreadable(loaded.clf.unreadable(rows.X), rows, strict=True, fate="")
+        if strict:
+            report_unreadable(clf.unreadable(rows.X), rows, strict=True, fate="")
         # Without ids, rows have the same numbers every day: no outcome could be told from another.
         state = watch.update(rows.X, rows.ids, awaited=rows.columns.id is not None)
         if state.unreadable > earlier:
-            report_unreadable(loaded.clf.unreadable(rows.X), rows, strict=False, fate="count as strange")
-
-
-def _take_outcomes(
-    watch: Monitor, loaded: Model, path: str, ids: str | None, target: Any, by: list[str], tables: Any
-) -> None:
-    from dwac.reading import read
-
-    roles: dict[str, Any] = {"ids": ids, "target": target, "keep": by, "labelled": True, "features": False}
-    rows = read(path, like=loaded, unlabelled="drop", **roles, **tables.arguments())
-    print_notes(rows.notes)
-    if rows.columns.id is None:
-        raise InputError(f"outcomes belong to rows by their ids; {path} has no column of ids; name it with --id COLUMN")
-    watch.outcomes(rows.ids, rows.y, rows.kept)
+            report_unreadable(clf.unreadable(rows.X), rows, strict=False, fate="count as strange")
 
 
 def _monitor(clf: Any, path: Path | None, ignore: list[str], false_alarms: float | None, *, restart: bool) -> Monitor:
@@ -139,16 +127,16 @@ def _monitor(clf: Any, path: Path | None, ignore: list[str], false_alarms: float
     if path is None or restart or not path.exists():
         return Monitor(clf, ignore=[columns.get(name, name) for name in ignore], **given)
     stored = Monitor.load(path, clf)
-    others = [
-        ("--ignore", ignore, sorted(map(str, stored.ignored))) if ignore else None,
-        ("--false-alarms", false_alarms, stored.false_alarms) if false_alarms is not None else None,
-    ]
-    for option, value, kept in filter(None, others):
-        if (sorted(value) if isinstance(value, list) else value) != kept:
-            raise InputError(
-                f"{path} was started with {option} {kept}; leave {option} out, or use --restart; got {value}"
-            )
+    ignored = sorted(map(str, stored.ignored))
+    if ignore and sorted(ignore) != ignored:
+        raise _other_option(path, "--ignore", ignored, ignore)
+    if false_alarms is not None and false_alarms != stored.false_alarms:
+        raise _other_option(path, "--false-alarms", stored.false_alarms, false_alarms)
     return stored
+
+
+def _other_option(path: Path, option: str, kept: Any, value: Any) -> InputError:
+    return InputError(f"{path} was started with {option} {kept}; leave {option} out, or use --restart; got {value}")
 
 
 def _show(state: State, moved: list[Change], by: list[str]) -> None:

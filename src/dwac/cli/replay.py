@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dwac.cli import options
-from dwac.cli.output import print_json, print_lines, print_notes
+from dwac.cli.output import print_json, print_lines
 from dwac.cli.predict import recorded_ids
+from dwac.cli.rows import read_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,10 +73,6 @@ def read_decided(
 ) -> tuple[Model, Rows]:
     """The model, and the rows that it decided on, with their ids in the record."""
     options.check_rows(model, tables.form, data)
-    from dwac.reading import load, read
-
-    loaded = load(model, device=reading.device, expect=reading.expect)
-    arguments: dict[str, Any] = tables.arguments()
-    rows = read(data, like=loaded, text=reading.text, ids=ids, **arguments)
-    print_notes(rows.notes)
+    loaded = reading.load(model)
+    rows = read_rows(data, loaded, reading, tables, ids=ids)
     return loaded, replace(rows, ids=recorded_ids(rows, data))

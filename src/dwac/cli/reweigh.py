@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from dwac.cli import options
-from dwac.cli.output import (
-    at_work,
-    packed,
-    print_json,
-    print_lines,
-    print_notes,
-    print_written,
-    rows_located,
-    write,
-    written_line,
-)
+from dwac.cli.output import at_work, model_facts, print_json, print_lines, write_table, written_line
+from dwac.cli.rows import read_rows, rows_located
 from dwac.errors import InputError
 
 _MEASURES = ("demographic parity", "equal opportunity", "false positives", "equalized odds")
@@ -70,33 +62,25 @@ def reweigh(
     if not by:
         raise InputError("reweigh compares groups; name the column that has them with --by COLUMN")
     options.refuse_occupied(output, overwrite=overwrite)
-    form = options.check_table(changed)
+    options.check_table(changed)
     import pandas as pd
 
-    from dwac.reading import Model, load, read
-    from dwac.storage import fingerprint
-
-    loaded = load(model, device=reading.device, expect=reading.expect)
+    loaded = reading.load(model)
     clf = loaded.clf
     if not hasattr(clf, "reweigh"):
         raise InputError(f"reweigh compares rates of a label; {model} predicts numbers; use dwac evaluate --by COLUMN")
-    roles: dict[str, Any] = {"target": target, "text": reading.text, "keep": by}
-    rows = read(data, like=loaded, labelled=True, **roles, **tables.arguments())
-    print_notes(rows.notes)
-    name = next((name for name in clf.target_.plain_names if str(name) == label), label)
+    rows = read_rows(data, loaded, reading, tables, labelled=True, target=target, keep=by)
+    name = options.name_in(clf.target_.plain_names, label)
     with at_work(f"reweighing {len(clf.references_):,} voters"), rows_located(rows):
         # By their ids, rows that vote are judged without their own votes.
         X = (pd.Series(rows.X) if isinstance(rows.X, list) else rows.X).set_axis(
             pd.Index(rows.ids, tupleize_cols=False)
         )
         result = clf.reweigh(X, rows.y, by=rows.kept, measure=measure, at_most=at_most, label=name)
-    folder = Model(result.model, loaded.columns, loaded.notation).save(
-        output, include_examples=not clf.private_, overwrite=overwrite
-    )
-    if changed is not None and form is not None:
-        write(changed, packed(result.changed.reset_index(), form))
-        print_written(f"{changed}, {len(result.changed):,} rows")
+    folder = replace(loaded, clf=result.model).save(output, include_examples=not clf.private_, overwrite=overwrite)
+    if changed is not None:
+        write_table(changed, result.changed.reset_index())
     if json:
-        print_json({"model": str(folder), "fingerprint": fingerprint(folder), **result.to_dict()})
+        print_json({**model_facts(folder), **result.to_dict()})
     else:
         print_lines([*str(result).splitlines(), written_line(folder)])

@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 
 from dwac.cli import options
-from dwac.cli.output import SOME_UNREADABLE, print_json, progress_printed
+from dwac.cli.output import print_json, progress_printed
+from dwac.cli.rows import SOME_UNREADABLE
 from dwac.errors import EPSILON, InputError
 
 if TYPE_CHECKING:

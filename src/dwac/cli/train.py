@@ -13,7 +13,8 @@ import typer
 from rich.console import Console
 
 from dwac.cli import options
-from dwac.cli.output import columns_shown, print_json, print_notes, progress_printed, rows_located
+from dwac.cli.output import columns_shown, print_json, print_notes, progress_printed
+from dwac.cli.rows import rows_located
 from dwac.errors import EPSILON, InputError
 
 if TYPE_CHECKING:

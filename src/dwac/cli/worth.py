@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dwac.cli import options
-from dwac.cli.output import exit_if_unreadable, observe_rows, packed, print_json, print_notes, print_written, write
+from dwac.cli.output import print_json, write_table
+from dwac.cli.rows import exit_if_unreadable, in_training, observe_rows, read_rows
 from dwac.errors import InputError
 
 if TYPE_CHECKING:
@@ -97,18 +98,13 @@ def worth(
     dwac worth model/ test.csv --by clinic     # whose data carries the model
     """
     options.check_rows(model, tables.form, data)
-    file_form = options.check_table(output)
-    from dwac.reading import load, read
-
-    loaded = load(model, device=reading.device, expect=reading.expect)
-    given = tables.arguments() | {"unlabelled": unlabelled}
-    rows = read(data, like=loaded, target=target, text=reading.text, ids=ids, labelled=True, **given)
-    print_notes(rows.notes)
+    options.check_table(output)
+    loaded = reading.load(model)
+    rows = read_rows(data, loaded, reading, tables, labelled=True, target=target, unlabelled=unlabelled, ids=ids)
     judges, observed, bad = observe_rows(loaded.clf, rows, strict=reading.strict, fate="are left out")
     table = _measure(loaded.clf, judges, observed, method, utility, by)
-    if output is not None and file_form is not None:
-        write(output, packed(table.reset_index(), file_form))
-        print_written(f"{output}, {len(table):,} rows")
+    if output is not None:
+        write_table(output, table.reset_index())
     if json:
         print_json({**table.attrs, "worth": table.reset_index().to_dict("records")})
     elif output is None:
@@ -121,18 +117,14 @@ def _measure(clf: Estimator, rows: Rows, observed: Observed, method: str, utilit
 
     observed: what the model sees of the rows.
     """
-    import pandas as pd
-
     from dwac.estimator.worth import kept_column
-    from dwac.report.measures import used_in_training
 
     given: dict[str, Any] = {} if clf.target_.kind == "numbers" else {"utility": utility}
     if clf.target_.kind in ("numbers", "labels") and utility != "probability":
         raise InputError(f"--utility is for classes; this model predicts {clf.target_.kind}; leave it out")
     given |= {} if by is None else {"groups": kept_column(clf, by, "--by")}
     # Training rows do not vote on themselves. Ids alone do not identify them: any file may number its rows from 0.
-    known = used_in_training(clf, pd.Index(rows.ids, tupleize_cols=False), observed.h.cpu().numpy()).any()
-    given |= {"ids": rows.ids} if known else {}
+    given |= {"ids": rows.ids} if in_training(clf, rows, observed.h.cpu().numpy()).any() else {}
     table = clf.worth(observed, rows.y, method=method, **given)
     alone = table if method == "leave_one_out" else clf.worth(observed, rows.y, method="leave_one_out", **given)
     table.insert(3, "if_removed", -alone["worth"])
