@@ -1,4 +1,4 @@
-"""`dwac decide`: decide as many rows as a bound on their errors allows, and hand the others over to a person."""
+"""`dwac decide`: decide as many rows as a limit on errors allows, and hand the others over to a person."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def decide(
         typer.Option(
             metavar="RATE",
             callback=options.share,
-            help="Also hand over rows unlike the training data; on average, at most this share of them is wrong.",
+            help="Also hand over rows that are unlike the training data; on average, at most this share of them is "
+            "handed over by mistake.",
         ),
     ] = None,
     private: options.Rounded = False,
@@ -50,9 +51,9 @@ def decide(
     reading: options.ReadingOptions,
     tables: options.TableOptions,
 ) -> None:
-    """Decide as many rows as possible with few errors among them, and hand the others over to a person, with why.
+    """Decide as many rows as a limit on errors allows, and hand the others over to a person, with the reason.
 
-    Among decided rows, at most a share --risk has an error, for rows like those of training: this holds with the
+    Of the decided rows, at most a share --risk has an error, if rows are like those of training. This holds with
     probability --confidence, by counting the errors of the calibration rows. The last line says how many rows are
     decided, and on what evidence. Columns: id, decided, decision, expected_loss, why.
 

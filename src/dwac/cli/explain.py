@@ -149,10 +149,10 @@ def _write(
         for explanation, extra in zip(explanations, more, strict=True):
             print_json(explanation.to_dict() | {name: each.to_dict() for name, each in extra.items()})
     else:
-        for explanation, extra, id_, place in zip(explanations, more, rows.ids, range(len(rows)), strict=True):
-            show(explanation, f"{id_}  ({rows.where(place)})", Console())
+        console = Console()
+        for place, (explanation, extra) in enumerate(zip(explanations, more, strict=True)):
+            show(explanation, f"{rows.ids[place]}  ({rows.where(place)})", console)
             for each in extra.values():
-                console = Console()
                 console.print(f"{each.to_text(console.width)}\n", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -249,16 +249,23 @@ def choose_rows(rows: Rows, numbers: list[int] | None, names: list[str] | None) 
 def show(explanation: Any, title: str, console: Console) -> None:
     """Print one explanation: sentences, then the voters and how they differ; with several labels, for each it has."""
     console.print(Text(title, style="bold"))
-    labels: Any = explanation if isinstance(explanation, Mapping) else None
-    if labels is not None:
-        for sentence in labels.sentences():
-            console.print(sentence, highlight=False, markup=False)
-        for label in labels.labels:
-            console.print(Text(say("votes on {label}", label=label), style="italic"))
-            console.print(explanation[label].sentences()[0], highlight=False, markup=False)
-            console.print(_votes(explanation[label]))
-        console.print()
-        return
+    if isinstance(explanation, Mapping):
+        _show_labels(explanation, console)
+    else:
+        _show_one(explanation, console)
+    console.print()
+
+
+def _show_labels(explanations: Any, console: Console) -> None:
+    for sentence in explanations.sentences():
+        console.print(sentence, highlight=False, markup=False)
+    for label in explanations.labels:
+        console.print(Text(say("votes on {label}", label=label), style="italic"))
+        console.print(explanations[label].sentences()[0], highlight=False, markup=False)
+        console.print(_votes(explanations[label]))
+
+
+def _show_one(explanation: Any, console: Console) -> None:
     if explanation.attention:
         most = max(weight for _, weight in explanation.attention) or 1.0
         words = ((f"{word} ", "bold" if weight > most / 2 else "") for word, weight in explanation.attention)
@@ -270,7 +277,6 @@ def show(explanation: Any, title: str, console: Console) -> None:
         console.print(_votes(explanation))
     for sentence in explanation.details():
         console.print(sentence, highlight=False, markup=False)
-    console.print()
 
 
 def _votes(explanation: Any) -> Table:

@@ -1,4 +1,4 @@
-"""`dwac impact`: the recorded decisions that change if training examples are forgotten or get other labels."""
+"""`dwac impact`: the recorded decisions that change if training examples are forgotten or relabelled."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def impact(
     reading: options.ReadingOptions,
     tables: options.TableOptions,
 ) -> None:
-    """Say which recorded decisions change if training examples are forgotten or get other labels.
+    """Show which recorded decisions change if training examples are forgotten or relabelled.
 
-    Exactly those that the edited model decides otherwise: predictions are sums of votes, so nothing is trained. MODEL
-    does not change; dwac forget and dwac silence write an edited model.
+    The result is exact: predictions are sums of votes, so nothing has to be trained again. MODEL does not change; dwac
+    forget and dwac silence write an edited model.
 
     Examples:
 

@@ -36,10 +36,10 @@ def ledger(
     reading: options.ReadingOptions,
     tables: options.TableOptions,
 ) -> None:
-    """Say how much each source of training examples contributed to the recorded decisions.
+    """Show how much each source of training examples contributed to the recorded decisions.
 
-    The votes on a decision have shares that sum to 1. A source has the sum of the shares of its examples, over all
-    decisions; these sums add up to the number of decisions.
+    The shares of the votes on a decision sum to 1. The contribution of a source is the sum of the shares of its
+    examples over all decisions, so all contributions sum to the number of decisions.
 
     Examples:
 

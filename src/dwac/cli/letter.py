@@ -1,4 +1,4 @@
-"""`dwac letter`: one page of plain words for the person whom a row is about."""
+"""`dwac letter`: one page in plain words for the person a row is about."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def letter(
     reading: options.ReadingOptions,
     tables: options.TableOptions,
 ) -> None:
-    """Write one page of plain words for the person whom a row is about: the decision, why, and whom to ask.
+    """Write one page in plain words to the person a row is about: the decision, why, and whom to ask.
 
-    It names the main reasons, what would change the decision, and how sure the program is. If the row is unlike the
-    training data, or the prediction set does not hold exactly one label, it says that a person decides. It names no
+    The letter names the main reasons, what would change the decision, and how sure the program is. If the row is unlike
+    the training data, or the prediction set does not hold exactly one label, it says that a person decides. It names no
     training example; --private also leaves out their values.
 
     Examples:

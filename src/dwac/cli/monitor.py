@@ -32,7 +32,7 @@ def monitor(
     ] = None,
     ignore: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="A column to leave out, such as a growing date; may be repeated."),
+        typer.Option(metavar="COLUMN", help="A column to leave out, such as a date that only grows; may be repeated."),
     ] = None,
     false_alarms: Annotated[
         float | None, typer.Option(metavar="P", help="Probability of ever raising a false alarm. Default: 0.01.")
@@ -56,11 +56,11 @@ def monitor(
     """Check whether new rows still resemble the calibration rows, and if not, show what changed.
 
     Rows are taken in the order of the file; no labels are needed. With -o, the next call continues where this one
-    ended: give each day's rows once. The alarm is valid at any time: if nothing changes, the probability that it is
-    ever raised is at most 1 %, however many days pass and however often you check.
+    ended: give each day's rows once. You may check as often as you like: if nothing changes, the probability that the
+    alarm is ever raised is at most 1 %, however many days pass.
 
-    --outcomes watches errors, misses of prediction sets and calibration, over all rows and --by group, once outcomes
-    are known: for any part of the rows, in any order. Rows need ids: name their column with --id.
+    --outcomes watches errors, misses of prediction sets, and calibration, over all rows and --by group, once outcomes
+    are known. They may come in any order, and for only some of the rows. Rows need ids: name their column with --id.
 
     Exit codes: 0 no alarm, 4 alarm (also an earlier one that FILE remembers), 3 no alarm but rows that cannot be read,
     1 errors.

@@ -205,7 +205,8 @@ Epsilon = Annotated[
     ),
 ]
 Local = Annotated[
-    bool, typer.Option("--local", help="Let calibration rows near a row count more in its prediction set or interval.")
+    bool,
+    typer.Option("--local", help="Let calibration rows near a row weigh more in its prediction set or interval."),
 ]
 Probabilities = Annotated[bool, typer.Option("--probabilities", help="Also write the probability of each class.")]
 Quantiles = Annotated[

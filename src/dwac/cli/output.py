@@ -142,7 +142,7 @@ def _handling(log: logging.Logger, handler: logging.Handler) -> Iterator[None]:
 
 @contextmanager
 def at_work(title: str) -> Iterator[None]:
-    """Show that work of unknown length goes on, and the elapsed time; without a terminal, a line every half minute."""
+    """Show that work of unknown length continues, and for how long; without a terminal, in a line every half minute."""
     console = Console(stderr=True)
     if console.is_terminal:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
@@ -166,7 +166,7 @@ def _lines(title: str, done: threading.Event) -> None:
     start = time.perf_counter()
     while not done.wait(progress.EVERY):
         spent = progress.duration(time.perf_counter() - start)
-        sys.stderr.write(f"{title}: at work for {spent}; Ctrl-C stops\n")
+        sys.stderr.write(f"{title}: running for {spent}; Ctrl-C stops\n")
 
 
 def write_table(path: Path, frame: pd.DataFrame, form: str | None = None, *, harmless: bool = False) -> None:

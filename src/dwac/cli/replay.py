@@ -40,11 +40,11 @@ def replay(
     reading: options.ReadingOptions,
     tables: options.TableOptions,
 ) -> None:
-    """Compute recorded decisions again, and say which differ.
+    """Compute recorded decisions again, and show which differ.
 
     Every value is compared bit for bit: answer, set or interval, typicality, groups. Rows are found by id. A row of
-    DATA that is not the one that was decided on, by its hash, is named. If anything differs, changed or is missing, the
-    exit code is 1.
+    DATA whose hash shows that it has changed since the decision is named. If any value differs, or any row changed or
+    is missing, the exit code is 1.
 
     Examples:
 

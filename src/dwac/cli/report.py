@@ -157,14 +157,14 @@ def fresh(clf: Estimator, rows: Rows, observed: Observed, name: str, *, private:
     import numpy as np
     import pandas as pd
 
-    met = in_training(clf, rows, observed.h.cpu().numpy())
-    new = np.flatnonzero(~met)
-    if private and not met.all():
+    used = in_training(clf, rows, observed.h.cpu().numpy())
+    new = np.flatnonzero(~used)
+    if private and not used.all():
         return new, f"rows of {name} that were used in training, if any, are left out"
-    if not met.any():
+    if not used.any():
         return new, ""
-    if not met.all():
-        return new, f"{met.sum():,} of the {len(rows):,} rows of {name} were used in training and are left out"
+    if not used.all():
+        return new, f"{used.sum():,} of the {len(rows):,} rows of {name} were used in training and are left out"
     held = np.flatnonzero(pd.Index(rows.ids, tupleize_cols=False).isin(clf.calibration_ids_))
     if len(held) == 0:
         raise InputError(

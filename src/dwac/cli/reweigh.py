@@ -1,4 +1,4 @@
-"""`dwac reweigh`: a model whose voters have other weights, so that the rates of groups differ by little."""
+"""`dwac reweigh`: a model whose voters have other weights, so that rates differ little between groups."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def reweigh(
         typer.Option(
             metavar="|".join(_MEASURES),
             callback=options.one_of(_MEASURES),
-            help="The rate that is compared: of the predicted label among all rows, among those that have it, among "
-            "those that do not, or the last two.",
+            help="The rate that is compared: how often --label is predicted among all rows, among those that have it, "
+            "among those that do not, or both of the last two.",
         ),
     ] = "demographic parity",
-    at_most: Annotated[float, typer.Option(help="The largest difference between two groups, on these rows.")] = 0.02,
+    at_most: Annotated[float, typer.Option(help="The largest difference between two groups on these rows.")] = 0.02,
     label: Annotated[str | None, typer.Option(help="The label. Default: the second of two classes.")] = None,
     changed: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write whose weight changed, and by how much, to this .csv.")
+        Path | None, typer.Option(metavar="FILE", help="Write which weights changed, and by how much, to this .csv.")
     ] = None,
     target: options.Target = None,
     overwrite: options.Overwrite = False,
@@ -43,12 +43,12 @@ def reweigh(
     reading: options.ReadingOptions,
     tables: options.TableOptions,
 ) -> None:
-    """Change the weights of voters as little as possible, so that rates of groups differ by little.
+    """Change the weights of voters as little as possible so that rates differ little between groups.
 
-    Nothing is trained. DATA are labelled rows that the model was not trained on, with the column of --by; the new model
-    does not need that column to predict. The difference and the price in accuracy and log loss are measured on rows
-    that did not choose the weights: each fifth is judged with weights that the other four chose. The calibration rows
-    of training take no part, so prediction sets keep their guarantee. MODEL does not change.
+    Nothing is trained. DATA holds labelled rows that the model was not trained on, with the column of --by; the new
+    model does not need that column to predict. The difference, and the cost in accuracy and log loss, are measured on
+    rows that did not choose the weights: each fifth is judged with weights that the other four chose. The calibration
+    rows of training are not used, so prediction sets keep their guarantee. MODEL does not change.
 
     Examples:
 

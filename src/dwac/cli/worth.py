@@ -27,7 +27,6 @@ _UTILITIES = {
 }
 _COLUMNS = 4  # of a record, on a terminal
 _COUNTS = ("examples", "size")
-_FIGURES = ("worth", "deviation", "standard_error", "if_removed", "relative")
 _OF = {
     "numbers": "reduction of the squared error, in hundredths of the target's variance",
     "labels": "probability of the true value of a label, in percentage points",
@@ -79,9 +78,9 @@ def worth(
     """Measure what each training example is worth: which examples help predictions, and which harm them.
 
     DATA holds rows that were not used in training, with their target. The worth of an example is how much its vote
-    raises the probability of the true label, averaged over these rows and over all orders in which voters may come (its
-    Shapley value, exact up to a stated error). All examples together are worth what the votes add to the shares of the
-    classes. "if removed" is what would change if only this example were removed.
+    raises the probability of the true label, averaged over these rows and over all orders in which voters can be added
+    (its Shapley value, exact up to a stated error). All examples together are worth what the votes add to the shares of
+    the classes. "if removed" is what would change if only this example were removed.
 
     Examples are compared within their class: "relative" is the number of standard deviations above the mean of the
     class (with several labels: of examples with the same labels; with numbers: of a fifth of the examples).
@@ -164,9 +163,9 @@ def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console:
 
 def _table(part: pd.DataFrame, clf: Estimator, title: str, by: str | None) -> Table:
     from dwac.drawing.records import shorten
-    from dwac.report.worth import points
+    from dwac.report.worth import FIGURES, points
 
-    extra = [name for name in part.columns if name not in _FIGURES]
+    extra = [name for name in part.columns if name not in FIGURES]
     shown = Table(title=title, title_justify="left")
     for name in [by or "id", *extra]:
         shown.add_column(str(name), overflow="fold", justify="right" if name in _COUNTS else "left")

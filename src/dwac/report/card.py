@@ -193,31 +193,23 @@ def _group_table(
     rows = []
     for group in some:
         tested, typical = measure.values[group.rows], findings.typicality
+        apart = {"what sets it apart": group.description or "–"} if described else {"of all": percent(group.share)}
         rows.append(
-            (
-                labels[group.place],
-                f"{group.size:,}",
-                (group.description or "–") if described else percent(group.share),
-                shorten(group.representative),
-                f"{len(group.rows):,}",
-                *((f"{int(strange[group.rows].sum()):,}",) if strange is not None else ()),
-                measure.say(float(tested.mean())) if len(tested) else "–",
-                "–" if typical is None or not len(tested) else f"{typical[group.rows].mean():.2f}",
-                brief(findings.clf.examples_.get(group.representative), _COLUMNS, findings.clf.legend_),
-            )
+            {
+                "votes for": labels[group.place],
+                "training examples": f"{group.size:,}",
+                **apart,
+                "most central": shorten(group.representative),
+                "test examples": f"{len(group.rows):,}",
+                **({} if strange is None else {"strange": f"{int(strange[group.rows].sum()):,}"}),
+                measure.name: measure.say(float(tested.mean())) if len(tested) else "–",
+                "typicality": "–" if typical is None or not len(tested) else f"{typical[group.rows].mean():.2f}",
+                "most central example": brief(
+                    findings.clf.examples_.get(group.representative), _COLUMNS, findings.clf.legend_
+                ),
+            }
         )
-    head = (
-        "votes for",
-        "training examples",
-        "what sets it apart" if described else "of all",
-        "most central",
-        "test examples",
-        *(("strange",) if strange is not None else ()),
-        measure.name,
-        "typicality",
-        "most central example",
-    )
-    return ReportTable(caption, head, rows, numbers=[1, *range(4, len(head) - 1)])
+    return ReportTable.of(caption, rows, numbers=[1, *range(4, len(rows[0]) - 1)])
 
 
 # What the numbers mean
@@ -262,12 +254,9 @@ def points(share: float) -> str:
 
 
 def _tested_rows(decided: Deciding) -> str:
-    some = decided.n < decided.of
-    return (
-        f"{decided.n:,} of the {decided.of:,} test examples, evenly spread"
-        if some
-        else f"all {decided.of:,} test examples"
-    )
+    if decided.n == decided.of:
+        return f"all {decided.of:,} test examples"
+    return f"{decided.n:,} of the {decided.of:,} test examples, evenly spread"
 
 
 def _deciding_meaning(findings: Findings, decided: Deciding) -> str:

@@ -71,25 +71,21 @@ def explain_cases(findings: Findings, rows: dict[str, list[int]], **settings: An
 
     settings: of `explain`.
     """
+    if not any(rows.values()):
+        return []
     with speaking(findings.language):
-        return _explain_cases(findings, rows, **settings) if any(rows.values()) else []
+        return [(kind, _explain(findings, chosen, **settings)) for kind, chosen in rows.items()]
 
 
-def _explain_cases(findings: Findings, rows: dict[str, list[int]], **settings: Any) -> list[tuple[str, list[Case]]]:
-    cases: list[tuple[str, list[Case]]] = []
+def _explain(findings: Findings, rows: list[int], **settings: Any) -> list[Case]:
+    if not rows:
+        return []
     ids: Any = range(len(findings.ids)) if findings.private else findings.ids
-    for kind, chosen in rows.items():
-        explanations: list[Any] = []
-        if chosen:
-            explanations = findings.clf.explain(
-                take(findings.X, np.array(chosen)), private=findings.private, **settings
-            )
-        shown = [
-            _case(each, ids[row], *findings.answer(row), first=place == 0, recourse=partial(_recourse, findings, row))
-            for place, (each, row) in enumerate(zip(explanations, chosen, strict=True))
-        ]
-        cases.append((kind, shown))
-    return cases
+    explanations = findings.clf.explain(take(findings.X, np.array(rows)), private=findings.private, **settings)
+    return [
+        _case(each, ids[row], *findings.answer(row), first=place == 0, recourse=partial(_recourse, findings, row))
+        for place, (each, row) in enumerate(zip(explanations, rows, strict=True))
+    ]
 
 
 def _case(

@@ -36,7 +36,7 @@ from dwac.explain.base import STRANGE
 from dwac.languages import numeral, say
 from dwac.report.grouped import Deciding, deciding
 from dwac.report.measures import Estimator, Scores, one_hot, scores, used_in_training
-from dwac.report.parts import labels_of
+from dwac.report.parts import Photo, brief, labels_of
 from dwac.report.wrong_labels import label_issues
 from dwac.tasks import read_labels, read_numbers
 from dwac.tasks.classes import encode_known
@@ -196,6 +196,11 @@ class Findings:
     def answer(self, row: int) -> tuple[str, str]:
         """What is predicted for a row, and how it compares with the truth, in words."""
         raise NotImplementedError
+
+    def example(self, row: int) -> Photo | str:
+        """A test example, in a cell of a table."""
+        records = self.clf.encoder_.records(take(self.X, np.array([row]))).to_dict("records")
+        return brief(records[0] if records else None, legend=self.clf.legend_)
 
     def cases(self, most: int) -> dict[str, list[int]]:
         """Rows of typical, doubtful and wrong predictions, each once."""
