@@ -115,11 +115,12 @@ def explain(
     echo "a fine film" | dwac explain model/ - --json
     """
     options.check_rows(model, tables.form, data)
+    why = Why(against, example, recourse, frozen or [], options.tied_columns(tied), least)
+    why.check()
     loaded = reading.load(model, unknown)
     rows = choose_rows(read_rows(data, loaded, reading, tables, ids=ids), row, name)
     with progress_printed():
         explanations = _explain_rows(loaded.clf, rows, k, private=True if private else None, epsilon=epsilon)
-        why = Why(against, example, recourse, frozen or [], options.tied_columns(tied), least)
         more = _answer_why(loaded.clf, rows, explanations, why)
     bad = reasons_by_row([getattr(explanation, "unreadable", None) for explanation in explanations])
     report_unreadable(bad, rows, strict=reading.strict, fate="have no explanation")
@@ -160,12 +161,12 @@ def _explain_rows(clf: Estimator, rows: Rows, k: int, **settings: Any) -> list[A
     """An explanation per row; many rows are explained in parts, to show progress."""
     from dwac.estimator.readable import Partial
 
-    explanations: list[Any] = []
-    for part in in_parts(rows, AT_ONCE, "explaining"):
+    def explain_part(part: Rows) -> list[Any]:
         with rows_located(part):
             # A row that cannot be read does not stop the others.
-            explanations += clf.explain(Partial(part.X, {}), k, **settings)
-    return explanations
+            return list(clf.explain(Partial(part.X, {}), k, **settings))
+
+    return [explanation for part in in_parts(rows, AT_ONCE, "explaining", explain_part) for explanation in part]
 
 
 class Why(NamedTuple):
@@ -191,22 +192,23 @@ def _answer_why(clf: Estimator, rows: Rows, explanations: list[Any], why: Why) -
     """For each row, the reasons and the recourse that the options ask for."""
     from dwac.estimator.readable import Partial
 
-    why.check()
     more: list[dict[str, Any]] = [{} for _ in explanations]
-    compared = why.against is not None or why.example is not None
-    for explanation, extra in zip(explanations if compared else [], more, strict=False):
-        if isinstance(explanation, Mapping):
-            raise InputError("--against and --example are for one label per row; with several labels, leave them out")
-        if not explanation.unreadable and str(getattr(explanation, "label", None)) != why.against:
-            other = None if why.against is None else read_outcome(clf, why.against)
-            example = options.name_in(clf.references_.ids, why.example)
-            extra["reasons"] = explanation.reasons(other, tied=why.tied, example=example)
+    if why.against is not None or why.example is not None:
+        other = None if why.against is None else read_outcome(clf, why.against)
+        example = options.name_in(clf.references_.ids, why.example)
+        for explanation, extra in zip(explanations, more, strict=True):
+            if isinstance(explanation, Mapping):
+                raise InputError(
+                    "--against and --example are for one label per row; with several labels, leave them out"
+                )
+            if not explanation.unreadable and str(getattr(explanation, "label", None)) != why.against:
+                extra["reasons"] = explanation.reasons(other, tied=why.tied, example=example)
     if why.recourse is not None:
         private = explanations[0].private if explanations else None
-        options_of_recourse: dict[str, Any] = {"frozen": why.frozen, "tied": why.tied, "least": why.least}
+        limits: dict[str, Any] = {"frozen": why.frozen, "tied": why.tied, "least": why.least}
         wanted = read_outcome(clf, why.recourse)
-        found = clf.recourse(Partial(rows.X, {}), wanted, private=private, **options_of_recourse)
-        for extra, each in zip(more, found, strict=True):
+        recourses = clf.recourse(Partial(rows.X, {}), wanted, private=private, **limits)
+        for extra, each in zip(more, recourses, strict=True):
             extra["recourse"] = each
     return more
 

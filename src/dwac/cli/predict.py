@@ -22,11 +22,9 @@ from dwac.cli.rows import (
 from dwac.errors import EPSILON, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
 
-    from dwac.reading import Estimator, Rows
+    from dwac.reading import Rows
 
 AT_ONCE = 20_000  # rows predicted at once
 _SHOWN = 20  # rows shown on a terminal; files and pipes get all
@@ -87,6 +85,8 @@ def predict(
     options.check_table(output)
     import pandas as pd
 
+    from dwac.estimator.evaluation import predict as predict_rows
+
     loaded = reading.load(model, unknown)
     if quantiles is not None and loaded.task != "numbers":
         raise InputError(f"--quantiles are for models of numbers; this one predicts {loaded.task}; leave it out")
@@ -94,21 +94,24 @@ def predict(
         raise InputError("--probabilities are for classes and labels; this model predicts numbers; use --quantiles")
     levels = options.levels_of(quantiles)
     rows = read_rows(data, loaded, reading, tables, ids=ids)
+    clf, hidden = loaded.clf, private or loaded.clf.private_
+
+    def predict_part(part: Rows) -> pd.DataFrame:
+        observed = clf.observe(part.X, private=hidden, local=local)
+        predictions = predict_rows(clf, observed, private=hidden)
+        frame: pd.DataFrame = predictions.frame(epsilon, levels, probabilities=probabilities)
+        if record is not None:
+            from dwac.records.log import decisions, write
+
+            settings: Any = {"epsilon": epsilon, "quantiles": levels, "private": hidden}
+            write(record, decisions(clf, observed, frame, recorded_ids(part, data), **settings))
+        return frame
+
     with rows_located(rows), progress_printed():
-        frame = _predict_rows(
-            loaded.clf,
-            rows,
-            epsilon,
-            levels,
-            private=private,
-            local=local,
-            probabilities=probabilities,
-            record=record,
-            data=data,
-        )
+        frame = pd.concat(in_parts(rows, AT_ONCE, "predicting", predict_part), ignore_index=True)
     bad = reasons_by_row([why if isinstance(why, str) else None for why in frame["unreadable"]])
     report_unreadable(bad, rows, strict=reading.strict, fate="have no answer")
-    _note_unknown(frame.get("unknown"), rows, loaded.clf.unknown)
+    _note_unknown(frame.get("unknown"), rows, clf.unknown)
     frame.insert(0, "id", pd.Series(rows.ids, dtype=object).infer_objects())
     if places := [place for place, name in enumerate(frame) if str(name).startswith(_AT_EPSILON)]:
         frame.insert(places[-1] + 1, "epsilon", epsilon)
@@ -119,37 +122,6 @@ def predict(
         if loaded.task == "labels":
             console.print("-o FILE.csv also writes the probability of each label and the decision on it")
     exit_if_unreadable(bad)
-
-
-def _predict_rows(
-    clf: Estimator,
-    rows: Rows,
-    epsilon: float,
-    levels: Sequence[float],
-    *,
-    private: bool,
-    local: bool,
-    probabilities: bool,
-    record: str | None,
-    data: str,
-) -> pd.DataFrame:
-    """The prediction for each row; many rows are predicted in parts, to show progress."""
-    import pandas as pd
-
-    from dwac.estimator.evaluation import predict as predict_rows
-
-    frames: list[pd.DataFrame] = []
-    private = private or clf.private_
-    for part in in_parts(rows, AT_ONCE, "predicting"):
-        observed = clf.observe(part.X, private=private, local=local)
-        predictions = predict_rows(clf, observed, private=private)
-        frames.append(predictions.frame(epsilon, levels, probabilities=probabilities))
-        if record is not None:
-            from dwac.records.log import decisions, write
-
-            options: Any = {"epsilon": epsilon, "quantiles": levels, "private": private}
-            write(record, decisions(clf, observed, frames[-1], recorded_ids(part, data), **options))
-    return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
 
 
 def recorded_ids(rows: Rows, data: str) -> list[Any]:

@@ -5,9 +5,9 @@ Such rows are reported on standard error and by exit code 3, while the others ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from dwac.estimator.observed import Observed
     from dwac.reading import Estimator, Model, Rows
+
+T = TypeVar("T")
 
 SOME_UNREADABLE = 3  # the exit code
 
@@ -37,17 +39,19 @@ def read_rows(data: str, model: Model, reading: ReadingOptions, tables: TableOpt
     return rows
 
 
-def in_parts(rows: Rows, size: int, title: str) -> Iterator[Rows]:
-    """The rows in parts of at most this size, with a progress bar if there are several."""
+def in_parts(rows: Rows, size: int, title: str, work: Callable[[Rows], T]) -> list[T]:
+    """The results of work on parts of at most this size, with a progress bar if there are several parts."""
     import numpy as np
 
     from dwac.training.progress import rows_bar
 
+    results: list[T] = []
     with rows_bar(title, len(rows), show="auto" if len(rows) > size else False) as done:
         for start in range(0, len(rows), size):
             part = rows if len(rows) <= size else rows.take(np.arange(start, min(start + size, len(rows))))
-            yield part
+            results.append(work(part))
             done(start + len(part))
+    return results
 
 
 def in_training(clf: Estimator, rows: Rows, h: NDArray[Any]) -> NDArray[np.bool_]:

@@ -118,14 +118,17 @@ def _measure(clf: Estimator, rows: Rows, observed: Observed, method: str, utilit
     """
     from dwac.estimator.worth import kept_column
 
-    given: dict[str, Any] = {} if clf.target_.kind == "numbers" else {"utility": utility}
-    if clf.target_.kind in ("numbers", "labels") and utility != "probability":
-        raise InputError(f"--utility is for classes; this model predicts {clf.target_.kind}; leave it out")
-    given |= {} if by is None else {"groups": kept_column(clf, by, "--by")}
+    kind = clf.target_.kind
+    if kind in ("numbers", "labels") and utility != "probability":
+        raise InputError(f"--utility is for classes; this model predicts {kind}; leave it out")
+    settings: dict[str, Any] = {} if kind == "numbers" else {"utility": utility}
+    if by is not None:
+        settings["groups"] = kept_column(clf, by, "--by")
     # Training rows do not vote on themselves. Ids alone do not identify them: any file may number its rows from 0.
-    given |= {"ids": rows.ids} if in_training(clf, rows, observed.h.cpu().numpy()).any() else {}
-    table = clf.worth(observed, rows.y, method=method, **given)
-    alone = table if method == "leave_one_out" else clf.worth(observed, rows.y, method="leave_one_out", **given)
+    if in_training(clf, rows, observed.h.cpu().numpy()).any():
+        settings["ids"] = rows.ids
+    table = clf.worth(observed, rows.y, method=method, **settings)
+    alone = table if method == "leave_one_out" else clf.worth(observed, rows.y, method="leave_one_out", **settings)
     table.insert(3, "if_removed", -alone["worth"])
     attrs = table.attrs
     table = table.sort_values("relative" if by is None else "worth", ascending=False, kind="stable")

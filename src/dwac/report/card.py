@@ -47,8 +47,8 @@ _MOST_EACH = 3  # groups per class in a table
 _COLUMNS = 4  # columns of an example
 
 
-def model_values(findings: Findings, target: Fact) -> dict[str, Any]:
-    """The values of the sections on the model and on unfamiliar data. target: the fact about the target."""
+def model_values(findings: Findings) -> dict[str, Any]:
+    """The values of the sections on the model and on unfamiliar data."""
     clf, history = findings.clf, findings.clf.history_
     columns, members = getattr(clf, "n_features_in_", None), getattr(clf.model_, "ensemble_size", 1)
     kind = KINDS.get(clf.encoder_.kind, "tensors" if clf.encoder_.kind == "module" else clf.encoder_.kind)
@@ -61,7 +61,6 @@ def model_values(findings: Findings, target: Fact) -> dict[str, Any]:
     return {
         "lead": LEADS.get(clf.target_.kind, LEAD),
         "kind": kind + (f", {columns:,} columns" if columns else ""),
-        "target": target,
         "n_training": findings.n_examples,
         "n_validation": findings.count(len(clf.validation_ids_)),
         "is_validation": len(clf.validation_ids_) > 0 and clf.calibration_ids_.equals(clf.validation_ids_),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,11 @@ from dwac.drawing.records import shorten
 from dwac.errors import EPSILON
 from dwac.estimator.evaluation import Fact
 from dwac.report import card, plots
-from dwac.report.cases import explain_cases
 from dwac.report.findings import EPSILONS, ClassFindings
 from dwac.report.maps import describe_map, map_figures
 from dwac.report.measures import MEASURES, Measure, likely_share, number, on_one_line, one_hot, percent
 from dwac.report.parts import Plot, ReportTable, RichCell, brief, images
 from dwac.report.summary import class_summary
-from dwac.report.worth import worth_section
 from dwac.report.wrong_labels import HOW_JUDGED, IN_SAMPLE, OUT_OF_FOLD
 from dwac.tasks import CLASSES
 
@@ -26,13 +23,13 @@ _MOST_ISSUES = 24
 _MOST_CLASSES, _MOST_CONFUSED, _DRAWN = 60, 20, 8
 
 
-def class_values(findings: ClassFindings, k: int, n_cases: int, by: Sequence[str] | None) -> dict[str, Any]:
-    """The values of the report on classes. by: columns of the training data whose groups are compared by worth."""
+def class_values(findings: ClassFindings) -> dict[str, Any]:
+    """The values of the report on classes that other reports do not have."""
     confusion, wrong_ones = _confusion(findings), findings.confusions()
     drawn, n_known = _roc(findings)
     reliability = plots.reliability_panel(findings.truth, findings.predictions.probabilities)
     return {
-        **card.model_values(findings, classes(findings)),
+        "target": classes(findings),
         "is_ordered": findings.clf.target_.kind != CLASSES,
         "summary": class_summary(findings),
         "calibrated": calibration(findings),
@@ -54,8 +51,6 @@ def class_values(findings: ClassFindings, k: int, n_cases: int, by: Sequence[str
         "beside_chance": card.beside_chance,
         "reliability": images(plots.alone(reliability, 3.8, 3.6)),
         **_sets(findings),
-        "cases": explain_cases(findings, findings.cases(n_cases), k=k, epsilon=findings.result.epsilon),
-        "worth": worth_section(findings, by),
         "issues": issues(findings),
         "issue_table": _issue_table(findings),
         "out_of_fold": findings.issues.attrs.get("judged") == OUT_OF_FOLD,
@@ -119,7 +114,8 @@ def _by_class(findings: ClassFindings) -> ReportTable:
     """Precision, recall, F1 and ROC AUC of each class, and their means."""
     rows = findings.result.by_class.assign(**{name: findings.scores.each[name] for name in MEASURES})
     shown = rows.sort_values("n", ascending=False, kind="stable").head(_MOST_CLASSES)
-    means = {"label": "macro average", "n": findings.result.n, "typicality": np.nan, **findings.scores.macro}
+    means: dict[Any, Any] = {"label": "macro average", "n": findings.result.n, "typicality": np.nan}
+    means |= findings.scores.macro
     body = [
         {
             "class": shorten(row["label"]),

@@ -221,7 +221,7 @@ class ClassFindings(Findings):
     predictions: ClassPredictions
     outside: ClassPredictions | None
     result: Evaluation
-    judged: pd.DataFrame | None = None  # suspicious labels, if already computed
+    known_issues: pd.DataFrame | None = None  # suspicious labels, if already computed
 
     @staticmethod
     def _truth(clf: Any, y: Any, n: int) -> NDArray[np.int64]:
@@ -250,7 +250,7 @@ class ClassFindings(Findings):
     @cached_property
     def issues(self) -> pd.DataFrame:
         """Suspicious labels: those given, else those that the model's own votes find among its training examples."""
-        return label_issues(self.clf) if self.judged is None else self.judged
+        return label_issues(self.clf) if self.known_issues is None else self.known_issues
 
     def set_curve(self, epsilons: Iterable[float] | None = None) -> pd.DataFrame | None:
         """Coverage and set sizes per ε, by default for every ε that can exclude a label; None if not calibrated."""
@@ -316,9 +316,9 @@ class ClassFindings(Findings):
         """The least typical examples, and predictions with the least confidence."""
         trust = self.predictions.conformal
         strange = np.argsort(self.probability if self.typicality is None else self.typicality, kind="stable")
-        torn = np.argsort(self.probability if trust is None else trust.confidence, kind="stable")
+        unsure = np.argsort(self.probability if trust is None else trust.confidence, kind="stable")
         rows = [int(row) for row in strange if row not in but][: -(-most // 2)]
-        return rows + [int(row) for row in torn if row not in [*but, *rows]][: most - len(rows)]
+        return rows + [int(row) for row in unsure if row not in [*but, *rows]][: most - len(rows)]
 
 
 @dataclass(frozen=True, eq=False)

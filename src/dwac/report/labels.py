@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,10 @@ from dwac.drawing.records import shorten
 from dwac.errors import CalibrationWarning
 from dwac.estimator.evaluation import Fact
 from dwac.report import card, plots
-from dwac.report.cases import explain_cases
 from dwac.report.findings import EPSILONS, LabelFindings
 from dwac.report.measures import MEASURES, Measure, percent, share
 from dwac.report.parts import Plot, ReportTable, images, labels_of
 from dwac.report.summary import label_summary
-from dwac.report.worth import worth_section
 
 _MOST_LABELS, _DRAWN = 60, 6
 _DECISIONS = {
@@ -29,12 +26,12 @@ _DECISIONS = {
 }
 
 
-def label_values(findings: LabelFindings, k: int, n_cases: int, by: Sequence[str] | None) -> dict[str, Any]:
-    """The values of the report on several labels. by: a column of the training data whose groups are compared."""
+def label_values(findings: LabelFindings) -> dict[str, Any]:
+    """The values of the report on several labels that other reports do not have."""
     counts, auc = findings.result.by_label["n"], findings.scores.each["roc_auc"].to_numpy()
     drawn = np.sort(counts.sort_values(ascending=False, kind="stable").index[:_DRAWN].to_numpy())
     return {
-        **card.model_values(findings, _target(findings)),
+        "target": _target(findings),
         "summary": label_summary(findings),
         "by_label": _by_label(findings),
         "n_without": findings.result.without_label,
@@ -44,8 +41,6 @@ def label_values(findings: LabelFindings, k: int, n_cases: int, by: Sequence[str
         "reliability": _reliability(findings, drawn),
         "n_labels": len(findings.result.by_label),
         "sets": _sets(findings),
-        "cases": explain_cases(findings, findings.cases(n_cases), k=k, epsilon=findings.result.epsilon),
-        "worth": worth_section(findings, by),
     }
 
 

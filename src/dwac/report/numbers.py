@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,11 @@ from dwac import metrics
 from dwac.drawing.records import shorten
 from dwac.estimator.evaluation import Fact, amount
 from dwac.report import card, plots
-from dwac.report.cases import explain_cases
 from dwac.report.findings import EPSILONS, Floats, NumberFindings
 from dwac.report.grouped import in_shown_groups
 from dwac.report.measures import Measure, on_one_line, percent, share
 from dwac.report.parts import Plot, ReportTable, images
 from dwac.report.summary import number_summary
-from dwac.report.worth import worth_section
 
 _LEVELS = np.linspace(0.05, 0.95, 19)  # levels of quantiles
 _FIFTHS = 5  # parts of the predictions, from the lowest to the highest
@@ -26,15 +23,15 @@ _LARGE = 0.9  # quantile above which an error is called large
 _UNUSUAL = 8  # listed examples that are unlike any other
 
 
-def number_values(findings: NumberFindings, k: int, n_cases: int, by: Sequence[str] | None) -> dict[str, Any]:
-    """The values of the report on numbers. by: columns of the training data whose groups are compared by worth."""
+def number_values(findings: NumberFindings) -> dict[str, Any]:
+    """The values of the report on numbers that other reports do not have."""
     ends = findings.predictions.intervals(findings.result.epsilon)
     guarantee = 0.0
     if findings.calibrated and findings.clf.cross_fitted_:
         guarantee = findings.clf.expected_intervals(findings.result.epsilon).guarantee or 0.0
     quantiles, quantile_plots = _quantiles(findings)
     return {
-        **card.model_values(findings, _target(findings)),
+        "target": _target(findings),
         "summary": number_summary(findings),
         "coverage": card.coverage_meaning(findings, "Intervals", "the true number", "intervals could be narrower")
         if findings.calibrated
@@ -51,8 +48,6 @@ def number_values(findings: NumberFindings, k: int, n_cases: int, by: Sequence[s
         "quantiles": quantiles,
         "quantile_plots": quantile_plots,
         "unusual": _unusual(findings, ends),
-        "cases": explain_cases(findings, findings.cases(n_cases), k=k, epsilon=findings.result.epsilon),
-        "worth": worth_section(findings, by),
     }
 
 
