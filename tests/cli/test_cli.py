@@ -85,6 +85,7 @@ def test_wrong_arguments_are_refused_before_the_library_is_imported(tmp_path: Pa
         (["decide", "gone", "x.csv"], ["gone", "model folder"]),
         (["evaluate", "model", "x.csv", "--format", "xml"], ["'xml'", "csv"]),
         (["explain", "model", "x.csv"], ["'x.csv'"]),
+        (["explain", "model", "model", "--frozen", "age"], ["--frozen", "--recourse"]),
         (["explore", "model", "x.csv"], ["'x.csv'"]),
         (["monitor", "model", "model", "--colour"], ["--colour"]),
         (["score", "model", "model", "-o", "out", "--engine", "ford"], ["'ford'", "local"]),

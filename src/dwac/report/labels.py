@@ -57,7 +57,7 @@ def _by_label(findings: LabelFindings) -> ReportTable:
     rows = rows.sort_values("n", ascending=False, kind="stable").head(_MOST_LABELS)
     titles = MEASURES | {name: title for name, title in _DECISIONS.items() if name in rows}
     total = int(findings.truth.sum())
-    means = [
+    means: list[dict[Any, Any]] = [
         {"label": "macro average", "n": total, **scores.macro},
         {"label": "micro average", "n": total, **scores.micro},
     ]
