@@ -23,23 +23,22 @@ COMMANDS = {
     "demo": "Train on handwritten digits except one, and see how the model treats the digit it has never seen.",
     "train": "Train a model on your data.",
     "predict": "Predict new rows, and say how far to trust each prediction.",
-    "decide": "Decide as many rows as possible with few errors among them, and hand the others over to a person, with "
-    "why.",
+    "decide": "Decide as many rows as a limit on errors allows, and hand the others over to a person, with the reason.",
     "explain": "Explain predictions by the training examples with the largest votes, and show how few of them decide.",
-    "letter": "Write one page of plain words for the person whom a row is about: the decision, why, and whom to ask.",
+    "letter": "Write one page in plain words to the person a row is about: the decision, why, and whom to ask.",
     "evaluate": "Measure a model on rows whose target is known: errors, calibration, coverage of sets or intervals, "
     "typicality.",
     "worth": "Measure what each training example is worth: which examples help predictions, and which harm them.",
     "forget": "Forget training rows: remove their votes and records, or with --exact every trace of them.",
     "silence": "Remove the votes of training rows, such as those with wrong labels, and leave calibration unchanged.",
-    "reweigh": "Change the weights of voters as little as possible, so that rates of groups differ by little.",
+    "reweigh": "Change the weights of voters as little as possible so that rates differ little between groups.",
     "condense": "Make a model small and fast: a few of its training examples vote for all.",
     "export": "Write a model with its vote to one file, for ONNX Runtime or PyTorch, and check it against Python.",
     "score": "Predict any number of rows, and write the predictions to a folder of Parquet shards.",
     "monitor": "Check whether new rows still resemble the calibration rows, and if not, show what changed.",
-    "replay": "Compute recorded decisions again, and say which differ.",
-    "impact": "Say which recorded decisions change if training examples are forgotten or get other labels.",
-    "ledger": "Say how much each source of training examples contributed to the recorded decisions.",
+    "replay": "Compute recorded decisions again, and show which differ.",
+    "impact": "Show which recorded decisions change if training examples are forgotten or relabelled.",
+    "ledger": "Show how much each source of training examples contributed to the recorded decisions.",
     "report": "Write a report to read, mail or print: one HTML file that needs no network; or a model card in "
     "Markdown.",
     "explore": "Explore predictions in your browser: a map, the votes, and what would change without them. Runs until "
@@ -111,10 +110,8 @@ def _in_one_line(program: str) -> Iterator[None]:
             raise
         code, message = 2, _usage(error)
     except OSError as error:
-        if (
-            error.errno == errno.EPIPE or error.filename is not None
-        ):  # a closed pipe; or a file error, which the command reports
-            raise
+        if error.errno == errno.EPIPE or error.filename is not None:
+            raise  # a closed pipe; or a file error, which the command reports
         code, message = 1, f"cannot write: {error.strerror or error}"
     else:
         return
@@ -154,8 +151,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"dwac {dwac.__version__}")
         raise typer.Exit
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,13 +13,14 @@ from dwac.cli import options
 from dwac.cli.output import (
     agreement_line,
     at_work,
+    model_facts,
     number,
     print_json,
     print_lines,
     print_notes,
-    rows_located,
     written_line,
 )
+from dwac.cli.rows import in_training, rows_located
 from dwac.errors import EPSILON, InputError
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ def condense(
     """
     options.refuse_occupied(output, overwrite=overwrite)
     options.check_model(model)
-    from dwac.reading import Model, load, read
+    from dwac.reading import load, read
 
     loaded, before = load(model, device=device, expect=expect), _bytes(model)
     _check(loaded.clf, model, size)
@@ -88,7 +90,7 @@ def condense(
         _refuse_training_rows(loaded.clf, rows)
     start = time.perf_counter()
     with at_work(f"condensing {len(loaded.clf.references_):,} voters"):
-        small = Model(loaded.clf.condense(size), loaded.columns, loaded.notation)
+        small = replace(loaded, clf=loaded.clf.condense(size))
         if rows is not None:
             with rows_located(rows):
                 small.clf.recalibrate(rows.X, rows.y, ids=map(rows.where, range(len(rows))), half=True)
@@ -124,11 +126,7 @@ def _check(clf: Estimator, folder: Path, size: int | None) -> None:
 
 
 def _refuse_training_rows(clf: Estimator, rows: Rows) -> None:
-    import pandas as pd
-
-    from dwac.report.measures import used_in_training
-
-    n = int(used_in_training(clf, pd.Index(rows.ids, tupleize_cols=False), clf.embed(rows.X)).sum())
+    n = int(in_training(clf, rows, clf.embed(rows.X)).sum())
     if n:
         raise InputError(
             f"the rows of --half must be new to the model; {n:,} of {len(rows):,} were used in training; give others"
@@ -141,11 +139,8 @@ def _bytes(folder: Path) -> int:
 
 def _facts(clf: Estimator, small: Estimator, seconds: float, before: int, folder: Path) -> dict[str, Any]:
     """The result, for programs."""
-    from dwac.storage import fingerprint
-
     return {
-        "model": str(folder),
-        "fingerprint": fingerprint(folder),
+        **model_facts(folder),
         "seconds": seconds,
         "voters_before": len(clf.references_),
         "voters": len(small.references_),

@@ -1,4 +1,4 @@
-"""`dwac decide`: decide as many rows as a bound on their errors allows, and hand the others over to a person."""
+"""`dwac decide`: decide as many rows as a limit on errors allows, and hand the others over to a person."""
 
 from __future__ import annotations
 
@@ -7,19 +7,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from dwac._checks import percent
 from dwac.cli import options
-from dwac.cli.output import (
-    exit_if_unreadable,
-    packed,
-    print_notes,
-    print_written,
-    reasons_by_row,
-    report_unreadable,
-    rows_located,
-    write,
-)
+from dwac.cli.output import write_or_pipe
 from dwac.cli.predict import show
+from dwac.cli.rows import exit_if_unreadable, read_rows, reasons_by_row, report_unreadable, rows_located
 
 
 @options.with_bundles
@@ -48,7 +39,8 @@ def decide(
         typer.Option(
             metavar="RATE",
             callback=options.share,
-            help="Also hand over rows unlike the training data; on average, at most this share of them is wrong.",
+            help="Also hand over rows that are unlike the training data; on average, at most this share of them is "
+            "handed over by mistake.",
         ),
     ] = None,
     private: options.Rounded = False,
@@ -59,9 +51,9 @@ def decide(
     reading: options.ReadingOptions,
     tables: options.TableOptions,
 ) -> None:
-    """Decide as many rows as possible with few errors among them, and hand the others over to a person, with why.
+    """Decide as many rows as a limit on errors allows, and hand the others over to a person, with the reason.
 
-    Among decided rows, at most a share --risk has an error, for rows like those of training: this holds with the
+    Of the decided rows, at most a share --risk has an error, if rows are like those of training. This holds with
     probability --confidence, by counting the errors of the calibration rows. The last line says how many rows are
     decided, and on what evidence. Columns: id, decided, decision, expected_loss, why.
 
@@ -74,16 +66,14 @@ def decide(
     dwac decide model/ houses.csv --tolerance 20000 --risk 0.1     # a model of numbers
     """
     options.check_rows(model, tables.form, data)
-    file_form = options.check_table(output)
+    options.check_table(output)
     import pandas as pd
 
-    from dwac.reading import load, read
+    from dwac._checks import percent
 
-    loaded = load(model, device=reading.device, expect=reading.expect, unknown=unknown)
+    loaded = reading.load(model, unknown)
     clf = loaded.clf
-    rows = read(data, like=loaded, text=reading.text, ids=ids, **tables.arguments())
-    print_notes(rows.notes)
-    name = next((name for name in clf.target_.plain_names if str(name) == label), label)
+    rows = read_rows(data, loaded, reading, tables, ids=ids)
     with rows_located(rows):
         rounded = True if private else None
         observed = clf.observe(rows.X, private=rounded)
@@ -91,7 +81,7 @@ def decide(
             observed,
             risk,
             measure=measure,
-            label=name,
+            label=options.name_in(clf.target_.plain_names, label),
             tolerance=tolerance,
             confidence=confidence,
             private=rounded,
@@ -104,14 +94,8 @@ def decide(
     report_unreadable(bad, rows, strict=reading.strict, fate="are handed over")
     frame = decisions.to_frame().reset_index(drop=True)
     frame.insert(0, "id", pd.Series(rows.ids, dtype=object).infer_objects())
-    console = Console()
-    if output is not None and file_form is not None:
-        write(output, packed(frame, "jsonl" if json else file_form))
-        print_written(f"{output}, {len(frame):,} rows")
-    elif json or not console.is_terminal:
-        typer.echo(packed(frame, "jsonl" if json else "csv").decode(), nl=False)
-    else:
+    if not write_or_pipe(frame, output, json=json):
         loss = frame["expected_loss"].map(lambda value: percent(value, most=1))
-        show(frame.assign(expected_loss=loss, why=frame["why"].fillna("")), risk, console)
+        show(frame.assign(expected_loss=loss, why=frame["why"].fillna("")), risk, Console())
     typer.echo(f"dwac: {decisions}".replace("\n", "\ndwac: "), err=True)
     exit_if_unreadable(bad)

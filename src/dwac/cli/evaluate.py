@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from rich.console import Console
 
 from dwac.cli import options
-from dwac.cli.output import (
-    at_work,
-    evaluation_tables,
+from dwac.cli.output import at_work, evaluation_tables, group_tables, print_json
+from dwac.cli.rows import (
     exit_if_unreadable,
-    group_tables,
-    print_json,
-    print_notes,
+    in_training,
+    read_rows,
     readable_rows,
     reasons_by_row,
     report_unreadable,
     rows_located,
 )
 from dwac.errors import EPSILON
-
-if TYPE_CHECKING:
-    from dwac.reading import Model, Rows
 
 
 @options.with_bundles
@@ -62,22 +55,22 @@ def evaluate(
     dwac evaluate model/ loans.csv --cost bad/good=5 --cost good/bad=1
     """
     options.check_rows(model, tables.form, data)
+    from dwac._checks import warn
     from dwac.estimator.evaluation import evaluate as evaluate_rows
     from dwac.estimator.evaluation import predict, read_groups
-    from dwac.reading import load, read
 
-    loaded = load(model, device=reading.device, expect=reading.expect, unknown=unknown)
+    loaded = reading.load(model, unknown)
     names = loaded.clf.target_.names.tolist()
     costs = options.costs_of(cost, names, several=loaded.task == "labels")
-    roles: dict[str, Any] = {"target": target, "text": reading.text, "unlabelled": unlabelled, "keep": by or ()}
-    rows = read(data, like=loaded, labelled=True, **roles, **tables.arguments())
-    print_notes(rows.notes)
+    rows = read_rows(data, loaded, reading, tables, labelled=True, target=target, unlabelled=unlabelled, keep=by or ())
     with at_work(f"evaluating {len(rows):,} rows"):
         with rows_located(rows):
             predictions = predict(loaded.clf, rows.X)
         bad = reasons_by_row(predictions.reasons)
         report_unreadable(bad, rows, strict=reading.strict, fate="are left out")
-        _warn_of_voters(loaded, readable_rows(rows, bad), predictions.h.cpu().numpy())
+        known = readable_rows(rows, bad)
+        if n := int(in_training(loaded.clf, known, predictions.h.cpu().numpy()).sum()):
+            warn(f"{n:,} of the {len(known):,} rows were used in training; results on them are too optimistic")
         named = {} if json else {"legend": loaded.clf.legend_}
         groups = None if rows.kept is None else read_groups(rows.kept, None, len(rows), **named)
         evaluated = evaluate_rows(predictions, rows.y, epsilon, strict=reading.strict, by=groups, costs=costs)
@@ -93,15 +86,3 @@ def evaluate(
         if evaluated.advice:
             console.print(f"{evaluated.advice}.", highlight=False)
     exit_if_unreadable(bad)
-
-
-def _warn_of_voters(model: Model, rows: Rows, h: Any) -> None:
-    """Warn if rows, of embeddings h (n, d), were used in training: each is among its own voters."""
-    import pandas as pd
-
-    from dwac._checks import warn
-    from dwac.report.measures import used_in_training
-
-    n = int(used_in_training(model.clf, pd.Index(rows.ids, tupleize_cols=False), h).sum())
-    if n:
-        warn(f"{n:,} of the {len(rows):,} rows were used in training; results on them are too optimistic")

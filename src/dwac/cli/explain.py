@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -13,17 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from dwac.cli import options
-from dwac.cli.output import (
+from dwac.cli.output import number, print_json, print_written, progress_printed, write
+from dwac.cli.rows import (
     exit_if_unreadable,
-    number,
-    print_json,
-    print_notes,
-    print_written,
-    progress_printed,
+    in_parts,
+    read_rows,
     reasons_by_row,
     report_unreadable,
     rows_located,
-    write,
 )
 from dwac.errors import EPSILON, IdError, InputError
 from dwac.languages import label_name, numeral, say, speaking
@@ -93,9 +89,7 @@ def explain(
             "--least", help="Let --recourse change numbers and dates only as far towards the other example as needed."
         ),
     ] = False,
-    ids: Annotated[
-        str | None, typer.Option("--id-column", metavar="COLUMN", help="The column with the row ids.")
-    ] = None,
+    ids: options.IdColumn = None,
     unknown: options.Unknown = None,
     language: options.Language = None,
     json: options.Json = False,
@@ -121,17 +115,13 @@ def explain(
     echo "a fine film" | dwac explain model/ - --json
     """
     options.check_rows(model, tables.form, data)
-    from dwac.reading import load, read
-
-    loaded = load(model, device=reading.device, expect=reading.expect, unknown=unknown)
-    rows = read(data, like=loaded, text=reading.text, ids=ids, **tables.arguments())
-    print_notes(rows.notes)
-    rows = choose_rows(rows, row, name)
+    why = Why(against, example, recourse, frozen or [], options.tied_columns(tied), least)
+    why.check()
+    loaded = reading.load(model, unknown)
+    rows = choose_rows(read_rows(data, loaded, reading, tables, ids=ids), row, name)
     with progress_printed():
         explanations = _explain_rows(loaded.clf, rows, k, private=True if private else None, epsilon=epsilon)
-        groups = [next(csv.reader([columns])) for columns in tied or []]
-        asked = Why(against, example, recourse, frozen or [], groups, least)
-        more = _answer_why(loaded.clf, rows, explanations, asked)
+        more = _answer_why(loaded.clf, rows, explanations, why)
     bad = reasons_by_row([getattr(explanation, "unreadable", None) for explanation in explanations])
     report_unreadable(bad, rows, strict=reading.strict, fate="have no explanation")
     with speaking(language):
@@ -160,29 +150,23 @@ def _write(
         for explanation, extra in zip(explanations, more, strict=True):
             print_json(explanation.to_dict() | {name: each.to_dict() for name, each in extra.items()})
     else:
-        for explanation, extra, id_, place in zip(explanations, more, rows.ids, range(len(rows)), strict=True):
-            show(explanation, f"{id_}  ({rows.where(place)})", Console())
+        console = Console()
+        for place, (explanation, extra) in enumerate(zip(explanations, more, strict=True)):
+            show(explanation, f"{rows.ids[place]}  ({rows.where(place)})", console)
             for each in extra.values():
-                console = Console()
                 console.print(f"{each.to_text(console.width)}\n", highlight=False, markup=False, soft_wrap=True)
 
 
 def _explain_rows(clf: Estimator, rows: Rows, k: int, **settings: Any) -> list[Any]:
     """An explanation per row; many rows are explained in parts, to show progress."""
-    import numpy as np
-
     from dwac.estimator.readable import Partial
-    from dwac.training.progress import rows_bar
 
-    explanations: list[Any] = []
-    with rows_bar("explaining", len(rows), show="auto" if len(rows) > AT_ONCE else False) as done:
-        for start in range(0, len(rows), AT_ONCE):
-            part = rows.take(np.arange(start, min(start + AT_ONCE, len(rows))))
-            with rows_located(part):
-                # A row that cannot be read does not stop the others.
-                explanations += clf.explain(Partial(part.X, {}), k, **settings)
-            done(start + len(part))
-    return explanations
+    def explain_part(part: Rows) -> list[Any]:
+        with rows_located(part):
+            # A row that cannot be read does not stop the others.
+            return list(clf.explain(Partial(part.X, {}), k, **settings))
+
+    return [explanation for part in in_parts(rows, AT_ONCE, "explaining", explain_part) for explanation in part]
 
 
 class Why(NamedTuple):
@@ -208,22 +192,23 @@ def _answer_why(clf: Estimator, rows: Rows, explanations: list[Any], why: Why) -
     """For each row, the reasons and the recourse that the options ask for."""
     from dwac.estimator.readable import Partial
 
-    why.check()
     more: list[dict[str, Any]] = [{} for _ in explanations]
-    compared = why.against is not None or why.example is not None
-    for explanation, extra in zip(explanations if compared else [], more, strict=False):
-        if isinstance(explanation, Mapping):
-            raise InputError("--against and --example are for one label per row; with several labels, leave them out")
-        if not explanation.unreadable and str(getattr(explanation, "label", None)) != why.against:
-            other = None if why.against is None else read_outcome(clf, why.against)
-            example = None if why.example is None else _named(clf.references_.ids, why.example)
-            extra["reasons"] = explanation.reasons(other, tied=why.tied, example=example)
+    if why.against is not None or why.example is not None:
+        other = None if why.against is None else read_outcome(clf, why.against)
+        example = options.name_in(clf.references_.ids, why.example)
+        for explanation, extra in zip(explanations, more, strict=True):
+            if isinstance(explanation, Mapping):
+                raise InputError(
+                    "--against and --example are for one label per row; with several labels, leave them out"
+                )
+            if not explanation.unreadable and str(getattr(explanation, "label", None)) != why.against:
+                extra["reasons"] = explanation.reasons(other, tied=why.tied, example=example)
     if why.recourse is not None:
         private = explanations[0].private if explanations else None
-        options_of_recourse: dict[str, Any] = {"frozen": why.frozen, "tied": why.tied, "least": why.least}
+        limits: dict[str, Any] = {"frozen": why.frozen, "tied": why.tied, "least": why.least}
         wanted = read_outcome(clf, why.recourse)
-        found = clf.recourse(Partial(rows.X, {}), wanted, private=private, **options_of_recourse)
-        for extra, each in zip(more, found, strict=True):
+        recourses = clf.recourse(Partial(rows.X, {}), wanted, private=private, **limits)
+        for extra, each in zip(more, recourses, strict=True):
             extra["recourse"] = each
     return more
 
@@ -239,12 +224,7 @@ def read_outcome(clf: Estimator, text: str) -> Any:
             return float(low or "-inf"), float(high or "inf")
         except ValueError:
             pass
-    return _named([*(target.plain_names if target.kind != NUMBERS else ()), *clf.references_.ids], text)
-
-
-def _named(known: Iterable[Any], text: str) -> Any:
-    """The first of these names that has this text; the text if none has."""
-    return next((name for name in known if str(name) == text), text)
+    return options.name_in([*(target.plain_names if target.kind != NUMBERS else ()), *clf.references_.ids], text)
 
 
 def choose_rows(rows: Rows, numbers: list[int] | None, names: list[str] | None) -> Rows:
@@ -271,16 +251,23 @@ def choose_rows(rows: Rows, numbers: list[int] | None, names: list[str] | None) 
 def show(explanation: Any, title: str, console: Console) -> None:
     """Print one explanation: sentences, then the voters and how they differ; with several labels, for each it has."""
     console.print(Text(title, style="bold"))
-    labels: Any = explanation if isinstance(explanation, Mapping) else None
-    if labels is not None:
-        for sentence in labels.sentences():
-            console.print(sentence, highlight=False, markup=False)
-        for label in labels.labels:
-            console.print(Text(say("votes on {label}", label=label), style="italic"))
-            console.print(explanation[label].sentences()[0], highlight=False, markup=False)
-            console.print(_votes(explanation[label]))
-        console.print()
-        return
+    if isinstance(explanation, Mapping):
+        _show_labels(explanation, console)
+    else:
+        _show_one(explanation, console)
+    console.print()
+
+
+def _show_labels(explanations: Any, console: Console) -> None:
+    for sentence in explanations.sentences():
+        console.print(sentence, highlight=False, markup=False)
+    for label in explanations.labels:
+        console.print(Text(say("votes on {label}", label=label), style="italic"))
+        console.print(explanations[label].sentences()[0], highlight=False, markup=False)
+        console.print(_votes(explanations[label]))
+
+
+def _show_one(explanation: Any, console: Console) -> None:
     if explanation.attention:
         most = max(weight for _, weight in explanation.attention) or 1.0
         words = ((f"{word} ", "bold" if weight > most / 2 else "") for word, weight in explanation.attention)
@@ -292,7 +279,6 @@ def show(explanation: Any, title: str, console: Console) -> None:
         console.print(_votes(explanation))
     for sentence in explanation.details():
         console.print(sentence, highlight=False, markup=False)
-    console.print()
 
 
 def _votes(explanation: Any) -> Table:

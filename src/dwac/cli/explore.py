@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from dwac.cli import options
-from dwac.cli.output import print_notes, print_written, report_unreadable
+from dwac.cli.output import print_notes, print_written
+from dwac.cli.rows import report_unreadable
 from dwac.cli.serve import is_loopback, listen, needs_server, read_token, url_of
 from dwac.errors import EPSILON, InputError
 

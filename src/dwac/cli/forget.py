@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from dwac.cli import options
-from dwac.cli.output import print_json, print_lines, written_line
+from dwac.cli.output import model_facts, print_json, print_lines, written_line
 from dwac.errors import IdError, InputError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def forget(
     options.refuse_occupied(output, overwrite=overwrite)
     if certificate is not None:
         options.check_file(certificate, "--certificate", made=output)
-    from dwac.reading import Model, load
+    from dwac.reading import load
 
     loaded, start = load(model, device=device, expect=expect), time.perf_counter()
     names = names_of(loaded.clf, ids or [], "forgotten")
@@ -78,9 +78,7 @@ def forget(
     with Console(stderr=True).status("forgetting …"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the votes are gone", UserWarning)  # printed below instead
         loaded.clf.forget(names, exact=exact)
-    folder = Model(loaded.clf, loaded.columns, loaded.notation).save(
-        output, include_examples=not loaded.clf.private_, overwrite=overwrite
-    )
+    folder = loaded.save(output, include_examples=not loaded.clf.private_, overwrite=overwrite)
     if certificate is not None:
         loaded.clf.deletions_[-1].save(certificate)
     facts = _facts(loaded.clf, len(names), exact, time.perf_counter() - start, folder)
@@ -101,11 +99,8 @@ def names_of(clf: Estimator, ids: list[str], done: str) -> list[Any]:
 
 def _facts(clf: Estimator, n: int, exact: bool, seconds: float, folder: Path) -> dict[str, Any]:
     """The result, for programs."""
-    from dwac.storage import fingerprint
-
     facts = {
-        "model": str(folder),
-        "fingerprint": fingerprint(folder),
+        **model_facts(folder),
         "forgotten": n,
         "exact": exact,
         "voters": len(clf.references_),

@@ -1,4 +1,4 @@
-"""`dwac impact`: the recorded decisions that change if training examples are forgotten or get other labels."""
+"""`dwac impact`: the recorded decisions that change if training examples are forgotten or relabelled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from dwac.cli import options
 from dwac.cli.forget import names_of
-from dwac.cli.output import packed, print_json, print_lines, print_written, write
+from dwac.cli.output import print_json, print_lines, write_table
 from dwac.cli.replay import RecordFolder, read_decided
 from dwac.errors import InputError
 
@@ -42,10 +42,10 @@ def impact(
     reading: options.ReadingOptions,
     tables: options.TableOptions,
 ) -> None:
-    """Say which recorded decisions change if training examples are forgotten or get other labels.
+    """Show which recorded decisions change if training examples are forgotten or relabelled.
 
-    Exactly those that the edited model decides otherwise: predictions are sums of votes, so nothing is trained. MODEL
-    does not change; dwac forget and dwac silence write an edited model.
+    The result is exact: predictions are sums of votes, so nothing has to be trained again. MODEL does not change; dwac
+    forget and dwac silence write an edited model.
 
     Examples:
 
@@ -53,7 +53,7 @@ def impact(
 
     dwac impact decisions/ model/ new.csv --relabel p17=benign -o touched.csv
     """
-    file_form = options.check_table(output)
+    options.check_table(output)
     loaded, rows = read_decided(model, data, ids, reading, tables)
     from dwac.records import impact as impact_of
 
@@ -69,9 +69,8 @@ def impact(
         relabel={name: _label(clf, label) for name, label in zip(names, pairs.values(), strict=True)},
         tolerance=tolerance,
     )
-    if output is not None and file_form is not None:
-        write(output, packed(result.decisions, file_form))
-        print_written(f"{output}, {len(result.decisions):,} rows")
+    if output is not None:
+        write_table(output, result.decisions)
     if json:
         changed = result.decisions.assign(time=result.decisions["time"].map(str)).to_dict("records")
         print_json({**vars(result), "decisions": changed})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,8 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from dwac.cli import options
-from dwac.cli.output import packed, print_written, write
+from dwac.cli.output import write_or_pipe
 from dwac.cli.replay import RecordFolder, read_decided
+from dwac.cli.rows import read_rows
 
 
 @options.with_bundles
@@ -36,10 +36,10 @@ def ledger(
     reading: options.ReadingOptions,
     tables: options.TableOptions,
 ) -> None:
-    """Say how much each source of training examples contributed to the recorded decisions.
+    """Show how much each source of training examples contributed to the recorded decisions.
 
-    The votes on a decision have shares that sum to 1. A source has the sum of the shares of its examples, over all
-    decisions; these sums add up to the number of decisions.
+    The shares of the votes on a decision sum to 1. The contribution of a source is the sum of the shares of its
+    examples over all decisions, so all contributions sum to the number of decisions.
 
     Examples:
 
@@ -47,26 +47,18 @@ def ledger(
 
     dwac ledger decisions/ model/ new.csv --by annotator --training training.csv
     """
-    file_form = options.check_table(output)
+    options.check_table(output)
     loaded, rows = read_decided(model, data, ids, reading, tables)
     from dwac.records import ledger as ledger_of
 
     sources: Any = by
     if training is not None:
-        from dwac.reading import read
-
-        known = read(training, like=loaded, text=reading.text, ids=loaded.columns.id, keep=[by], **tables.arguments())
+        known = read_rows(training, loaded, reading, tables, ids=loaded.columns.id, keep=[by])
         assert known.kept is not None
         sources = dict(zip(known.ids, known.kept[by].tolist(), strict=True))
     frame = ledger_of(record, loaded.clf, rows.X, rows.ids, by=sources)
-    console = Console()
-    if output is not None and file_form is not None:
-        write(Path(output), packed(frame, "jsonl" if json else file_form))
-        print_written(f"{output}, {len(frame):,} rows")
-    elif json or not console.is_terminal:
-        typer.echo(packed(frame, "jsonl" if json else "csv").decode(), nl=False)
-    else:
+    if not write_or_pipe(frame, output, json=json):
         table = Table(*frame.columns)
         for source, examples, decisions, share, each in frame.itertuples(index=False):
             table.add_row(str(source), f"{examples:,}", f"{decisions:,.1f}", f"{share:.1%}", f"{each:.3f}")
-        console.print(table)
+        Console().print(table)

@@ -1,8 +1,7 @@
-"""`dwac letter`: one page of plain words for the person whom a row is about."""
+"""`dwac letter`: one page in plain words for the person a row is about."""
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,8 @@ import typer
 
 from dwac.cli import options
 from dwac.cli.explain import choose_rows, read_outcome
-from dwac.cli.output import print_notes, print_written, progress_printed, rows_located
+from dwac.cli.output import print_written, progress_printed
+from dwac.cli.rows import read_rows, rows_located
 from dwac.errors import EPSILON, InputError
 
 
@@ -59,19 +59,17 @@ def letter(
     ] = None,
     private: options.Private = False,
     epsilon: options.Epsilon = EPSILON,
-    ids: Annotated[
-        str | None, typer.Option("--id-column", metavar="COLUMN", help="The column with the row ids.")
-    ] = None,
+    ids: options.IdColumn = None,
     unknown: options.Unknown = None,
     language: options.Language = None,
     *,
     reading: options.ReadingOptions,
     tables: options.TableOptions,
 ) -> None:
-    """Write one page of plain words for the person whom a row is about: the decision, why, and whom to ask.
+    """Write one page in plain words to the person a row is about: the decision, why, and whom to ask.
 
-    It names the main reasons, what would change the decision, and how sure the program is. If the row is unlike the
-    training data, or the prediction set does not hold exactly one label, it says that a person decides. It names no
+    The letter names the main reasons, what would change the decision, and how sure the program is. If the row is unlike
+    the training data, or the prediction set does not hold exactly one label, it says that a person decides. It names no
     training example; --private also leaves out their values.
 
     Examples:
@@ -86,22 +84,19 @@ def letter(
     if output is not None:
         options.check_file(output, "-o")
     from dwac.explain.letters import form_of
-    from dwac.reading import load, read
 
     form = None if output is None else form_of(output)
-    loaded = load(model, device=reading.device, expect=reading.expect, unknown=unknown)
-    rows = read(data, like=loaded, text=reading.text, ids=ids, **tables.arguments())
-    print_notes(rows.notes)
+    loaded = reading.load(model, unknown)
+    rows = read_rows(data, loaded, reading, tables, ids=ids)
     rows = choose_rows(rows, None if row is None else [row], None if name is None else [name])
     if len(rows) != 1:
         raise InputError(f"a letter is about one row; {data} has {len(rows):,}; choose one with --row or --id")
-    labels = {str(label): label for label in loaded.clf.target_.plain_names}
-    limits = {"frozen": frozen or [], "tied": [next(csv.reader([columns])) for columns in tied or []]}
+    limits = {"frozen": frozen or [], "tied": options.tied_columns(tied)}
     with progress_printed(), rows_located(rows):
         made = loaded.clf.letter(
             rows.X,
             None if wanted is None else read_outcome(loaded.clf, wanted),
-            about=None if about is None else labels.get(about, about),
+            about=options.name_in(loaded.clf.target_.plain_names, about),
             words=words,
             risk=risk,
             epsilon=epsilon,

@@ -9,12 +9,13 @@ import typer
 from rich.console import Console
 
 from dwac.cli import options
-from dwac.cli.output import SOME_UNREADABLE, print_json, print_notes, report_unreadable, rows_located
+from dwac.cli.output import print_json
+from dwac.cli.rows import SOME_UNREADABLE, read_rows, report_unreadable, rows_located
 from dwac.errors import InputError, StorageError
 
 if TYPE_CHECKING:
     from dwac.monitoring import Change, Monitor, State
-    from dwac.reading import Model
+    from dwac.reading import Estimator, Rows
 
 ALARM = 4  # the exit code
 
@@ -31,7 +32,7 @@ def monitor(
     ] = None,
     ignore: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="A column to leave out, such as a growing date; may be repeated."),
+        typer.Option(metavar="COLUMN", help="A column to leave out, such as a date that only grows; may be repeated."),
     ] = None,
     false_alarms: Annotated[
         float | None, typer.Option(metavar="P", help="Probability of ever raising a false alarm. Default: 0.01.")
@@ -55,11 +56,11 @@ def monitor(
     """Check whether new rows still resemble the calibration rows, and if not, show what changed.
 
     Rows are taken in the order of the file; no labels are needed. With -o, the next call continues where this one
-    ended: give each day's rows once. The alarm is valid at any time: if nothing changes, the probability that it is
-    ever raised is at most 1 %, however many days pass and however often you check.
+    ended: give each day's rows once. You may check as often as you like: if nothing changes, the probability that the
+    alarm is ever raised is at most 1 %, however many days pass.
 
-    --outcomes watches errors, misses of prediction sets and calibration, over all rows and --by group, once outcomes
-    are known: for any part of the rows, in any order. Rows need ids: name their column with --id.
+    --outcomes watches errors, misses of prediction sets, and calibration, over all rows and --by group, once outcomes
+    are known. They may come in any order, and for only some of the rows. Rows need ids: name their column with --id.
 
     Exit codes: 0 no alarm, 4 alarm (also an earlier one that FILE remembers), 3 no alarm but rows that cannot be read,
     1 errors.
@@ -75,14 +76,20 @@ def monitor(
     if data is None and outcomes is None:
         raise InputError("a monitor needs rows or outcomes; got neither; give DATA, --outcomes FILE, or both")
     options.check_rows(model, tables.form, data, outcomes)
-    from dwac.reading import load
-
-    loaded = load(model, device=reading.device, expect=reading.expect)
-    watch = _monitor(loaded.clf, output, list(ignore or ()), false_alarms, restart=restart)
+    loaded = reading.load(model)
+    watch = _monitor(loaded.clf, output, ignore or [], false_alarms, restart=restart)
     if data is not None:
-        _take_rows(watch, loaded, data, ids, reading, tables)
+        rows = read_rows(data, loaded, reading, tables, ids=ids)
+        _watch_rows(watch, loaded.clf, rows, strict=reading.strict)
     if outcomes is not None:
-        _take_outcomes(watch, loaded, outcomes, ids, target, by or [], tables)
+        roles: dict[str, Any] = {"labelled": True, "unlabelled": "drop", "features": False}
+        no_text = reading._replace(text=None)
+        known = read_rows(outcomes, loaded, no_text, tables, ids=ids, target=target, keep=by or [], **roles)
+        if known.columns.id is None:
+            raise InputError(
+                f"outcomes belong to rows by their ids; {outcomes} has no column of ids; name it with --id COLUMN"
+            )
+        watch.outcomes(known.ids, known.y, known.kept)
     state, moved = watch.state, watch.moved()
     if output is not None:
         try:
@@ -100,34 +107,15 @@ def monitor(
         raise typer.Exit(SOME_UNREADABLE)
 
 
-def _take_rows(
-    watch: Monitor, loaded: Model, data: str, ids: str | None, reading: options.ReadingOptions, tables: Any
-) -> None:
-    from dwac.reading import read
-
-    rows = read(data, like=loaded, text=reading.text, ids=ids, **tables.arguments())
-    print_notes(rows.notes)
+def _watch_rows(watch: Monitor, clf: Estimator, rows: Rows, *, strict: bool) -> None:
     earlier = watch.state.unreadable
     with rows_located(rows):
-        if reading.strict:
-            report_unreadable(loaded.clf.unreadable(rows.X), rows, strict=True, fate="")
+        if strict:
+            report_unreadable(clf.unreadable(rows.X), rows, strict=True, fate="")
         # Without ids, rows have the same numbers every day: no outcome could be told from another.
         state = watch.update(rows.X, rows.ids, awaited=rows.columns.id is not None)
         if state.unreadable > earlier:
-            report_unreadable(loaded.clf.unreadable(rows.X), rows, strict=False, fate="count as strange")
-
-
-def _take_outcomes(
-    watch: Monitor, loaded: Model, path: str, ids: str | None, target: Any, by: list[str], tables: Any
-) -> None:
-    from dwac.reading import read
-
-    roles: dict[str, Any] = {"ids": ids, "target": target, "keep": by, "labelled": True, "features": False}
-    rows = read(path, like=loaded, unlabelled="drop", **roles, **tables.arguments())
-    print_notes(rows.notes)
-    if rows.columns.id is None:
-        raise InputError(f"outcomes belong to rows by their ids; {path} has no column of ids; name it with --id COLUMN")
-    watch.outcomes(rows.ids, rows.y, rows.kept)
+            report_unreadable(clf.unreadable(rows.X), rows, strict=False, fate="count as strange")
 
 
 def _monitor(clf: Any, path: Path | None, ignore: list[str], false_alarms: float | None, *, restart: bool) -> Monitor:
@@ -139,16 +127,16 @@ def _monitor(clf: Any, path: Path | None, ignore: list[str], false_alarms: float
     if path is None or restart or not path.exists():
         return Monitor(clf, ignore=[columns.get(name, name) for name in ignore], **given)
     stored = Monitor.load(path, clf)
-    others = [
-        ("--ignore", ignore, sorted(map(str, stored.ignored))) if ignore else None,
-        ("--false-alarms", false_alarms, stored.false_alarms) if false_alarms is not None else None,
-    ]
-    for option, value, kept in filter(None, others):
-        if (sorted(value) if isinstance(value, list) else value) != kept:
-            raise InputError(
-                f"{path} was started with {option} {kept}; leave {option} out, or use --restart; got {value}"
-            )
+    ignored = sorted(map(str, stored.ignored))
+    if ignore and sorted(ignore) != ignored:
+        raise _other_option(path, "--ignore", ignored, ignore)
+    if false_alarms is not None and false_alarms != stored.false_alarms:
+        raise _other_option(path, "--false-alarms", stored.false_alarms, false_alarms)
     return stored
+
+
+def _other_option(path: Path, option: str, kept: Any, value: Any) -> InputError:
+    return InputError(f"{path} was started with {option} {kept}; leave {option} out, or use --restart; got {value}")
 
 
 def _show(state: State, moved: list[Change], by: list[str]) -> None:

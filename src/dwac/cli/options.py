@@ -6,17 +6,21 @@ fraction of a second.
 
 from __future__ import annotations
 
+import csv
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 
 from dwac.errors import InputError, StorageError
 from dwac.languages import languages
+
+if TYPE_CHECKING:
+    from dwac import reading
 
 # Copies of names in the library; a test compares them.
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "excel", "text", "image")
@@ -114,6 +118,9 @@ Text = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column tha
 Id = Annotated[
     str | None, typer.Option("--id", "--id-column", metavar="COLUMN", help="The column that holds the row ids.")
 ]
+IdColumn = Annotated[
+    str | None, typer.Option("--id-column", metavar="COLUMN", help="The column that holds the row ids.")
+]
 By = Annotated[
     list[str] | None,
     typer.Option(
@@ -198,7 +205,8 @@ Epsilon = Annotated[
     ),
 ]
 Local = Annotated[
-    bool, typer.Option("--local", help="Let calibration rows near a row count more in its prediction set or interval.")
+    bool,
+    typer.Option("--local", help="Let calibration rows near a row weigh more in its prediction set or interval."),
 ]
 Probabilities = Annotated[bool, typer.Option("--probabilities", help="Also write the probability of each class.")]
 Quantiles = Annotated[
@@ -290,14 +298,18 @@ def check_file(path: Path, option: str, *, made: Path | None = None) -> None:
         raise InputError(f"{path} cannot be written: there is no folder {path.parent}; create it, or choose another")
 
 
-def check_table(path: Path | None) -> str | None:
-    """The format of a table to write, by its suffix; None for None. Refuse a file that cannot be written."""
-    if path is None:
-        return None
+def check_table(path: Path | None) -> None:
+    """Refuse a table that cannot be written; None is allowed."""
+    if path is not None:
+        table_format(path)
+        check_file(path, "-o")
+
+
+def table_format(path: Path) -> str:
+    """The format of a table to write, by its suffix: "csv", "tsv", "jsonl" or "parquet"."""
     form = _WRITTEN.get(path.suffix.lower())
     if form is None:
         raise InputError(f"the file name must end in {', '.join(_WRITTEN)}; got {path}")
-    check_file(path, "-o")
     return form
 
 
@@ -338,6 +350,16 @@ def costs_of(values: Sequence[str] | None, labels: Sequence[Any], *, several: bo
     return costs
 
 
+def name_in(names: Iterable[Any], text: str | None) -> Any:
+    """The first of these names that has this text; the text if none has."""
+    return next((name for name in names if str(name) == text), text)
+
+
+def tied_columns(values: Sequence[str] | None) -> list[list[str]]:
+    """--tied COLUMN,COLUMN as lists of columns; names with commas are quoted."""
+    return [next(csv.reader([columns])) for columns in values or []]
+
+
 def levels_of(quantiles: str | None) -> list[float]:
     """--quantiles as numbers between 0 and 1."""
     if quantiles is None:
@@ -376,6 +398,12 @@ class ReadingOptions(NamedTuple):
     device: Device = "auto"
     expect: Expect = None
     strict: Strict = False
+
+    def load(self, model: Path, unknown: str | None = None) -> reading.Model:
+        """The model, loaded as these options say; unknown: as for `dwac.reading.load`."""
+        from dwac.reading import load
+
+        return load(model, device=self.device, expect=self.expect, unknown=unknown)
 
 
 def with_bundles(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,7 +1,4 @@
-"""The output of commands: JSON Lines, tables as files and on the terminal, progress, and rows that cannot be read.
-
-Such rows are reported on standard error and by exit code 3, while the others are processed.
-"""
+"""The output of commands: JSON Lines, tables as files and on the terminal, notes and progress."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import wrap
@@ -24,6 +21,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from dwac.cli.options import table_format
 from dwac.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,10 +29,8 @@ if TYPE_CHECKING:
 
     from dwac.encoders.columns import Column
     from dwac.estimator.evaluation import Evaluated, GroupComparison
-    from dwac.estimator.observed import Observed
-    from dwac.reading import Estimator, Rows
+    from dwac.reading import Estimator
 
-SOME_UNREADABLE = 3  # the exit code
 _NUMBER = re.compile(r"(–|-|< )?[\d.,]*( to -?[\d.,]+)?")  # or an interval, or none
 
 
@@ -67,11 +63,16 @@ def print_lines(lines: Iterable[str]) -> None:
         Console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def written_line(folder: str | Path) -> str:
-    """Where a model was written, and its fingerprint for --expect."""
+def model_facts(folder: str | Path) -> dict[str, str]:
+    """Where a model was written, and its fingerprint for --expect; for programs."""
     from dwac.storage import fingerprint
 
-    return f"written: {folder}, fingerprint {fingerprint(folder)}"
+    return {"model": str(folder), "fingerprint": fingerprint(folder)}
+
+
+def written_line(folder: str | Path) -> str:
+    """The same for people."""
+    return "written: {model}, fingerprint {fingerprint}".format_map(model_facts(folder))
 
 
 class _Printed(logging.Handler):
@@ -141,7 +142,7 @@ def _handling(log: logging.Logger, handler: logging.Handler) -> Iterator[None]:
 
 @contextmanager
 def at_work(title: str) -> Iterator[None]:
-    """Show that work of unknown length goes on, and the elapsed time; without a terminal, a line every half minute."""
+    """Show that work of unknown length continues, and for how long; without a terminal, in a line every half minute."""
     console = Console(stderr=True)
     if console.is_terminal:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
@@ -165,10 +166,30 @@ def _lines(title: str, done: threading.Event) -> None:
     start = time.perf_counter()
     while not done.wait(progress.EVERY):
         spent = progress.duration(time.perf_counter() - start)
-        sys.stderr.write(f"{title}: at work for {spent}; Ctrl-C stops\n")
+        sys.stderr.write(f"{title}: running for {spent}; Ctrl-C stops\n")
 
 
-def packed(frame: pd.DataFrame, form: str, *, harmless: bool = False) -> bytes:
+def write_table(path: Path, frame: pd.DataFrame, form: str | None = None, *, harmless: bool = False) -> None:
+    """Write a table to a file, and name the file; form: by default that of its suffix."""
+    write(path, _packed(frame, form or table_format(path), harmless=harmless))
+    print_written(f"{path}, {len(frame):,} rows")
+
+
+def write_or_pipe(frame: pd.DataFrame, output: Path | None, *, json: bool, harmless: bool = False) -> bool:
+    """Write a table to a file, or as CSV to a pipe; in either case as JSON Lines if `json`.
+
+    Return False, and write nothing, if there is no file and standard output is a terminal.
+    """
+    if output is not None:
+        write_table(output, frame, "jsonl" if json else None, harmless=harmless)
+    elif json or not Console().is_terminal:
+        typer.echo(_packed(frame, "jsonl" if json else "csv", harmless=harmless).decode(), nl=False)
+    else:
+        return False
+    return True
+
+
+def _packed(frame: pd.DataFrame, form: str, *, harmless: bool) -> bytes:
     """A table as the bytes of a "csv", "tsv", "jsonl" or "parquet" file; harmless: no cell is a formula."""
     from dwac.estimator.evaluation import as_csv
 
@@ -252,68 +273,3 @@ def group_tables(groups: GroupComparison) -> list[Table]:
 def _broken(text: str) -> str:
     """A name in lines that break between words and after hyphens; numbers as they are."""
     return text if _NUMBER.fullmatch(text) else "\n".join(wrap(text, 12, break_long_words=False))
-
-
-# Rows that cannot be read
-
-
-@contextmanager
-def rows_located(rows: Rows) -> Iterator[None]:
-    """Make errors about single rows name the line or file that the row came from."""
-    try:
-        yield
-    except InputError as error:
-        if not error.rows:
-            raise
-        row, why = next(iter(error.rows.items()))
-        raise InputError(f"{rows.where(row)}: {why}; repair or drop the row") from None
-
-
-def report_unreadable(unreadable: Mapping[int, str], rows: Rows, *, strict: bool, fate: str) -> None:
-    """Report how many rows could not be read, where the first is, and what happens to them; strict: raise instead."""
-    if not unreadable:
-        return
-    row, why = next(iter(unreadable.items()))
-    first, more = f"{rows.where(row)}: {why}", len(unreadable) - 1
-    if strict:
-        raise InputError(first + (f" ({more:,} more row{'s' * (more > 1)} cannot be read)" if more else ""))
-    typer.secho(
-        f"dwac: {len(unreadable):,} of {len(rows):,} rows could not be read and {fate}; first {first}; "
-        "use --strict to stop instead",
-        fg="yellow",
-        err=True,
-    )
-
-
-def observe_rows(
-    clf: Estimator, rows: Rows, *, strict: bool, fate: str, private: bool | None = None
-) -> tuple[Rows, Observed, dict[int, str]]:
-    """The rows that can be read, what the model sees of them, and why the others cannot be read."""
-    import numpy as np
-
-    with rows_located(rows):
-        observed = clf.observe(rows.X, private=private)
-    bad = reasons_by_row(observed.reasons)
-    report_unreadable(bad, rows, strict=strict, fate=fate)
-    return readable_rows(rows, bad), observed.take(np.flatnonzero(observed.readable)), bad
-
-
-def exit_if_unreadable(unreadable: Mapping[int, str]) -> None:
-    """Exit with code 3 if any row could not be read."""
-    if unreadable:
-        raise typer.Exit(SOME_UNREADABLE)
-
-
-def readable_rows(rows: Rows, unreadable: Mapping[int, str]) -> Rows:
-    """The rows that could be read; an error if there are none."""
-    import numpy as np
-
-    if len(unreadable) == len(rows):
-        row, why = next(iter(unreadable.items()))
-        raise InputError(f"no row could be read; first {rows.where(row)}: {why}")
-    return rows.take(np.setdiff1d(np.arange(len(rows)), list(unreadable))) if unreadable else rows
-
-
-def reasons_by_row(reasons: Any) -> dict[int, str]:
-    """Why rows could not be read, by row number, from (n,) reasons or None."""
-    return {} if reasons is None else {row: why for row, why in enumerate(reasons) if why is not None}

@@ -10,26 +10,21 @@ from rich.console import Console
 from rich.table import Table
 
 from dwac.cli import options
-from dwac.cli.output import (
+from dwac.cli.output import number, print_notes, progress_printed, write_or_pipe
+from dwac.cli.rows import (
     exit_if_unreadable,
-    number,
-    packed,
-    print_notes,
-    print_written,
-    progress_printed,
+    in_parts,
+    read_rows,
     reasons_by_row,
     report_unreadable,
     rows_located,
-    write,
 )
 from dwac.errors import EPSILON, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
 
-    from dwac.reading import Estimator, Rows
+    from dwac.reading import Rows
 
 AT_ONCE = 20_000  # rows predicted at once
 _SHOWN = 20  # rows shown on a terminal; files and pipes get all
@@ -87,85 +82,46 @@ def predict(
     cat new.jsonl | dwac predict model/ - --json
     """
     options.check_rows(model, tables.form, data)
-    file_form = options.check_table(output)
+    options.check_table(output)
     import pandas as pd
 
-    from dwac.reading import load, read
+    from dwac.estimator.evaluation import predict as predict_rows
 
-    loaded = load(model, device=reading.device, expect=reading.expect, unknown=unknown)
+    loaded = reading.load(model, unknown)
     if quantiles is not None and loaded.task != "numbers":
         raise InputError(f"--quantiles are for models of numbers; this one predicts {loaded.task}; leave it out")
     if probabilities and loaded.task == "numbers":
         raise InputError("--probabilities are for classes and labels; this model predicts numbers; use --quantiles")
     levels = options.levels_of(quantiles)
-    rows = read(data, like=loaded, text=reading.text, ids=ids, **tables.arguments())
-    print_notes(rows.notes)
+    rows = read_rows(data, loaded, reading, tables, ids=ids)
+    clf, hidden = loaded.clf, private or loaded.clf.private_
+
+    def predict_part(part: Rows) -> pd.DataFrame:
+        observed = clf.observe(part.X, private=hidden, local=local)
+        predictions = predict_rows(clf, observed, private=hidden)
+        frame: pd.DataFrame = predictions.frame(epsilon, levels, probabilities=probabilities)
+        if record is not None:
+            from dwac.records.log import decisions, write
+
+            settings: Any = {"epsilon": epsilon, "quantiles": levels, "private": hidden}
+            write(record, decisions(clf, observed, frame, recorded_ids(part, data), **settings))
+        return frame
+
     with rows_located(rows), progress_printed():
-        frame = _predict_rows(
-            loaded.clf,
-            rows,
-            epsilon,
-            levels,
-            private=private,
-            local=local,
-            probabilities=probabilities,
-            record=record,
-            data=data,
-        )
+        frame = pd.concat(in_parts(rows, AT_ONCE, "predicting", predict_part), ignore_index=True)
     bad = reasons_by_row([why if isinstance(why, str) else None for why in frame["unreadable"]])
     report_unreadable(bad, rows, strict=reading.strict, fate="have no answer")
-    _note_unknown(frame.get("unknown"), rows, loaded.clf.unknown)
+    _note_unknown(frame.get("unknown"), rows, clf.unknown)
     frame.insert(0, "id", pd.Series(rows.ids, dtype=object).infer_objects())
     if places := [place for place, name in enumerate(frame) if str(name).startswith(_AT_EPSILON)]:
         frame.insert(places[-1] + 1, "epsilon", epsilon)
-    console = Console()
-    if output is not None and file_form is not None:
-        write(output, packed(frame, "jsonl" if json else file_form, harmless=safe))
-        print_written(f"{output}, {len(frame):,} rows")
-    elif json or not console.is_terminal:
-        typer.echo(packed(frame, "jsonl" if json else "csv", harmless=safe).decode(), nl=False)
-    else:
+    if not write_or_pipe(frame, output, json=json, harmless=safe):
+        console = Console()
         empty = [name for name in _NOTES if name in frame and frame[name].isna().all()]
         show(frame.drop(columns=["epsilon", *empty], errors="ignore"), epsilon, console)
         if loaded.task == "labels":
             console.print("-o FILE.csv also writes the probability of each label and the decision on it")
     exit_if_unreadable(bad)
-
-
-def _predict_rows(
-    clf: Estimator,
-    rows: Rows,
-    epsilon: float,
-    levels: Sequence[float],
-    *,
-    private: bool,
-    local: bool,
-    probabilities: bool,
-    record: str | None,
-    data: str,
-) -> pd.DataFrame:
-    """The prediction for each row; many rows are predicted in parts, to show progress."""
-    import numpy as np
-    import pandas as pd
-
-    from dwac.estimator.evaluation import predict as predict_rows
-    from dwac.training.progress import rows_bar
-
-    frames: list[pd.DataFrame] = []
-    private = private or clf.private_
-    with rows_bar("predicting", len(rows), show="auto" if len(rows) > AT_ONCE else False) as done:
-        for start in range(0, len(rows), AT_ONCE):
-            part = rows if len(rows) <= AT_ONCE else rows.take(np.arange(start, min(start + AT_ONCE, len(rows))))
-            observed = clf.observe(part.X, private=private, local=local)
-            predictions = predict_rows(clf, observed, private=private)
-            frames.append(predictions.frame(epsilon, levels, probabilities=probabilities))
-            if record is not None:
-                from dwac.records.log import decisions, write
-
-                options: Any = {"epsilon": epsilon, "quantiles": levels, "private": private}
-                write(record, decisions(clf, observed, frames[-1], recorded_ids(part, data), **options))
-            done(start + len(part))
-    return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
 
 
 def recorded_ids(rows: Rows, data: str) -> list[Any]:
@@ -176,18 +132,16 @@ def recorded_ids(rows: Rows, data: str) -> list[Any]:
 
 def _note_unknown(unknown: pd.Series[Any] | None, rows: Rows, policy: str) -> None:
     """Print how many rows have values that training never had."""
-    import numpy as np
-
-    affected = [] if unknown is None or policy == "refuse" else np.flatnonzero(unknown.notna()).tolist()
-    if affected:
-        assert unknown is not None
-        print_notes(
-            [
-                f"{len(affected):,} of {len(rows):,} rows have values that did not occur in training, first "
-                f"{rows.where(affected[0])}: {unknown.iloc[affected[0]]}; they are read as missing; the column unknown "
-                "names them, and --unknown refuse gives such rows no answer"
-            ]
-        )
+    if unknown is None or policy == "refuse" or unknown.isna().all():
+        return
+    first = int(unknown.notna().argmax())
+    print_notes(
+        [
+            f"{unknown.notna().sum():,} of {len(rows):,} rows have values that did not occur in training, first "
+            f"{rows.where(first)}: {unknown.iloc[first]}; they are read as missing; the column unknown names them, "
+            "and --unknown refuse gives such rows no answer"
+        ]
+    )
 
 
 def show(frame: pd.DataFrame, epsilon: float, console: Console) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dwac.cli import options
-from dwac.cli.output import print_json, print_lines, print_notes
+from dwac.cli.output import print_json, print_lines
 from dwac.cli.predict import recorded_ids
+from dwac.cli.rows import read_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,11 +40,11 @@ def replay(
     reading: options.ReadingOptions,
     tables: options.TableOptions,
 ) -> None:
-    """Compute recorded decisions again, and say which differ.
+    """Compute recorded decisions again, and show which differ.
 
     Every value is compared bit for bit: answer, set or interval, typicality, groups. Rows are found by id. A row of
-    DATA that is not the one that was decided on, by its hash, is named. If anything differs, changed or is missing, the
-    exit code is 1.
+    DATA whose hash shows that it has changed since the decision is named. If any value differs, or any row changed or
+    is missing, the exit code is 1.
 
     Examples:
 
@@ -72,10 +73,6 @@ def read_decided(
 ) -> tuple[Model, Rows]:
     """The model, and the rows that it decided on, with their ids in the record."""
     options.check_rows(model, tables.form, data)
-    from dwac.reading import load, read
-
-    loaded = load(model, device=reading.device, expect=reading.expect)
-    arguments: dict[str, Any] = tables.arguments()
-    rows = read(data, like=loaded, text=reading.text, ids=ids, **arguments)
-    print_notes(rows.notes)
+    loaded = reading.load(model)
+    rows = read_rows(data, loaded, reading, tables, ids=ids)
     return loaded, replace(rows, ids=recorded_ids(rows, data))

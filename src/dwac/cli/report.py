@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 
 from dwac.cli import options
-from dwac.cli.output import exit_if_unreadable, observe_rows, print_notes, print_written
+from dwac.cli.output import print_written
+from dwac.cli.rows import exit_if_unreadable, in_training, observe_rows, read_rows
 from dwac.errors import EPSILON, InputError
 
 if TYPE_CHECKING:
@@ -86,15 +87,14 @@ def report(
     options.check_file(output, "-o")
     from dwac import report as reports
     from dwac.estimator import DWACClassifier
-    from dwac.reading import load, read
+    from dwac.reading import read
 
-    loaded = load(model, device=reading.device, expect=reading.expect)
+    loaded = reading.load(model)
     if check_labels is not None and loaded.task in ("labels", "numbers"):
         raise InputError(f"--check-labels is for models of classes; this one predicts {loaded.task}; leave it out")
     costs = options.costs_of(cost, loaded.clf.target_.names.tolist(), several=loaded.task == "labels")
-    roles: dict[str, Any] = {"target": target, "text": reading.text, "ids": ids, "unlabelled": unlabelled}
-    rows = read(data, like=loaded, labelled=True, keep=by or (), **roles, **tables.arguments())
-    print_notes(rows.notes)
+    roles: dict[str, Any] = {"labelled": True, "target": target, "ids": ids, "unlabelled": unlabelled}
+    rows = read_rows(data, loaded, reading, tables, keep=by or (), **roles)
     hidden = private or loaded.clf.private_
     given = len(rows)
     choice: dict[str, Any] = {"strict": reading.strict, "fate": "are left out", "private": hidden}
@@ -113,7 +113,7 @@ def report(
         strange = observe_rows(loaded.clf, others, **choice)[1]
     issues = None
     if check_labels is not None:
-        judged = read(check_labels, like=loaded, labelled=True, **roles, **tables._replace(sheet=None).arguments())
+        judged = read(check_labels, like=loaded, text=reading.text, **roles, **tables._replace(sheet=None).arguments())
         judged = observe_rows(loaded.clf, judged, **choice)[0]
         assert isinstance(loaded.clf, DWACClassifier)
         issues = reports.label_issues(loaded.clf, judged.X, judged.y, ids=judged.ids)
@@ -157,18 +157,15 @@ def fresh(clf: Estimator, rows: Rows, observed: Observed, name: str, *, private:
     import numpy as np
     import pandas as pd
 
-    from dwac import report as reports
-
-    names: pd.Index[Any] = pd.Index(rows.ids, tupleize_cols=False)
-    met = reports.used_in_training(clf, names, observed.h.cpu().numpy())
-    new = np.flatnonzero(~met)
-    if private and not met.all():
+    used = in_training(clf, rows, observed.h.cpu().numpy())
+    new = np.flatnonzero(~used)
+    if private and not used.all():
         return new, f"rows of {name} that were used in training, if any, are left out"
-    if not met.any():
+    if not used.any():
         return new, ""
-    if not met.all():
-        return new, f"{met.sum():,} of the {len(rows):,} rows of {name} were used in training and are left out"
-    held = np.flatnonzero(names.isin(clf.calibration_ids_))
+    if not used.all():
+        return new, f"{used.sum():,} of the {len(rows):,} rows of {name} were used in training and are left out"
+    held = np.flatnonzero(pd.Index(rows.ids, tupleize_cols=False).isin(clf.calibration_ids_))
     if len(held) == 0:
         raise InputError(
             f"the model was trained on all {len(rows):,} rows of {name}, so they cannot show how good it is; "

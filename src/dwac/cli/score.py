@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 
 from dwac.cli import options
-from dwac.cli.output import SOME_UNREADABLE, print_json, progress_printed
+from dwac.cli.output import print_json, progress_printed
+from dwac.cli.rows import SOME_UNREADABLE
 from dwac.errors import EPSILON, InputError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _NAMED = 5  # failed pieces whose reasons are shown
 
 
+@options.with_bundles
 def score(
     model: Annotated[
         str,
@@ -47,7 +49,6 @@ def score(
     ] = 0,
     quantiles: options.Quantiles = None,
     private: options.Rounded = False,
-    text: options.Text = None,
     ids: options.Id = None,
     form: Annotated[
         str | None,
@@ -75,11 +76,10 @@ def score(
     ] = None,
     record: options.Record = None,
     unknown: options.Unknown = None,
-    device: options.Device = "auto",
-    expect: options.Expect = None,
-    strict: options.Strict = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another run that OUT holds.")] = False,
     json: options.Json = False,
+    *,
+    reading: options.ReadingOptions,
 ) -> None:
     """Predict any number of rows, and write the predictions to a folder of Parquet shards.
 
@@ -117,7 +117,7 @@ def score(
         output,
         form=form,
         encoding=encoding,
-        strict=strict,
+        strict=reading.strict,
         overwrite=overwrite,
         announce=lambda what: console.print(what, highlight=False, soft_wrap=True),
         epsilon=epsilon,
@@ -126,11 +126,11 @@ def score(
         voters=voters,
         quantiles=options.levels_of(quantiles),
         id=ids,
-        text=text,
+        text=reading.text,
         private=True if private else None,
         unknown=unknown,
-        device=device,
-        expect=expect,
+        device=reading.device,
+        expect=reading.expect,
         record=record,
         threads=threads,
         separator=check_notation(separator, decimal, day_first).separator,

@@ -8,7 +8,7 @@ import typer
 
 from dwac.cli import options
 from dwac.cli.forget import names_of
-from dwac.cli.output import print_json, print_lines, written_line
+from dwac.cli.output import model_facts, print_json, print_lines, written_line
 from dwac.errors import InputError
 
 
@@ -35,19 +35,15 @@ def silence(
     if output is None:
         raise InputError("silence writes a new model folder; name it with -o FOLDER")
     options.refuse_occupied(output, overwrite=overwrite)
-    from dwac.reading import Model, load
-    from dwac.storage import fingerprint
+    from dwac.reading import load
 
     loaded = load(model, device=device, expect=expect)
     clf, names = loaded.clf, names_of(loaded.clf, ids, "silenced")
     clf.silence(names)
-    folder = Model(clf, loaded.columns, loaded.notation).save(
-        output, include_examples=not clf.private_, overwrite=overwrite
-    )
+    folder = loaded.save(output, include_examples=not clf.private_, overwrite=overwrite)
     voters, rows = len(clf.references_), len(clf.calibration_ids_)
     if json:
-        facts = {"silenced": len(names), "voters": voters, "calibration": rows}
-        print_json({"model": str(folder), "fingerprint": fingerprint(folder), **facts})
+        print_json({**model_facts(folder), "silenced": len(names), "voters": voters, "calibration": rows})
         return
     print_lines(
         [

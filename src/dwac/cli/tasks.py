@@ -27,16 +27,14 @@ _FEW_EPOCHS = {"tabular": 10, "image": 6, "text": 10}  # of --fast
 
 
 def estimator(task: str, encoder: str, **settings: Any) -> Estimator:
-    """An estimator for the task; settings that it does not have are refused unless they are False."""
-    by_class, weight = settings.pop("class_conditional"), settings.pop("class_weight", None)
-    if by_class and task in (LABELS, NUMBERS):
-        raise InputError(f"--class-conditional is for one label per row; the task is {task}; leave it out")
-    if weight is not None and task in (LABELS, NUMBERS):
-        raise InputError(f"--class-weight is for one label per row; the task is {task}; leave it out")
-    given = parameters(settings)
+    """An estimator for the task; other tasks refuse the settings of classes."""
+    of_classes = {name: settings.pop(name) for name in ("class_conditional", "class_weight")}
+    for name, value in of_classes.items():
+        if value and task in (LABELS, NUMBERS):
+            raise InputError(f"--{name.replace('_', '-')} is for one label per row; the task is {task}; leave it out")
     if task == NUMBERS:
-        return DWACRegressor(encoder, **given)
-    return DWACClassifier(encoder, class_conditional=by_class, class_weight=weight, **given)
+        return DWACRegressor(encoder, **parameters(settings))
+    return DWACClassifier(encoder, **of_classes, **parameters(settings))
 
 
 def check_within(columns: Sequence[str], rows: Rows) -> None:
@@ -144,9 +142,9 @@ def label_counts(y: Any) -> pd.Series[Any]:
 def describe_target(rows: Rows) -> tuple[str, str]:
     """(name, text): the target in a line."""
     if rows.task == NUMBERS:
-        columns = rows.y if isinstance(rows.y, pd.DataFrame) else pd.DataFrame({"": rows.y})
+        columns, named = _number_columns(rows), isinstance(rows.y, pd.DataFrame)
         each = [
-            f"{f'{name}: ' if name else ''}{amount(low)} to {amount(high)}, median {amount(middle)}"
+            f"{f'{name}: ' if named else ''}{amount(low)} to {amount(high)}, median {amount(middle)}"
             for name, low, high, middle in zip(columns, columns.min(), columns.max(), columns.median(), strict=True)
         ]
         return "range", listed(each, _SHOWN, str)

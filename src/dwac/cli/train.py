@@ -13,7 +13,8 @@ import typer
 from rich.console import Console
 
 from dwac.cli import options
-from dwac.cli.output import columns_shown, print_json, print_notes, progress_printed, rows_located
+from dwac.cli.output import columns_shown, print_json, print_notes, progress_printed
+from dwac.cli.rows import rows_located
 from dwac.errors import EPSILON, InputError
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ def _voters(value: str | None) -> str | None:
     raise typer.BadParameter(f"must be all, auto or a whole number of at least 1; got {value!r}")
 
 
-def _refuse_beside_shards(asked: dict[str, bool], *, private: bool) -> None:
-    """Refuse options that --shards cannot be combined with."""
-    wrong = [name for name, given in asked.items() if given]
+def _refuse_with_shards(given: dict[str, bool], *, private: bool) -> None:
+    """Refuse options that --shards cannot be combined with. given: whether each was given."""
+    wrong = [option for option, value in given.items() if value]
     if wrong:
         raise InputError(
             f"with --shards, leave out {wrong[0]}: each shard has one network, trained alone, and all rows vote"
@@ -91,8 +92,8 @@ def train(
             "--apart",
             metavar="COLUMN",
             help="Tell the groups of this column apart, such as the sexes, so that `dwac reweigh` can bring their "
-            "rates together at a lower price. The model does not learn from the column, and needs none to predict. "
-            "May be repeated.",
+            "rates together at a lower cost in accuracy. The model does not learn from the column, and does not need "
+            "it to predict. May be repeated.",
         ),
     ] = None,
     ignore: Annotated[
@@ -168,8 +169,8 @@ def train(
             "--within",
             metavar="COLUMN",
             help="Calibrate each value of this column separately: sets and intervals miss a share ε within each. May "
-            "be repeated: they then do so within each value of each column. With --ignore COLUMN as well, the model "
-            "does not learn from the column; new rows need it all the same.",
+            "be repeated: this then holds within each value of each column. With --ignore COLUMN as well, the model "
+            "does not learn from the column, but new rows still need it.",
         ),
     ] = None,
     class_weight: Annotated[
@@ -252,10 +253,10 @@ def train(
     """
     options.refuse_occupied(output, overwrite=overwrite)
     options.check_choice("format", tables.form, options.FORMATS)
-    kinds_said = options.kinds_of(kind)
+    kinds = options.kinds_of(kind)
     options.check_data(data)
     if shards is not None:
-        _refuse_beside_shards(
+        _refuse_with_shards(
             {
                 "--cross-fit": cross_fit is True,
                 "--voters": voters not in (None, "all"),
@@ -279,19 +280,22 @@ def train(
     dataset: Streamed | None = None
     if is_dataset(data, tables.form):
         _refuse_for_batches(
-            unlabelled,
-            kind=kind,
-            sheet=tables.sheet,
-            decimal=tables.decimal,
-            separator=tables.separator,
-            groups=groups,
-            apart=apart,
-            **({} if tables.day_first is None else {"day-first" if tables.day_first else "month-first": True}),
+            {
+                "--kind": kind,
+                "--sheet": tables.sheet,
+                "--decimal": tables.decimal,
+                "--separator": tables.separator,
+                "--groups": groups,
+                "--apart": apart,
+                "--day-first": tables.day_first is True,
+                "--month-first": tables.day_first is False,
+                "--unlabelled drop": unlabelled == "drop",
+            }
         )
         dataset = read_dataset(data, columns_of(target, text, ids), test_size=test_size, seed=seed, **meaning)
         rows = dataset.rows
     else:
-        meaning |= tables.arguments() | {"kinds": kinds_said, "unlabelled": unlabelled}
+        meaning |= tables.arguments() | {"kinds": kinds, "unlabelled": unlabelled}
         rows = read(data, target=target, text=text, ids=ids, groups=groups, keep=apart or (), **meaning)
     tasks.check(rows, data)
     tasks.check_within(within or [], rows)
@@ -365,18 +369,17 @@ def _read_names(path: Path, rows: Rows, *, whole: bool) -> Legend:
     return Legend.read(path).of(rows.X.columns, rows.X if whole else None)
 
 
-def _refuse_for_batches(unlabelled: str, **settings: Any) -> None:
-    """Refuse options that apply only to files read as a whole."""
-    given = [f"--{name}" for name, value in settings.items() if value]
-    given += ["--unlabelled drop"] if unlabelled == "drop" else []
-    if given:
+def _refuse_for_batches(given: dict[str, Any]) -> None:
+    """Refuse options that apply only to files read as a whole. given: the value of each."""
+    wrong = [option for option, value in given.items() if value]
+    if wrong:
         raise InputError(
-            f"{given[0]} is for files that are read as a whole; Parquet that is read in batches has its own types; "
+            f"{wrong[0]} is for files that are read as a whole; Parquet that is read in batches has its own types; "
             "leave it out, and write the files as they should be read"
         )
 
 
-def _checkpoint(rows: Rows, output: Path, asked: Path | None) -> Path | None:
+def _checkpoint(rows: Rows, output: Path, given: Path | None) -> Path | None:
     """The file to resume from. Several processes have one by default: the more there are, the likelier one fails.
 
     A small table gets none: it trains in seconds, and may be cross-fitted, which has no checkpoint.
@@ -384,8 +387,8 @@ def _checkpoint(rows: Rows, output: Path, asked: Path | None) -> Path | None:
     from dwac.estimator.settings import SMALL_TABLE
     from dwac.nn.ranks import several_processes
 
-    if asked is not None or not several_processes() or (rows.kind == "tabular" and len(rows) < SMALL_TABLE):
-        return asked
+    if given is not None or not several_processes() or (rows.kind == "tabular" and len(rows) < SMALL_TABLE):
+        return given
     path = output.absolute().with_name(f"{output.absolute().name}.checkpoint")  # the folder exists once it is complete
     path.parent.mkdir(parents=True, exist_ok=True)
     return path

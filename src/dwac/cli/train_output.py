@@ -12,12 +12,11 @@ from rich.table import Table
 
 from dwac._checks import listed
 from dwac.cli import tasks
-from dwac.cli.output import agreement_line, evaluation_tables, print_notes, written_line
+from dwac.cli.output import agreement_line, evaluation_tables, model_facts, print_notes, written_line
 from dwac.encoders import TabularEncoder
 from dwac.encoders.columns import Column
 from dwac.estimator.evaluation import Evaluated
 from dwac.reading import Estimator, Rows, Streamed, looks_like_text
-from dwac.storage import fingerprint
 from dwac.tasks import CLASSES, LABELS, ORDERED
 from dwac.training.cross_fit import FOLDS
 
@@ -231,8 +230,7 @@ def summary(
     """The same as JSON."""
     table = sort_columns(clf.encoder_.columns if isinstance(clf.encoder_, TabularEncoder) else [], rows)
     facts = {
-        "model": str(output),
-        "fingerprint": fingerprint(output),
+        **model_facts(output),
         "kind": rows.kind,
         "rows": len(rows),
         "target": rows.columns.target,

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dwac.cli import options
-from dwac.cli.output import exit_if_unreadable, observe_rows, packed, print_json, print_notes, print_written, write
+from dwac.cli.output import print_json, write_table
+from dwac.cli.rows import exit_if_unreadable, in_training, observe_rows, read_rows
 from dwac.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ _UTILITIES = {
 }
 _COLUMNS = 4  # of a record, on a terminal
 _COUNTS = ("examples", "size")
-_FIGURES = ("worth", "deviation", "standard_error", "if_removed", "relative")
 _OF = {
     "numbers": "reduction of the squared error, in hundredths of the target's variance",
     "labels": "probability of the true value of a label, in percentage points",
@@ -78,9 +78,9 @@ def worth(
     """Measure what each training example is worth: which examples help predictions, and which harm them.
 
     DATA holds rows that were not used in training, with their target. The worth of an example is how much its vote
-    raises the probability of the true label, averaged over these rows and over all orders in which voters may come (its
-    Shapley value, exact up to a stated error). All examples together are worth what the votes add to the shares of the
-    classes. "if removed" is what would change if only this example were removed.
+    raises the probability of the true label, averaged over these rows and over all orders in which voters can be added
+    (its Shapley value, exact up to a stated error). All examples together are worth what the votes add to the shares of
+    the classes. "if removed" is what would change if only this example were removed.
 
     Examples are compared within their class: "relative" is the number of standard deviations above the mean of the
     class (with several labels: of examples with the same labels; with numbers: of a fifth of the examples).
@@ -97,18 +97,13 @@ def worth(
     dwac worth model/ test.csv --by clinic     # whose data carries the model
     """
     options.check_rows(model, tables.form, data)
-    file_form = options.check_table(output)
-    from dwac.reading import load, read
-
-    loaded = load(model, device=reading.device, expect=reading.expect)
-    given = tables.arguments() | {"unlabelled": unlabelled}
-    rows = read(data, like=loaded, target=target, text=reading.text, ids=ids, labelled=True, **given)
-    print_notes(rows.notes)
+    options.check_table(output)
+    loaded = reading.load(model)
+    rows = read_rows(data, loaded, reading, tables, labelled=True, target=target, unlabelled=unlabelled, ids=ids)
     judges, observed, bad = observe_rows(loaded.clf, rows, strict=reading.strict, fate="are left out")
     table = _measure(loaded.clf, judges, observed, method, utility, by)
-    if output is not None and file_form is not None:
-        write(output, packed(table.reset_index(), file_form))
-        print_written(f"{output}, {len(table):,} rows")
+    if output is not None:
+        write_table(output, table.reset_index())
     if json:
         print_json({**table.attrs, "worth": table.reset_index().to_dict("records")})
     elif output is None:
@@ -121,20 +116,19 @@ def _measure(clf: Estimator, rows: Rows, observed: Observed, method: str, utilit
 
     observed: what the model sees of the rows.
     """
-    import pandas as pd
-
     from dwac.estimator.worth import kept_column
-    from dwac.report.measures import used_in_training
 
-    given: dict[str, Any] = {} if clf.target_.kind == "numbers" else {"utility": utility}
-    if clf.target_.kind in ("numbers", "labels") and utility != "probability":
-        raise InputError(f"--utility is for classes; this model predicts {clf.target_.kind}; leave it out")
-    given |= {} if by is None else {"groups": kept_column(clf, by, "--by")}
+    kind = clf.target_.kind
+    if kind in ("numbers", "labels") and utility != "probability":
+        raise InputError(f"--utility is for classes; this model predicts {kind}; leave it out")
+    settings: dict[str, Any] = {} if kind == "numbers" else {"utility": utility}
+    if by is not None:
+        settings["groups"] = kept_column(clf, by, "--by")
     # Training rows do not vote on themselves. Ids alone do not identify them: any file may number its rows from 0.
-    known = used_in_training(clf, pd.Index(rows.ids, tupleize_cols=False), observed.h.cpu().numpy()).any()
-    given |= {"ids": rows.ids} if known else {}
-    table = clf.worth(observed, rows.y, method=method, **given)
-    alone = table if method == "leave_one_out" else clf.worth(observed, rows.y, method="leave_one_out", **given)
+    if in_training(clf, rows, observed.h.cpu().numpy()).any():
+        settings["ids"] = rows.ids
+    table = clf.worth(observed, rows.y, method=method, **settings)
+    alone = table if method == "leave_one_out" else clf.worth(observed, rows.y, method="leave_one_out", **settings)
     table.insert(3, "if_removed", -alone["worth"])
     attrs = table.attrs
     table = table.sort_values("relative" if by is None else "worth", ascending=False, kind="stable")
@@ -172,9 +166,9 @@ def show(table: pd.DataFrame, clf: Estimator, top: int, by: str | None, console:
 
 def _table(part: pd.DataFrame, clf: Estimator, title: str, by: str | None) -> Table:
     from dwac.drawing.records import shorten
-    from dwac.report.worth import points
+    from dwac.report.worth import FIGURES, points
 
-    extra = [name for name in part.columns if name not in _FIGURES]
+    extra = [name for name in part.columns if name not in FIGURES]
     shown = Table(title=title, title_justify="left")
     for name in [by or "id", *extra]:
         shown.add_column(str(name), overflow="fold", justify="right" if name in _COUNTS else "left")

@@ -41,7 +41,7 @@ _CURRENT: ContextVar[Language | None] = ContextVar("language", default=None)  # 
 
 @cache
 def languages() -> tuple[str, ...]:
-    """The languages in which explanations can be told."""
+    """The languages in which explanations can be written."""
     return ENGLISH, *sorted(path.stem for path in _FOLDER.glob("*.mo"))
 
 
@@ -60,7 +60,7 @@ def read_language(name: str) -> Language | None:
 
 @contextmanager
 def speaking(language: str | None) -> Iterator[None]:
-    """Tell explanations in this language, in this thread or task; None changes nothing.
+    """Write explanations in this language, in this thread or task; None changes nothing.
 
     >>> with speaking("de"):
     ...     numeral("12,345.6")
@@ -77,15 +77,15 @@ def speaking(language: str | None) -> Iterator[None]:
 
 
 def spoken(method: Callable[P, R]) -> Callable[P, R]:
-    """Give a method that makes texts its argument `language`: the language of these texts, by default the current."""
+    """Give a method that returns texts an argument `language`: that of these texts, by default the current one."""
 
     @wraps(method)
-    def speak(*args: P.args, **values: P.kwargs) -> R:
+    def in_language(*args: P.args, **values: P.kwargs) -> R:
         language: Any = values.pop("language", None)
         with speaking(language):
             return method(*args, **values)
 
-    return speak
+    return in_language
 
 
 def current() -> str:
@@ -95,7 +95,7 @@ def current() -> str:
 
 
 def preferred(header: str | None) -> str:
-    """The language that an Accept-Language header prefers, of those that there are; English if none.
+    """The first choice of an Accept-Language header among the languages that dwac has; English if it has none of them.
 
     >>> preferred("fr-CH, de;q=0.8, en;q=0.5"), preferred("fr"), preferred(None)
     ('de', 'en', 'en')
@@ -134,7 +134,7 @@ def say_of(context: str, text: str, /, **values: Any) -> str:
 
 
 def count(one: str, many: str, n: int, /, **values: Any) -> str:
-    """A message about n things: `one` if it is one of them, else `many`; its placeholder {n} is the number.
+    """A message about n things: `one` if n is 1, else `many`; the placeholder {n} is the number.
 
     >>> count("{n} example", "{n} examples", 1_200)
     '1,200 examples'
@@ -145,7 +145,7 @@ def count(one: str, many: str, n: int, /, **values: Any) -> str:
 
 
 def numeral(text: str) -> str:
-    """A number that was written as in English, with the marks of the current language."""
+    """A number written in the English way, with the marks of the current language."""
     language = _CURRENT.get()
     return text if language is None else text.translate(language.marks)
 

@@ -25,6 +25,8 @@ from dwac.estimator import DWACClassifier, DWACRegressor
 from dwac.estimator.evaluation import Fact, amount
 from dwac.estimator.observed import Observed
 from dwac.languages import speaking
+from dwac.report.card import model_values
+from dwac.report.cases import explain_cases
 from dwac.report.classes import class_values
 from dwac.report.decisions import decision_values
 from dwac.report.filing import filed_facts, filing_values
@@ -36,7 +38,7 @@ from dwac.report.markdown import card_text, limits
 from dwac.report.measures import number, of_100, percent, share, used_in_training
 from dwac.report.numbers import number_values
 from dwac.report.plots import history, reliability, sets, typicality
-from dwac.report.worth import MOST_GROUPS, columns_of_people
+from dwac.report.worth import MOST_GROUPS, columns_of_people, worth_section
 from dwac.report.wrong_labels import LabelNoise, label_issues, label_noise, leave_one_out
 from dwac.storage.files import replace_file
 from dwac.tasks import LABELS, NUMBERS
@@ -56,8 +58,8 @@ __all__ = [
 ]
 
 
-# For each kind of target: the findings, the function for the page's values, and the template.
-_Kind = tuple[type[Findings], Callable[[Any, int, int, Sequence[str] | None], dict[str, Any]], str]
+# For each kind of target: the findings, the function for the values of its own sections, and the template.
+_Kind = tuple[type[Findings], Callable[[Any], dict[str, Any]], str]
 _CLASSES: _Kind = (ClassFindings, class_values, "report/templates/classes.html")
 _OTHERS: dict[str, _Kind] = {
     NUMBERS: (NumberFindings, number_values, "report/templates/numbers.html"),
@@ -139,7 +141,7 @@ def write(
         people = [name for name in columns_of_people(clf) if name in rows]
         by = [name for name in people if rows[name].nunique() <= MOST_GROUPS] or None
     findings_of, values_of, template = _OTHERS.get(kind, _CLASSES)
-    more: dict[str, Any] = {"language": language} | ({} if kind in _OTHERS else {"judged": issues})
+    more: dict[str, Any] = {"language": language} | ({} if kind in _OTHERS else {"known_issues": issues})
     is_card = Path(path).suffix.lower() == ".md"
     all_rows = ["all"] * len(y) if is_card and by is None else by  # for intervals
     findings = findings_of.of(
@@ -151,10 +153,17 @@ def write(
         return _write(path, card_text(findings, filed, title, notes, purpose, licence, place))
     names = [by] if isinstance(by, str) else list(by) if isinstance(by, list | tuple | pd.DataFrame | Mapping) else []
     worthy = [name for name in names if isinstance(name, str) and name in known]
-    values = values_of(findings, k, cases, None if by is None else worthy) | filing_values(findings, y, source, target)
+    values = {
+        **model_values(findings),
+        **values_of(findings),
+        **filing_values(findings, y, source, target),
+        **decision_values(findings, tolerance),
+        "columns": column_sections(findings, importance),
+        "cases": explain_cases(findings, cases, k),
+        "worth": worth_section(findings, None if by is None else worthy),
+        "limits": limits(findings),
+    }
     values["filed"] = [Fact("Purpose", purpose or "not stated", "What the model is for."), *values["filed"]]
-    values["limits"] = limits(findings)
-    values |= {"columns": column_sections(findings, importance), **decision_values(findings, tolerance)}
     writers = {each.__name__: each for each in (amount, number, of_100, percent, share, shorten)}
     with speaking(language):
         content = render(

@@ -47,8 +47,8 @@ _MOST_EACH = 3  # groups per class in a table
 _COLUMNS = 4  # columns of an example
 
 
-def model_values(findings: Findings, target: Fact) -> dict[str, Any]:
-    """The values of the sections on the model and on unfamiliar data. target: the fact about the target."""
+def model_values(findings: Findings) -> dict[str, Any]:
+    """The values of the sections on the model and on unfamiliar data."""
     clf, history = findings.clf, findings.clf.history_
     columns, members = getattr(clf, "n_features_in_", None), getattr(clf.model_, "ensemble_size", 1)
     kind = KINDS.get(clf.encoder_.kind, "tensors" if clf.encoder_.kind == "module" else clf.encoder_.kind)
@@ -61,7 +61,6 @@ def model_values(findings: Findings, target: Fact) -> dict[str, Any]:
     return {
         "lead": LEADS.get(clf.target_.kind, LEAD),
         "kind": kind + (f", {columns:,} columns" if columns else ""),
-        "target": target,
         "n_training": findings.n_examples,
         "n_validation": findings.count(len(clf.validation_ids_)),
         "is_validation": len(clf.validation_ids_) > 0 and clf.calibration_ids_.equals(clf.validation_ids_),
@@ -193,31 +192,23 @@ def _group_table(
     rows = []
     for group in some:
         tested, typical = measure.values[group.rows], findings.typicality
+        apart = {"what sets it apart": group.description or "–"} if described else {"of all": percent(group.share)}
         rows.append(
-            (
-                labels[group.place],
-                f"{group.size:,}",
-                (group.description or "–") if described else percent(group.share),
-                shorten(group.representative),
-                f"{len(group.rows):,}",
-                *((f"{int(strange[group.rows].sum()):,}",) if strange is not None else ()),
-                measure.say(float(tested.mean())) if len(tested) else "–",
-                "–" if typical is None or not len(tested) else f"{typical[group.rows].mean():.2f}",
-                brief(findings.clf.examples_.get(group.representative), _COLUMNS, findings.clf.legend_),
-            )
+            {
+                "votes for": labels[group.place],
+                "training examples": f"{group.size:,}",
+                **apart,
+                "most central": shorten(group.representative),
+                "test examples": f"{len(group.rows):,}",
+                **({} if strange is None else {"strange": f"{int(strange[group.rows].sum()):,}"}),
+                measure.name: measure.say(float(tested.mean())) if len(tested) else "–",
+                "typicality": "–" if typical is None or not len(tested) else f"{typical[group.rows].mean():.2f}",
+                "most central example": brief(
+                    findings.clf.examples_.get(group.representative), _COLUMNS, findings.clf.legend_
+                ),
+            }
         )
-    head = (
-        "votes for",
-        "training examples",
-        "what sets it apart" if described else "of all",
-        "most central",
-        "test examples",
-        *(("strange",) if strange is not None else ()),
-        measure.name,
-        "typicality",
-        "most central example",
-    )
-    return ReportTable(caption, head, rows, numbers=[1, *range(4, len(head) - 1)])
+    return ReportTable.of(caption, rows, numbers=[1, *range(4, len(rows[0]) - 1)])
 
 
 # What the numbers mean
@@ -262,12 +253,9 @@ def points(share: float) -> str:
 
 
 def _tested_rows(decided: Deciding) -> str:
-    some = decided.n < decided.of
-    return (
-        f"{decided.n:,} of the {decided.of:,} test examples, evenly spread"
-        if some
-        else f"all {decided.of:,} test examples"
-    )
+    if decided.n == decided.of:
+        return f"all {decided.of:,} test examples"
+    return f"{decided.n:,} of the {decided.of:,} test examples, evenly spread"
 
 
 def _deciding_meaning(findings: Findings, decided: Deciding) -> str:

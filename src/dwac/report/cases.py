@@ -66,30 +66,25 @@ class Case(NamedTuple):
     details: list[str]
 
 
-def explain_cases(findings: Findings, rows: dict[str, list[int]], **settings: Any) -> list[tuple[str, list[Case]]]:
-    """Explained predictions of each kind, for the chosen rows of each; empty if there are none.
-
-    settings: of `explain`.
-    """
+def explain_cases(findings: Findings, most: int, k: int) -> list[tuple[str, list[Case]]]:
+    """At most so many explained predictions of each kind, each with k voters or groups; empty if there are none."""
+    rows = findings.cases(most)
+    if not any(rows.values()):
+        return []
     with speaking(findings.language):
-        return _explain_cases(findings, rows, **settings) if any(rows.values()) else []
+        return [(kind, _explain(findings, chosen, k)) for kind, chosen in rows.items()]
 
 
-def _explain_cases(findings: Findings, rows: dict[str, list[int]], **settings: Any) -> list[tuple[str, list[Case]]]:
-    cases: list[tuple[str, list[Case]]] = []
+def _explain(findings: Findings, rows: list[int], k: int) -> list[Case]:
+    if not rows:
+        return []
     ids: Any = range(len(findings.ids)) if findings.private else findings.ids
-    for kind, chosen in rows.items():
-        explanations: list[Any] = []
-        if chosen:
-            explanations = findings.clf.explain(
-                take(findings.X, np.array(chosen)), private=findings.private, **settings
-            )
-        shown = [
-            _case(each, ids[row], *findings.answer(row), first=place == 0, recourse=partial(_recourse, findings, row))
-            for place, (each, row) in enumerate(zip(explanations, chosen, strict=True))
-        ]
-        cases.append((kind, shown))
-    return cases
+    settings: dict[str, Any] = {"private": findings.private, "epsilon": findings.result.epsilon}
+    explanations = findings.clf.explain(take(findings.X, np.array(rows)), k, **settings)
+    return [
+        _case(each, ids[row], *findings.answer(row), first=place == 0, recourse=partial(_recourse, findings, row))
+        for place, (each, row) in enumerate(zip(explanations, rows, strict=True))
+    ]
 
 
 def _case(

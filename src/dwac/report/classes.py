@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,11 @@ from dwac.drawing.records import shorten
 from dwac.errors import EPSILON
 from dwac.estimator.evaluation import Fact
 from dwac.report import card, plots
-from dwac.report.cases import explain_cases
 from dwac.report.findings import EPSILONS, ClassFindings
 from dwac.report.maps import describe_map, map_figures
 from dwac.report.measures import MEASURES, Measure, likely_share, number, on_one_line, one_hot, percent
 from dwac.report.parts import Plot, ReportTable, RichCell, brief, images
 from dwac.report.summary import class_summary
-from dwac.report.worth import worth_section
 from dwac.report.wrong_labels import HOW_JUDGED, IN_SAMPLE, OUT_OF_FOLD
 from dwac.tasks import CLASSES
 
@@ -26,13 +23,13 @@ _MOST_ISSUES = 24
 _MOST_CLASSES, _MOST_CONFUSED, _DRAWN = 60, 20, 8
 
 
-def class_values(findings: ClassFindings, k: int, n_cases: int, by: Sequence[str] | None) -> dict[str, Any]:
-    """The values of the report on classes. by: columns of the training data whose groups are compared by worth."""
+def class_values(findings: ClassFindings) -> dict[str, Any]:
+    """The values of the report on classes that other reports do not have."""
     confusion, wrong_ones = _confusion(findings), findings.confusions()
     drawn, n_known = _roc(findings)
     reliability = plots.reliability_panel(findings.truth, findings.predictions.probabilities)
     return {
-        **card.model_values(findings, classes(findings)),
+        "target": classes(findings),
         "is_ordered": findings.clf.target_.kind != CLASSES,
         "summary": class_summary(findings),
         "calibrated": calibration(findings),
@@ -54,8 +51,6 @@ def class_values(findings: ClassFindings, k: int, n_cases: int, by: Sequence[str
         "beside_chance": card.beside_chance,
         "reliability": images(plots.alone(reliability, 3.8, 3.6)),
         **_sets(findings),
-        "cases": explain_cases(findings, findings.cases(n_cases), k=k, epsilon=findings.result.epsilon),
-        "worth": worth_section(findings, by),
         "issues": issues(findings),
         "issue_table": _issue_table(findings),
         "out_of_fold": findings.issues.attrs.get("judged") == OUT_OF_FOLD,
@@ -119,20 +114,18 @@ def _by_class(findings: ClassFindings) -> ReportTable:
     """Precision, recall, F1 and ROC AUC of each class, and their means."""
     rows = findings.result.by_class.assign(**{name: findings.scores.each[name] for name in MEASURES})
     shown = rows.sort_values("n", ascending=False, kind="stable").head(_MOST_CLASSES)
-    trusted = "typicality" in rows
+    means: dict[Any, Any] = {"label": "macro average", "n": findings.result.n, "typicality": np.nan}
+    means |= findings.scores.macro
     body = [
-        (
-            shorten(row["label"]),
-            f"{row['n']:,}",
-            *(number(row[name]) for name in MEASURES),
-            *((number(row["typicality"], 2),) if trusted else ()),
-        )
-        for row in shown.to_dict("records")
+        {
+            "class": shorten(row["label"]),
+            "test examples": f"{row['n']:,}",
+            **{title: number(row[name]) for name, title in MEASURES.items()},
+            **({"typicality": number(row["typicality"], 2)} if "typicality" in rows else {}),
+        }
+        for row in [*shown.to_dict("records"), means]
     ]
-    means = (number(findings.scores.macro[name]) for name in MEASURES)
-    body.append(("macro average", f"{findings.result.n:,}", *means, *(("–",) if trusted else ())))
-    head = ("class", "test examples", "precision", "recall", "F1", "ROC AUC", *(("typicality",) if trusted else ()))
-    return ReportTable("Results per class", head, body, range(1, len(head)), len(rows) - len(shown))
+    return ReportTable.of("Results per class", body, range(1, len(body[0])), len(rows) - len(shown))
 
 
 def _confusion(findings: ClassFindings) -> ReportTable:
@@ -189,20 +182,19 @@ def _sets(findings: ClassFindings) -> dict[str, Any]:
         return {"sets": None}
     sizes = findings.set_curve([findings.result.epsilon])
     body = [
-        (
-            f"{row['epsilon']:g}",
-            percent(1 - row["epsilon"]),
-            percent(row["coverage"]),
-            f"{row['mean']:.2f}",
-            percent(row["single"]),
-            percent(row["empty"]),
-        )
+        {
+            "allowed error rate ε": f"{row['epsilon']:g}",
+            "requested": percent(1 - row["epsilon"]),
+            "coverage": percent(row["coverage"]),
+            "labels per set": f"{row['mean']:.2f}",
+            "one label": percent(row["single"]),
+            "no label": percent(row["empty"]),
+        }
         for row in table.to_dict("records")
     ]
-    head = ("allowed error rate ε", "requested", "coverage", "labels per set", "one label", "no label")
     guarantee = findings.clf.expected_sets(EPSILON).guarantee if findings.clf.cross_fitted_ else 0
     return {
-        "sets": ReportTable("Prediction sets on the test examples", head, body, range(6)),
+        "sets": ReportTable.of("Prediction sets on the test examples", body, range(6)),
         "sets_by_class": _covered(findings),
         "set_plots": images(*(plots.alone(painter, 2.75, 2.6) for painter in plots.set_panels(curve))),
         "theory": percent(1 - (guarantee or 0)),
@@ -220,11 +212,16 @@ def _covered(findings: ClassFindings) -> ReportTable:
         if not row["n"]:
             continue
         low, high = likely_share(covered[findings.truth == rows.index[rows["label"] == row["label"]][0]])
-        interval = on_one_line(f"{percent(low)} to {percent(high)}")
-        size = number(row["mean_set_size"], 2)
-        body.append((shorten(row["label"]), f"{row['n']:,}", percent(row["coverage"]), interval, size))
-    head = ("class", "test examples", "coverage", "95 % interval", "labels per set")
-    return ReportTable(f"Coverage by class at ε = {findings.result.epsilon:g}", head, body, range(1, 5))
+        body.append(
+            {
+                "class": shorten(row["label"]),
+                "test examples": f"{row['n']:,}",
+                "coverage": percent(row["coverage"]),
+                "95 % interval": on_one_line(f"{percent(low)} to {percent(high)}"),
+                "labels per set": number(row["mean_set_size"], 2),
+            }
+        )
+    return ReportTable.of(f"Coverage by class at ε = {findings.result.epsilon:g}", body, range(1, 5))
 
 
 # Cases
@@ -233,15 +230,10 @@ def _covered(findings: ClassFindings) -> ReportTable:
 def issues(findings: ClassFindings) -> str:
     """How many labels look wrong, and how they were judged."""
     how_judged = findings.issues.attrs
-    n, m = (
-        findings.count(len(findings.issues)),
-        findings.count(how_judged.get("checked", len(findings.clf.references_))),
-    )
-    who = (
-        "representative"
-        if findings.clf.references_.voters.represents and "folds" not in how_judged
-        else "training example"
-    )
+    n = findings.count(len(findings.issues))
+    m = findings.count(how_judged.get("checked", len(findings.clf.references_)))
+    represents = findings.clf.references_.voters.represents and "folds" not in how_judged
+    who = "representative" if represents else "training example"
     how = HOW_JUDGED[how_judged.get("judged", IN_SAMPLE)]
     if n == 0:
         return f"No label of the {m:,} {who}s looks wrong. {how}"
@@ -258,13 +250,14 @@ def _issue_table(findings: ClassFindings) -> ReportTable | None:
     if findings.issues.empty or findings.private:
         return None
     rows = [
-        (
-            *(shorten(row[name]) for name in ("id", "label", "suggested")),
-            percent(row["suggested_probability"]),
-            brief(findings.clf.examples_.get(row["id"]), legend=findings.clf.legend_),
-        )
+        {
+            "training example": shorten(row["id"]),
+            "label": shorten(row["label"]),
+            "suggested label": shorten(row["suggested"]),
+            "probability": percent(row["suggested_probability"]),
+            "example": brief(findings.clf.examples_.get(row["id"]), legend=findings.clf.legend_),
+        }
         for row in findings.issues.head(_MOST_ISSUES).to_dict("records")
     ]
-    head = ("training example", "label", "suggested label", "probability", "example")
     caption = f"{len(rows)} of {len(findings.issues):,}, the most doubtful first"
-    return ReportTable(caption, head, rows, [3], len(findings.issues) - len(rows))
+    return ReportTable.of(caption, rows, [3], len(findings.issues) - len(rows))

@@ -13,11 +13,10 @@ from dwac._checks import warn
 from dwac.conformal.decisions import DecisionRule, RiskControl, fewest_strangers, strange
 from dwac.drawing.records import shorten
 from dwac.estimator.evaluation import Fact
-from dwac.estimator.preparation import take
 from dwac.report import plots
 from dwac.report.findings import Findings, Floats
 from dwac.report.measures import on_one_line, percent, share
-from dwac.report.parts import Plot, ReportTable, brief, images
+from dwac.report.parts import Plot, ReportTable, images
 from dwac.tasks import NUMBERS
 from dwac.tasks.decisions import control_of, forecast_rows, stake_of
 from dwac.tasks.group_statistics import rate_interval
@@ -91,17 +90,16 @@ def _by_risk(rules: Sequence[DecisionRule], expected: Floats, lost: NDArray[np.b
         n, k, left = int(decided.sum()), int(lost[decided].sum()), int((~decided).sum())
         low, high = (percent(float(end)) for end in rate_interval(k, n))
         rows.append(
-            (
-                name,
-                f"{n:,} ({percent(n / len(lost))})",
-                f"{k:,} ({percent(k / n)})" if n else "–",
-                on_one_line(f"{low} to {high}") if n else "–",
-                f"{left:,}",
-                share(float(lost[~decided].mean()) if left else None),
-            )
+            {
+                "allowed risk": name,
+                "decided": f"{n:,} ({percent(n / len(lost))})",
+                "errors among these": f"{k:,} ({percent(k / n)})" if n else "–",
+                "95 % interval": on_one_line(f"{low} to {high}") if n else "–",
+                "handed over": f"{left:,}",
+                "errors if they were not": share(float(lost[~decided].mean()) if left else None),
+            }
         )
-    head = ("allowed risk", "decided", "errors among these", "95 % interval", "handed over", "errors if they were not")
-    return ReportTable("Decisions on the test examples", head, rows, range(1, len(head)))
+    return ReportTable.of("Decisions on the test examples", rows, range(1, len(rows[0])))
 
 
 def _curve(control: RiskControl, expected: Floats, lost: NDArray[np.bool_]) -> list[Plot]:
@@ -133,17 +131,16 @@ def _by_label(findings: Findings, decided: NDArray[np.bool_], lost: NDArray[np.b
     for code in np.argsort(-counts, kind="stable")[: min(_MOST_LABELS, int((counts > 0).sum()))]:
         mine, handed = codes == code, (codes == code) & ~decided
         rows.append(
-            (
-                shorten(names[code]),
-                f"{counts[code]:,}",
-                f"{handed.sum():,} ({percent(handed.sum() / counts[code])})",
-                f"{lost[handed].sum():,}",
-                f"{lost[mine & decided].sum():,}",
-            )
+            {
+                "predicted": shorten(names[code]),
+                "test examples": f"{counts[code]:,}",
+                "handed over": f"{handed.sum():,} ({percent(handed.sum() / counts[code])})",
+                "wrong among these": f"{lost[handed].sum():,}",
+                "wrong among decided": f"{lost[mine & decided].sum():,}",
+            }
         )
-    head = ("predicted", "test examples", "handed over", "wrong among these", "wrong among decided")
     left = int((counts > 0).sum()) - len(rows)
-    return ReportTable(f"Handed over at a risk of {percent(RISKS[0])}, by label", head, rows, range(1, 5), left)
+    return ReportTable.of(f"Handed over at a risk of {percent(RISKS[0])}, by label", rows, range(1, 5), left)
 
 
 def _handed_over(findings: Findings, expected: Floats, decided: NDArray[np.bool_]) -> ReportTable:
@@ -154,11 +151,10 @@ def _handed_over(findings: Findings, expected: Floats, decided: NDArray[np.bool_
 
 def _listed(findings: Findings, caption: str, rows: Sequence[int], measure: str, values: Sequence[str]) -> ReportTable:
     """The first of these examples: each with a value, what is predicted, whether that is right, and its record."""
-    legend, body = findings.clf.legend_, []
-    for row, value in list(zip(rows, values, strict=True))[:_LISTED]:
-        record = findings.clf.encoder_.records(take(findings.X, np.array([row]))).to_dict("records")
-        shown = brief(record[0] if record else None, legend=legend)
-        body.append((shorten(findings.ids[row]), value, *findings.answer(row), shown))
+    body = [
+        (shorten(findings.ids[row]), value, *findings.answer(row), findings.example(row))
+        for row, value in list(zip(rows, values, strict=True))[:_LISTED]
+    ]
     return ReportTable(caption, ("example", measure, "predicted", "", ""), body, [1], len(rows) - len(body))
 
 

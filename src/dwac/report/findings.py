@@ -36,7 +36,7 @@ from dwac.explain.base import STRANGE
 from dwac.languages import numeral, say
 from dwac.report.grouped import Deciding, deciding
 from dwac.report.measures import Estimator, Scores, one_hot, scores, used_in_training
-from dwac.report.parts import labels_of
+from dwac.report.parts import Photo, brief, labels_of
 from dwac.report.wrong_labels import label_issues
 from dwac.tasks import read_labels, read_numbers
 from dwac.tasks.classes import encode_known
@@ -197,6 +197,11 @@ class Findings:
         """What is predicted for a row, and how it compares with the truth, in words."""
         raise NotImplementedError
 
+    def example(self, row: int) -> Photo | str:
+        """A test example, in a cell of a table."""
+        records = self.clf.encoder_.records(take(self.X, np.array([row]))).to_dict("records")
+        return brief(records[0] if records else None, legend=self.clf.legend_)
+
     def cases(self, most: int) -> dict[str, list[int]]:
         """Rows of typical, doubtful and wrong predictions, each once."""
         errors = self.errors
@@ -216,7 +221,7 @@ class ClassFindings(Findings):
     predictions: ClassPredictions
     outside: ClassPredictions | None
     result: Evaluation
-    judged: pd.DataFrame | None = None  # suspicious labels, if already computed
+    known_issues: pd.DataFrame | None = None  # suspicious labels, if already computed
 
     @staticmethod
     def _truth(clf: Any, y: Any, n: int) -> NDArray[np.int64]:
@@ -245,7 +250,7 @@ class ClassFindings(Findings):
     @cached_property
     def issues(self) -> pd.DataFrame:
         """Suspicious labels: those given, else those that the model's own votes find among its training examples."""
-        return label_issues(self.clf) if self.judged is None else self.judged
+        return label_issues(self.clf) if self.known_issues is None else self.known_issues
 
     def set_curve(self, epsilons: Iterable[float] | None = None) -> pd.DataFrame | None:
         """Coverage and set sizes per ε, by default for every ε that can exclude a label; None if not calibrated."""
@@ -311,9 +316,9 @@ class ClassFindings(Findings):
         """The least typical examples, and predictions with the least confidence."""
         trust = self.predictions.conformal
         strange = np.argsort(self.probability if self.typicality is None else self.typicality, kind="stable")
-        torn = np.argsort(self.probability if trust is None else trust.confidence, kind="stable")
+        unsure = np.argsort(self.probability if trust is None else trust.confidence, kind="stable")
         rows = [int(row) for row in strange if row not in but][: -(-most // 2)]
-        return rows + [int(row) for row in torn if row not in [*but, *rows]][: most - len(rows)]
+        return rows + [int(row) for row in unsure if row not in [*but, *rows]][: most - len(rows)]
 
 
 @dataclass(frozen=True, eq=False)

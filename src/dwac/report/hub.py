@@ -63,8 +63,8 @@ def push(
             _write_card(clf, path, place, X, y, card, options)
             what = "embeddings, labels and ids" if columns is None else f"records{columns}, labels and ids"
             # A warning, so that it is seen: what is uploaded cannot be taken back from those who read it.
-            tell = logger.info if columns is None else logger.warning
-            tell(
+            log = logger.info if columns is None else logger.warning
+            log(
                 "uploading to %s (%s): %s of %s training examples%s",
                 name,
                 "private" if private else "public",

@@ -40,10 +40,10 @@ def column_sections(findings: Findings, n: int | None) -> list[ColumnSection]:
     clf, n = findings.clf, ROWS if n is None else n
     if n == 0 or clf.encoder_.kind not in ("tabular", "module"):
         return []
-    asked = _outcomes(findings)
-    rows = np.random.default_rng(0).permutation(len(findings.ids))[: ceil(n / len(asked))]
+    outcomes = _outcomes(findings)
+    rows = np.random.default_rng(0).permutation(len(findings.ids))[: ceil(n / len(outcomes))]
     try:
-        return [_section(findings, rows, which) for which in asked]
+        return [_section(findings, rows, options) for options in outcomes]
     except InputError:  # the model holds no training examples, gives all the same label, or takes no columns
         return []
 
@@ -59,9 +59,8 @@ def _outcomes(findings: Findings) -> Sequence[dict[str, Any]]:
     return [{}]
 
 
-def _section(findings: Findings, rows: Any, which: dict[str, Any]) -> ColumnSection:
-    how = {"private": findings.private, "seconds": _SECONDS, **which}
-    importance = findings.clf.importance(take(findings.X, rows), **how)
+def _section(findings: Findings, rows: Any, options: dict[str, Any]) -> ColumnSection:
+    importance = findings.clf.importance(take(findings.X, rows), private=findings.private, seconds=_SECONDS, **options)
     frame = importance.to_frame()
     frame = frame[frame["importance"] > 0]
     most = frame["importance"].max()
@@ -76,7 +75,7 @@ def _section(findings: Findings, rows: Any, which: dict[str, Any]) -> ColumnSect
     )
     few = findings.private or len(importance.contributions) < _FEWEST
     drawn = [] if few else frame["column"].tolist()[:_DRAWN]
-    outcome = "" if importance.label is None and log_odds else next(iter(which.values()), importance.label)
+    outcome = "" if importance.label is None and log_odds else next(iter(options.values()), importance.label)
     return ColumnSection(
         "" if outcome is None else shorten(outcome),
         unit,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,28 +13,25 @@ from dwac.drawing.records import shorten
 from dwac.errors import CalibrationWarning
 from dwac.estimator.evaluation import Fact
 from dwac.report import card, plots
-from dwac.report.cases import explain_cases
 from dwac.report.findings import EPSILONS, LabelFindings
 from dwac.report.measures import MEASURES, Measure, percent, share
 from dwac.report.parts import Plot, ReportTable, images, labels_of
 from dwac.report.summary import label_summary
-from dwac.report.worth import worth_section
 
 _MOST_LABELS, _DRAWN = 60, 6
-_HEADS = {
-    "f1": "F1",
-    "roc_auc": "ROC AUC",
+_DECISIONS = {
     "wrongly_told_no": "decided no, but has it",
     "wrongly_told_yes": "decided yes, but lacks it",
+    "undecided": "undecided",
 }
 
 
-def label_values(findings: LabelFindings, k: int, n_cases: int, by: Sequence[str] | None) -> dict[str, Any]:
-    """The values of the report on several labels. by: a column of the training data whose groups are compared."""
+def label_values(findings: LabelFindings) -> dict[str, Any]:
+    """The values of the report on several labels that other reports do not have."""
     counts, auc = findings.result.by_label["n"], findings.scores.each["roc_auc"].to_numpy()
     drawn = np.sort(counts.sort_values(ascending=False, kind="stable").index[:_DRAWN].to_numpy())
     return {
-        **card.model_values(findings, _target(findings)),
+        "target": _target(findings),
         "summary": label_summary(findings),
         "by_label": _by_label(findings),
         "n_without": findings.result.without_label,
@@ -45,8 +41,6 @@ def label_values(findings: LabelFindings, k: int, n_cases: int, by: Sequence[str
         "reliability": _reliability(findings, drawn),
         "n_labels": len(findings.result.by_label),
         "sets": _sets(findings),
-        "cases": explain_cases(findings, findings.cases(n_cases), k=k, epsilon=findings.result.epsilon),
-        "worth": worth_section(findings, by),
     }
 
 
@@ -61,16 +55,21 @@ def _by_label(findings: LabelFindings) -> ReportTable:
     every, scores = findings.result.by_label, findings.scores
     rows = every.assign(**{name: scores.each[name] for name in MEASURES})
     rows = rows.sort_values("n", ascending=False, kind="stable").head(_MOST_LABELS)
-    shown = [name for name in (*MEASURES, "wrongly_told_no", "wrongly_told_yes", "undecided") if name in rows]
-    body = [
-        (shorten(row["label"]), f"{row['n']:,}", *(share(row[name]) for name in shown))
-        for row in rows.to_dict("records")
+    titles = MEASURES | {name: title for name, title in _DECISIONS.items() if name in rows}
+    total = int(findings.truth.sum())
+    means: list[dict[Any, Any]] = [
+        {"label": "macro average", "n": total, **scores.macro},
+        {"label": "micro average", "n": total, **scores.micro},
     ]
-    total, blank = f"{int(findings.truth.sum()):,}", ["–"] * (len(shown) - len(MEASURES))
-    for name, average in (("macro", scores.macro), ("micro", scores.micro)):
-        body.append((f"{name} average", total, *(share(average[measure]) for measure in MEASURES), *blank))
-    head = ("label", "have it", *(_HEADS.get(name, name) for name in shown))
-    return ReportTable("Results per label", head, body, range(1, len(head)), len(every) - len(rows))
+    body = [
+        {
+            "label": shorten(row["label"]),
+            "have it": f"{row['n']:,}",
+            **{title: share(row.get(name)) for name, title in titles.items()},
+        }
+        for row in [*rows.to_dict("records"), *means]
+    ]
+    return ReportTable.of("Results per label", body, range(1, len(body[0])), len(every) - len(rows))
 
 
 def _groups(findings: LabelFindings) -> list[ReportTable]:
@@ -113,15 +112,13 @@ def _sets(findings: LabelFindings) -> ReportTable | None:
             return None
         shares = metrics.decision_shares(findings.truth, decided)
         rows.append(
-            (
-                f"{epsilon:g}",
-                percent(shares.wrong_of_having),
-                percent(shares.wrong_of_lacking),
-                percent(shares.undecided),
-                percent(metrics.missed_share(findings.truth, sets)),
-                f"{sets.sum(axis=1).mean():.2f}",
-            )
+            {
+                "ε": f"{epsilon:g}",
+                _DECISIONS["wrongly_told_no"]: percent(shares.wrong_of_having),
+                _DECISIONS["wrongly_told_yes"]: percent(shares.wrong_of_lacking),
+                _DECISIONS["undecided"]: percent(shares.undecided),
+                "labels that sets miss": percent(metrics.missed_share(findings.truth, sets)),
+                "labels per set": f"{sets.sum(axis=1).mean():.2f}",
+            }
         )
-    head = ("ε", _HEADS["wrongly_told_no"], _HEADS["wrongly_told_yes"], "undecided", "labels that sets miss",
-            "labels per set")  # fmt: skip
-    return ReportTable("On the test examples", head, rows, range(len(head)))
+    return ReportTable.of("On the test examples", rows, range(len(rows[0])))

@@ -49,10 +49,9 @@ def card_text(
 def untested_card(clf: Estimator, title: str, purpose: str, licence: str, place: str) -> str:
     """The card of a model without test rows: what it is, what it reads and how to load it, but no results."""
     n, filed = round(float(clf.references_.sizes.sum())), filed_facts(clf, private=clf.private_)
-    untested = "The model was not tested for this card: nothing is said about its errors."
-    none: Any = ("notes", "facts", "measures", "divisions", "group_notes")
-    more = {**dict.fromkeys(none, ()), "limits": [untested]}
-    body = _body(clf, privacy.count(n) if clf.private_ else n, filed, title, purpose, licence, place, more)
+    no_results: dict[str, Any] = dict.fromkeys(("notes", "facts", "measures", "divisions", "group_notes"), ())
+    no_results["limits"] = ["The model was not tested for this card, so nothing is known about its errors."]
+    body = _body(clf, privacy.count(n) if clf.private_ else n, filed, title, purpose, licence, place, no_results)
     return f"{front_matter(_about(clf, licence))}\n\n{body}"
 
 

@@ -18,7 +18,7 @@ from dwac.metrics import roc_auc
 
 Estimator = DWACClassifier | DWACRegressor
 
-MEASURES = ("precision", "recall", "f1", "roc_auc")
+MEASURES = {"precision": "precision", "recall": "recall", "f1": "F1", "roc_auc": "ROC AUC"}  # with their titles
 CLOSE = 1e-3  # relative difference of embeddings between batches or machines
 
 # Numbers as text

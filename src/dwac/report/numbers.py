@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,15 +9,12 @@ import numpy as np
 from dwac import metrics
 from dwac.drawing.records import shorten
 from dwac.estimator.evaluation import Fact, amount
-from dwac.estimator.preparation import take
 from dwac.report import card, plots
-from dwac.report.cases import explain_cases
 from dwac.report.findings import EPSILONS, Floats, NumberFindings
 from dwac.report.grouped import in_shown_groups
 from dwac.report.measures import Measure, on_one_line, percent, share
-from dwac.report.parts import Plot, ReportTable, brief, images
+from dwac.report.parts import Plot, ReportTable, images
 from dwac.report.summary import number_summary
-from dwac.report.worth import worth_section
 
 _LEVELS = np.linspace(0.05, 0.95, 19)  # levels of quantiles
 _FIFTHS = 5  # parts of the predictions, from the lowest to the highest
@@ -27,15 +23,15 @@ _LARGE = 0.9  # quantile above which an error is called large
 _UNUSUAL = 8  # listed examples that are unlike any other
 
 
-def number_values(findings: NumberFindings, k: int, n_cases: int, by: Sequence[str] | None) -> dict[str, Any]:
-    """The values of the report on numbers. by: columns of the training data whose groups are compared by worth."""
+def number_values(findings: NumberFindings) -> dict[str, Any]:
+    """The values of the report on numbers that other reports do not have."""
     ends = findings.predictions.intervals(findings.result.epsilon)
     guarantee = 0.0
     if findings.calibrated and findings.clf.cross_fitted_:
         guarantee = findings.clf.expected_intervals(findings.result.epsilon).guarantee or 0.0
     quantiles, quantile_plots = _quantiles(findings)
     return {
-        **card.model_values(findings, _target(findings)),
+        "target": _target(findings),
         "summary": number_summary(findings),
         "coverage": card.coverage_meaning(findings, "Intervals", "the true number", "intervals could be narrower")
         if findings.calibrated
@@ -52,8 +48,6 @@ def number_values(findings: NumberFindings, k: int, n_cases: int, by: Sequence[s
         "quantiles": quantiles,
         "quantile_plots": quantile_plots,
         "unusual": _unusual(findings, ends),
-        "cases": explain_cases(findings, findings.cases(n_cases), k=k, epsilon=findings.result.epsilon),
-        "worth": worth_section(findings, by),
     }
 
 
@@ -98,18 +92,19 @@ def _error_plots(findings: NumberFindings, ends: Floats | None) -> list[tuple[st
 
 
 def _by_number(findings: NumberFindings) -> ReportTable:
-    rows = [
-        (
-            shorten(row["number"]),
-            *(amount(row[name]) for name in ("rmse", "mae", "crps")),
-            f"{row['r2']:.3f}",
-            *((share(row["coverage"]), amount(row["median_width"])) if findings.calibrated else ()),
-        )
-        for row in findings.result.by_number.to_dict("records")
-    ]
-    trust = ("coverage", "median width") if findings.calibrated else ()
-    head = ("number", "RMSE", "mean absolute error", "CRPS", "R²", *trust)
-    return ReportTable("Results per number", head, rows, range(1, len(head)))
+    rows = []
+    for row in findings.result.by_number.to_dict("records"):
+        cells = {
+            "number": shorten(row["number"]),
+            "RMSE": amount(row["rmse"]),
+            "mean absolute error": amount(row["mae"]),
+            "CRPS": amount(row["crps"]),
+            "R²": f"{row['r2']:.3f}",
+        }
+        if findings.calibrated:
+            cells |= {"coverage": share(row["coverage"]), "median width": amount(row["median_width"])}
+        rows.append(cells)
+    return ReportTable.of("Results per number", rows, range(1, len(rows[0])))
 
 
 def _by_size(findings: NumberFindings, ends: Floats | None, t: int) -> ReportTable:
@@ -118,34 +113,40 @@ def _by_size(findings: NumberFindings, ends: Floats | None, t: int) -> ReportTab
     rows = []
     for some in np.array_split(np.argsort(values, kind="stable"), min(_FIFTHS, len(values))):
         wrong = truth[some] - values[some]
-        row = [f"{amount(values[some].min())} to {amount(values[some].max())}", f"{len(some):,}"]
-        row += [amount(float(wrong.mean())), amount(float(np.abs(wrong).mean()))]
+        cells = {
+            "predicted": f"{amount(values[some].min())} to {amount(values[some].max())}",
+            "test examples": f"{len(some):,}",
+            "mean error (true - predicted)": amount(float(wrong.mean())),
+            "mean absolute error": amount(float(np.abs(wrong).mean())),
+        }
         if ends is not None:
-            row += [share(metrics.interval_coverage(truth[some], ends[some, t]))]
-            row += [amount(metrics.interval_widths(ends[some, t]).median)]
-        rows.append(row)
-    trust = ("coverage", "median width") if ends is not None else ()
-    head = ("predicted", "test examples", "mean error (true - predicted)", "mean absolute error", *trust)
+            cells["coverage"] = share(metrics.interval_coverage(truth[some], ends[some, t]))
+            cells["median width"] = amount(metrics.interval_widths(ends[some, t]).median)
+        rows.append(cells)
     which = "" if len(findings.names) == 1 else f" of {findings.names[t]}"
-    return ReportTable(f"Errors by the size of the prediction{which}", head, rows, range(1, len(head)))
+    return ReportTable.of(f"Errors by the size of the prediction{which}", rows, range(1, len(rows[0])))
 
 
 # Intervals and quantiles
 
 
 def _intervals(findings: NumberFindings) -> ReportTable:
-    rows = []
+    rows, alone = [], len(findings.names) == 1
     for epsilon in EPSILONS:
         ends = findings.intervals(epsilon)
         assert ends is not None
-        chance = findings.chance(epsilon) if len(findings.names) == 1 else None
-        by_chance = on_one_line(f"{percent(chance[0])} to {percent(chance[1])}") if chance else "–"
-        widths = [amount(metrics.interval_widths(ends[:, t]).median) for t in range(len(findings.names))]
-        covered = percent(metrics.interval_coverage(findings.truth, ends))
-        rows.append((f"{epsilon:g}", percent(1 - epsilon), covered, by_chance, *widths))
-    each = ["median width"] if len(findings.names) == 1 else [f"median width of {name}" for name in findings.names]
-    head = ("allowed error rate ε", "requested", "coverage", "range by chance", *each)
-    return ReportTable("Intervals on the test examples", head, rows, range(len(head)))
+        chance = findings.chance(epsilon) if alone else None
+        cells = {
+            "allowed error rate ε": f"{epsilon:g}",
+            "requested": percent(1 - epsilon),
+            "coverage": percent(metrics.interval_coverage(findings.truth, ends)),
+            "range by chance": on_one_line(f"{percent(chance[0])} to {percent(chance[1])}") if chance else "–",
+        }
+        for t, name in enumerate(findings.names):
+            width = "median width" if alone else f"median width of {name}"
+            cells[width] = amount(metrics.interval_widths(ends[:, t]).median)
+        rows.append(cells)
+    return ReportTable.of("Intervals on the test examples", rows, range(len(rows[0])))
 
 
 def _quantiles(findings: NumberFindings) -> tuple[list[Fact], list[Plot]]:
@@ -187,18 +188,15 @@ def _unusual(findings: NumberFindings, ends: Floats | None) -> ReportTable | Non
         return None
     rows = []
     for row in findings.unusual[:_UNUSUAL]:
-        record = findings.clf.encoder_.records(take(findings.X, np.array([row]))).to_dict("records")
         known = [] if ends is None else [on_one_line(f"{amount(low)} to {amount(high)}") for low, high in ends[row]]
-        interval = "; ".join(known) or "–"
         rows.append(
-            (
-                shorten(findings.ids[row]),
-                f"{findings.typicality[row]:.3f}",
-                "; ".join(map(amount, findings.values[row])),
-                interval,
-                "; ".join(map(amount, findings.truth[row])),
-                brief(record[0] if record else None, legend=findings.clf.legend_),
-            )
+            {
+                "example": shorten(findings.ids[row]),
+                "typicality": f"{findings.typicality[row]:.3f}",
+                "predicted": "; ".join(map(amount, findings.values[row])),
+                "interval": "; ".join(known) or "–",
+                "true": "; ".join(map(amount, findings.truth[row])),
+                "": findings.example(row),
+            }
         )
-    head = ("example", "typicality", "predicted", "interval", "true", "")
-    return ReportTable("The least typical test examples", head, rows, [1, 2, 4])
+    return ReportTable.of("The least typical test examples", rows, [1, 2, 4])

@@ -27,6 +27,13 @@ class ReportTable(NamedTuple):
     numbers: Container[int] = ()
     left: int = 0
 
+    @classmethod
+    def of(
+        cls, caption: str, rows: Sequence[Mapping[str, Any]], numbers: Container[int] = (), left: int = 0
+    ) -> ReportTable:
+        """A table from one row or more, each with its cells by the names of their columns."""
+        return cls(caption, list(rows[0]), [tuple(row.values()) for row in rows], numbers, left)
+
 
 class RichCell(NamedTuple):
     """A cell that is more than text.

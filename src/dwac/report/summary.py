@@ -198,7 +198,7 @@ def label_summary(findings: LabelFindings) -> FirstPage:
                    if truth[:, i].any()), key=lambda bar: (not bar.bad, bar.value))  # fmt: skip
     weak = "In these tests, no label is clearly harder to find than the others"
     if bars and bars[0].bad:
-        weak = f"Of 100 cases that have {bars[0].name[4:]}, it finds only {100 * bars[0].value:.0f}"
+        weak = f"Of 100 cases that have {bars[0].name.removeprefix('has ')}, it finds only {100 * bars[0].value:.0f}"
     odd = f"it gets every label right for {frequency(every[findings.strange])} of these"
     sentences = (
         f"It predicts which of {len(names):,} labels ({_list(names)}) {_things(findings)} have, by "

@@ -28,6 +28,7 @@ from dwac.report.parts import ReportTable, brief
 from dwac.tasks import LABELS, NUMBERS
 
 _MOST, _FEWEST, _VOTES = 500, 50, 5_000_000  # most and fewest judges, and the limit of votes they count together
+FIGURES = ("worth", "deviation", "standard_error", "if_removed", "relative")  # columns of a table for every target
 _TOLERANCE = 1e-3  # for the sum of all values for one judge: errors of single values are far smaller
 _SEED = 0
 _PEERS = {  # the examples that an example is compared with, and why
@@ -181,20 +182,19 @@ def _voter_word(worth: Worth) -> str:
 def _examples(worth: Worth, part: pd.DataFrame, caption: str) -> ReportTable:
     clf = worth.clf
     say, say_removed = points(part[["worth", "standard_error"]]), points(part["if_removed"])
+    what = "number" if clf.target_.kind == NUMBERS else "label"
     rows = [
-        (
-            shorten(name),
-            outcome(clf, row),
-            f"{say(row['worth'])} ±\u00a0{say(2 * row['standard_error']).lstrip('+')}",
-            f"{row['relative']:+.1f}".replace("-", "−"),
-            say_removed(_change(clf, row["if_removed"])),
-            brief(clf.examples_.get(name), _COLUMNS_SHOWN, clf.legend_),
-        )
+        {
+            _voter_word(worth): shorten(name),
+            what: outcome(clf, row),
+            "worth ± 2 s.e.": f"{say(row['worth'])} ±\u00a0{say(2 * row['standard_error']).lstrip('+')}",
+            "relative": f"{row['relative']:+.1f}".replace("-", "−"),
+            "if removed": say_removed(_change(clf, row["if_removed"])),
+            "example": brief(clf.examples_.get(name), _COLUMNS_SHOWN, clf.legend_),
+        }
         for name, row in part.iterrows()
     ]
-    what = "number" if clf.target_.kind == NUMBERS else "label"
-    head = (_voter_word(worth), what, "worth ± 2 s.e.", "relative", "if removed", "example")
-    return ReportTable(caption, head, rows, numbers=[2, 3, 4])
+    return ReportTable.of(caption, rows, numbers=[2, 3, 4])
 
 
 def _change(clf: Any, change: float) -> float:
@@ -204,9 +204,7 @@ def _change(clf: Any, change: float) -> float:
 
 def outcome(clf: Any, row: pd.Series[Any]) -> str:
     """What a voter votes for, from its row in a table of worth."""
-    values = row.drop(
-        ["worth", "deviation", "standard_error", "if_removed", "relative", "size"], errors="ignore"
-    ).tolist()
+    values = row.drop([*FIGURES, "size"], errors="ignore").tolist()
     if clf.target_.kind == LABELS:
         values = list(values[0]) or ["no label"]
     return ", ".join(amount(value) if isinstance(value, float) else shorten(value) for value in values)
