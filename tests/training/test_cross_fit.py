@@ -47,9 +47,9 @@ def new_model(members: int = 10, seed: int = 0, n_classes: int = 2) -> WeightedA
 def started(model: WeightedAverage, x: tuple[Tensor, Tensor], y: Tensor, folds: Tensor) -> CrossFitRun:
     model.embed(x)  # lazy layers take their shape
     torch.manual_seed(1)
-    run = CrossFitRun(model, x, y, None, folds, 0, 20, 16)
-    run.prepare(1e-2, 0.0, True)
-    return run
+    return CrossFitRun(
+        model, x, y, None, folds, seed=0, steps=20, batch_size=16, rate=1e-2, decay=0.0, linear_start=True
+    )
 
 
 def test_folds_are_even_overall_and_do_not_look_at_classes() -> None:

@@ -157,9 +157,19 @@ def cross_fit(
     y, folds = y.to(model.device), folds.to(model.device)
     with torch.no_grad():
         model.embed(tuple(part[:2] for part in inputs))  # initialise lazy layers
-    steps = steps or max(STEPS, min(MOST_STEPS if n < _MANY else _MANY_STEPS, n // 15))
-    run = CrossFitRun(model, inputs, y, weights, folds, seed, steps, batch_size or (BATCH if n < 2000 else 2 * BATCH))
-    run.prepare(learning_rate or _RATES[n >= _FEW], weight_decay, linear_start)
+    run = CrossFitRun(
+        model,
+        inputs,
+        y,
+        weights,
+        folds,
+        seed=seed,
+        steps=steps or max(STEPS, min(MOST_STEPS if n < _MANY else _MANY_STEPS, n // 15)),
+        batch_size=batch_size or (BATCH if n < 2000 else 2 * BATCH),
+        rate=learning_rate or _RATES[n >= _FEW],
+        decay=weight_decay,
+        linear_start=linear_start,
+    )
     rows: list[dict[str, Any]] = []
     ended = "finished"
     try:
@@ -177,12 +187,17 @@ def cross_fit(
     if ranks is not None:
         ranks.align(model.parameters())  # processes agree except for rounding on other machines
     votes = fit_votes(model, inputs, y, folds, class_weights, base_votes=base_votes) if rescale else None
-    model.remember(batches_of(inputs, y, torch.arange(n)))
-    if votes is not None and votes.base > 0:
-        model.references = model.references.replaced(look_alikes=(0.0, votes.base))
+    remember_all(model, inputs, y, votes)
     history = pd.DataFrame(rows)
     history.attrs["ended"] = ended
     return history
+
+
+def remember_all(model: WeightedAverage, inputs: Inputs, y: Tensor, votes: ViewVotes | None) -> None:
+    """Let all rows vote, each also with the base vote of `fit_votes`."""
+    model.remember(batches_of(inputs, y, torch.arange(len(y))))
+    if votes is not None and votes.base > 0:
+        model.references = model.references.replaced(look_alikes=(0.0, votes.base))
 
 
 class CrossFitRun:
@@ -195,24 +210,24 @@ class CrossFitRun:
         y: Tensor,
         weights: Tensor | None,
         folds: Tensor,
+        *,
         seed: int,
         steps: int,
         batch_size: int,
+        rate: float,
+        decay: float,
+        linear_start: bool,
     ) -> None:
         network: Any = model.first_network
-        self.model, self.y, self.steps = model, y, steps
+        backbone: Any = model.backbone
+        self.model, self.y, self.steps, self.rate = model, y, steps, rate
         self.x: Tensor = network.numbers(*inputs)
         self.weights = None if weights is None else weights.to(y.device, torch.float32)
         self.rows = [torch.nonzero(folds != fold)[:, 0] for fold in range(FOLDS)]
         self.size = min(batch_size, *map(len, self.rows))
         self.generator = torch.Generator().manual_seed(seed)
-
-    def prepare(self, rate: float, decay: float, linear_start: bool) -> None:
-        """Initialise the linear paths and the optimizer."""
-        self.rate = rate
         self._start(linear_start)
-        backbone: Any = self.model.backbone
-        self.views = backbone.views(self.x, self.model.embedding)
+        self.views = backbone.views(self.x, model.embedding)
         trained = [part for view in self.views for part in view.parameters]
         self.optimizer = AdamW(trained, lr=rate, weight_decay=decay, fused=True)
 

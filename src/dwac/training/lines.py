@@ -26,8 +26,8 @@ from sklearn.svm import LinearSVC
 from torch import Tensor
 
 from dwac.nn import WeightedAverage
-from dwac.nn.batches import Inputs, batches_of, move_to
-from dwac.training.cross_fit import FOLDS, fit_votes
+from dwac.nn.batches import Inputs, move_to
+from dwac.training.cross_fit import FOLDS, fit_votes, remember_all
 
 Floats = NDArray[np.float64]
 
@@ -92,14 +92,9 @@ def cross_fit_lines(
     model.embed(tuple(part[:2] for part in placed))  # initialise the lazy layer
     model.embedding.weight.copy_(torch.eye(model.n_classes))
     model.embedding.bias.zero_()
-    votes = (
-        fit_votes(model, placed, y.to(model.device), folds.to(model.device), class_weights, base_votes=base_votes)
-        if rescale
-        else None
-    )
-    model.remember(batches_of(placed, y.to(model.device), torch.arange(len(y))))
-    if votes is not None and votes.base > 0:
-        model.references = model.references.replaced(look_alikes=(0.0, votes.base))
+    y, folds = y.to(model.device), folds.to(model.device)
+    votes = fit_votes(model, placed, y, folds, class_weights, base_votes=base_votes) if rescale else None
+    remember_all(model, placed, y, votes)
     history = pd.DataFrame(rows)
     history.attrs["ended"] = "finished"
     return history

@@ -139,8 +139,12 @@ class HeldOut:
 
     def judge_sums(self, sums: Tensor, y: Tensor) -> Tensor:
         """`Candidates`, (3, n), of summed votes, as `_votes` gives them, on examples with labels (n,)."""
-        averaged: Tensor | None = getattr(self.model, "averaged", None)
-        return _judge_votes(sums, y) if averaged is None else _judge_averages(sums, y, averaged.to(sums))
+        return _judge_votes(sums, y) if self._averaged is None else _judge_averages(sums, y, self._averaged.to(sums))
+
+    @property
+    def _averaged(self) -> Tensor | None:
+        """The values of the labels, if predictions average them."""
+        return getattr(self.model, "averaged", None)
 
     def sums(self, factors: Sequence[float], *, step: int = 1) -> Tensor:
         """(n, C, B + 1) float64: the votes for every step-th example by factor, and last the log of their unit."""
@@ -177,11 +181,11 @@ class HeldOut:
             return partial(_softmax_votes, self.model)
         assert self.voters is not None
         ref_h, labels = self.voters
-        averaged: Tensor | None = getattr(self.model, "averaged", None)
-        if averaged is None:
+        if self._averaged is None:
             table = torch.diag(self.class_weights)
         else:
-            table = torch.cat([averaged, torch.ones_like(averaged[:, :1])], dim=1) * self.class_weights[:, None]
+            ones = torch.ones_like(self._averaged[:, :1])
+            table = torch.cat([self._averaged, ones], dim=1) * self.class_weights[:, None]
         if self.model.kernel == "gaussian":
             return _GaussianSums(ref_h, labels, table, torch.promote_types(self.h.dtype, ref_h.dtype))
         return partial(_sums, get_kernel(self.model.kernel), ref_h, table[labels])
