@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dwac.errors import InputError, ShapeError
+from dwac.errors import InputError, NonFiniteError, ShapeError
 from dwac.nn import Ensemble
 from dwac.nn.batches import Inputs
 
@@ -145,6 +145,17 @@ def require_dense(tensor: Tensor) -> None:
     """Raise an error for a sparse tensor."""
     if tensor.layout != torch.strided:
         raise InputError(f"tensors must be dense; got one of layout {tensor.layout}; use X.to_dense()")
+
+
+def require_finite(values: Tensor, name: str, holder: str) -> None:
+    """Raise an error that names the rows of (n, …) with NaN or infinity; holder: what one row is, for the reasons."""
+    finite = torch.isfinite(values).reshape(len(values), math.prod(values.shape[1:])).all(dim=1)
+    if not bool(finite.all()):
+        rows = (~finite).nonzero()[:, 0].tolist()
+        raise NonFiniteError(
+            f"{name} must be finite; row {rows[0]} holds NaN or infinity; drop or repair that row",
+            rows=dict.fromkeys(rows, f"{holder} holds NaN or infinity"),
+        )
 
 
 def tensor_distances(one: Inputs, many: Inputs) -> NDArray[np.float64]:

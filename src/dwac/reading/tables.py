@@ -28,6 +28,7 @@ from dwac.reading.layouts import (
     check_names,
     cuts,
     decimal_comma,
+    encoding_name,
     ends_of,
     infer_layout,
     spans,
@@ -93,10 +94,9 @@ def decode(data: bytes, name: str, encoding: str) -> str:
     """The bytes as text, without a byte order mark."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         encoding = "utf-16"
+    codec = encoding_name(encoding)
     try:
-        text = data.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
-    except LookupError:
-        raise InputError(f"unknown encoding {encoding!r}; use for example utf-8, latin-1 or utf-16") from None
+        text = data.decode("utf-8-sig" if codec == "utf-8" else codec)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(

@@ -124,10 +124,10 @@ class TrainingRun:
         n, size = len(self.y), self.settings.batch_size
         total, done, batches = torch.zeros((), device=self.y.device), 0, count_batches(n, size)
         for window in windows(n, size, self.generator, self.block_rows):
-            parts = [self._part(rows) for rows in window]
+            parts = [self._own_rows(rows) for rows in window]
             inputs = read_batches(self.x, parts, self.y.device, ahead=self.block_rows is not None)
             for rows, x in zip(window, inputs, strict=True):
-                total += self._take(rows.to(self.y.device), x) * len(rows)
+                total += self._take_step(rows.to(self.y.device), x) * len(rows)
                 self.steps_done += 1
                 done += 1
                 if on_batch is not None:
@@ -137,11 +137,11 @@ class TrainingRun:
             raise NonFiniteError(f"the training loss became {mean}; lower the learning rate or check the inputs")
         return mean
 
-    def _part(self, rows: Tensor) -> Tensor:
+    def _own_rows(self, rows: Tensor) -> Tensor:
         """The rows of a batch that this process reads: all."""
         return rows
 
-    def _take(self, rows: Tensor, x: Inputs) -> Tensor:
+    def _take_step(self, rows: Tensor, x: Inputs) -> Tensor:
         """Take a step with a batch with inputs x, and return its loss before the step."""
         x = x if self.augment is None else self.augment(x, self.generator)
         self._set_rate(one_cycle(self.steps_done / self.steps))

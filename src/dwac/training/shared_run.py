@@ -161,10 +161,10 @@ class SharedRun(TrainingRun):
         """A seed for this rank alone: otherwise dropout would hide the same features on all ranks."""
         return zlib.crc32(repr((self.settings.seed, step, self.ranks.rank)).encode())
 
-    def _part(self, rows: Tensor) -> Tensor:
+    def _own_rows(self, rows: Tensor) -> Tensor:
         return rows[self.ranks.share(len(rows)).rows]
 
-    def _take(self, rows: Tensor, x: Inputs) -> Tensor:
+    def _take_step(self, rows: Tensor, x: Inputs) -> Tensor:
         share = self.ranks.share(len(rows))
         if self.augment is not None:
             x = self.augment(x, torch.Generator().manual_seed(self._seed(self.steps_done)))
