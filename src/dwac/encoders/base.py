@@ -37,7 +37,7 @@ class Recipe:
     penalty: float = 1e-3  # weight of mean ‖h‖² in the loss
     auxiliary_weight: float = 0.0  # weight of a softmax's cross-entropy in the loss
     ensemble_size: int = 1  # networks that vote together on a GPU
-    on_cpu: int = 1  # the same on a CPU
+    on_cpu: int = 1  # networks that vote together on a CPU
     mixed_precision: bool = False  # on a GPU
     compiled: bool = False  # on a GPU: steps are replayed as a CUDA graph
     threads: int | None = None  # on a CPU: more threads than this do not speed up training; None: all help

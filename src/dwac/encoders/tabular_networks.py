@@ -376,12 +376,13 @@ class PeriodicEmbedding(nn.Module):
     "PLR" of Gorishniy et al. (2022), On Embeddings for Numerical Features in Tabular Deep Learning, arXiv:2203.05556.
     """
 
-    def __init__(self, n_columns: int, frequencies: int, sigma: float, size: int = 16) -> None:
+    size = 16
+
+    def __init__(self, n_columns: int, frequencies: int, sigma: float) -> None:
         super().__init__()
-        self.size = size
         self.frequencies = nn.Parameter(sigma * torch.randn(n_columns, frequencies))
-        self.weight = _uniform(n_columns, 2 * frequencies, size, fan_in=2 * frequencies)
-        self.bias = _uniform(n_columns, size, fan_in=2 * frequencies)
+        self.weight = _uniform(n_columns, 2 * frequencies, self.size, fan_in=2 * frequencies)
+        self.bias = _uniform(n_columns, self.size, fan_in=2 * frequencies)
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, p, size)."""

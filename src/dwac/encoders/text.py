@@ -43,7 +43,7 @@ _HIGH = 0.999  # texts are cut at this quantile of training lengths
 _RECURRING = 2  # training texts: an n-gram in fewer says little of other texts
 _RUN = 2  # the kind of n-grams that are runs of characters
 _NETWORKS = ("default", "linear", "paper")
-_MOST_NGRAMS, _CELLS = 4096, 2**25  # read per text by default for linear scores: at most, and of all texts together
+_MOST_NGRAMS, _CELLS = 4096, 2**25  # n-grams read for linear scores: by default per text, and of all texts together
 
 # Accents and vowel signs belong to their word, though \w excludes many; each ideograph or kana is a word.
 _MARKS = "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0df3\u0e31-\u0e4e"

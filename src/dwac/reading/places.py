@@ -211,7 +211,7 @@ def _protocols(fs: Any) -> set[str]:
 
 
 def form_of(name: str) -> str | None:
-    """The format by a file name's suffix, ignoring a compression suffix; None if it is not in FORMS."""
+    """The format that a file name's suffix stands for, below a compression suffix; None if it is unknown."""
     return SUFFIXES.get(suffix_of(plain_name(name)))
 
 
