@@ -425,35 +425,24 @@ class _Plan:
             for place, c in enumerate(columns)
             if c.n_indices
         ]
-        self._booleans = [place for place, c in enumerate(c for c in columns if c.scales) if c.kind == "boolean"]
-        scales: list[Scale] = []
-        starts, scaled, limited = [0], list[int](), list[int]()
-        for column in (c for c in columns if c.scales):
-            for place, scale in enumerate(column.scales):
-                if scale is not None:
-                    if place == 0 and column.kind == "numeric":
-                        limited.append(len(scales))
-                    scales.append(scale)
-                    scaled.append(starts[-1] + place)
-            starts.append(starts[-1] + len(column.scales))
-        self.scales = Scales(scales)
-        binary = [scale.form == "binary" for scale in scales]
-        continuous = [place for place, is_binary in enumerate(binary) if not is_binary]
-        plain, new, place = [], list[int](), 0  # gaps come after all z
-        for number, column in enumerate(c for c in columns if c.scales):
-            n = sum(scale is not None for scale in column.scales)
-            plain += [z for z in range(place, place + n) if binary[z]]
-            place += n
-            if column.gaps:
-                plain.append(len(scales) + number)
-            elif n:
-                new.append(number)
-        order = continuous + plain
-        self._used, self.scaled = select(used, len(columns)), select(scaled, starts[-1])
-        self.firsts, self.new = select(starts[:-1], starts[-1]), select(new, len(starts) - 1)
-        self.limited, self._width, self.n_new = select(limited, len(scales)), len(order), max(len(new), 1)
-        self.flags_gaps = any(place >= len(scales) for place in order)
-        self.order = select(order, len(scales) + (len(starts) - 1) * self.flags_gaps)
+        numbers = [columns[place] for place in used]
+        self._booleans = [n for n, c in enumerate(numbers) if c.kind == "boolean"]
+        # Of every part: the number of its column, its place in the column, and its scale.
+        parts = [(n, place, scale) for n, c in enumerate(numbers) for place, scale in enumerate(c.scales)]
+        firsts = [i for i, (_, place, _) in enumerate(parts) if place == 0]
+        scaled = [i for i, (*_, scale) in enumerate(parts) if scale is not None]
+        varied = [(n, place, scale) for n, place, scale in parts if scale is not None]  # z, and its gaps after all z
+        limited = [z for z, (n, place, _) in enumerate(varied) if place == 0 and numbers[n].kind == "numeric"]
+        continuous = [z for z, (*_, scale) in enumerate(varied) if scale.form != "binary"]
+        binary = [(n, z) for z, (n, _, scale) in enumerate(varied) if scale.form == "binary"]
+        gaps = [(n, len(varied) + n) for n, c in enumerate(numbers) if c.gaps]
+        order = continuous + [z for _, z in sorted(binary + gaps)]
+        new = [n for n, c in enumerate(numbers) if not c.gaps and any(scale is not None for scale in c.scales)]
+        self.scales, self.flags_gaps = Scales([scale for *_, scale in varied]), bool(gaps)
+        self._used, self.scaled = select(used, len(columns)), select(scaled, len(parts))
+        self.firsts, self.new = select(firsts, len(parts)), select(new, len(numbers))
+        self.limited, self._width, self.n_new = select(limited, len(varied)), len(order), max(len(new), 1)
+        self.order = select(order, len(varied) + len(numbers) * self.flags_gaps)
 
     def read(self, X: Any) -> tuple[Floats, Indices] | None:
         """The parts (n, p) of all numbers and the indices (n, q) of categories, from all columns at once.
