@@ -143,6 +143,7 @@ def test_only_a_lone_column_of_sentences_is_a_text(given: Any) -> None:
         ("a.csv", b"a,b\n1,x\n2,caf\xe9\n", {"target": "b"}, ["line 3", "utf-8", "0xe9", "--encoding cp1252"]),
         ("a.csv", b"a,b\n1,\x00\n", {"target": "b"}, ["line 2", "zero byte"]),
         ("a.csv", "a,b\n1,x\n", {"target": "b", "encoding": "utf-9"}, ["encoding", "'utf-9'"]),
+        ("a.csv", "a,b\n1,x\n", {"target": "b", "encoding": "rot13"}, ["encoding", "'rot13'"]),
         ("a.csv", "a,b\n1,x\n", {"target": "b", "form": "xml"}, ["format", "'xml'", "csv"]),
         ("a.csv", "i,a,b\n,1,x\n", {"target": "b", "ids": "i"}, ["line 2", "id 'i'"]),
         ("a.csv", "t,b\n ,x\n", {"target": "b", "text": "t"}, ["a.csv", "text", "empty"]),
@@ -160,6 +161,13 @@ def test_what_cannot_be_read_is_an_error(given: Any, name: str, content: Any, op
     with refuses(DwacError, *facts) as error:
         given(name, content, **options)
     assert name in str(error.value) or {"encoding", "form"} & set(options)
+
+
+def test_a_file_in_parts_needs_an_encoding_of_text_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a,b\n1,x\n")
+    with refuses(InputError, "encoding", "'rot13'"):
+        layouts.layout_of(str(path), "csv", "rot13")
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,7 @@ def new_model(members: int = 10, seed: int = 0, n_classes: int = 2) -> WeightedA
 def started(model: WeightedAverage, x: tuple[Tensor, Tensor], y: Tensor, folds: Tensor) -> CrossFitRun:
     model.embed(x)  # lazy layers take their shape
     torch.manual_seed(1)
-    run = CrossFitRun(model, x, y, None, folds, 0, 20, 16)
-    run.prepare(1e-2, 0.0, True)
-    return run
+    return CrossFitRun(model, x, y, None, folds, seed=0, steps=20)
 
 
 def test_folds_are_even_overall_and_do_not_look_at_classes() -> None:
@@ -99,7 +97,7 @@ def test_no_member_is_trained_on_a_row_of_its_fold() -> None:
 
 
 def test_every_member_is_trained_on_all_rows_outside_its_fold() -> None:
-    inputs, y = data()
+    inputs, y = data(640)  # four batches without a fold
     folds = folds_of(len(y))
     batches = started(new_model(), inputs, y, folds).batches()
     seen = torch.cat([next(batches) for _ in range(12)], dim=1)

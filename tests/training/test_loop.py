@@ -66,6 +66,20 @@ def test_references_carry_the_given_ids() -> None:
     assert model.references.ids.tolist() == list(range(100, 130))
 
 
+class Scaled(nn.Module):
+    def forward(self, x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+        return x * factor[:, None]
+
+
+def test_an_input_may_be_one_number_for_each_row() -> None:
+    (x, y), factor = clusters(30), torch.linspace(1, 2, 30)
+    model = WeightedAverage(Scaled(), 3, n_features=x.shape[1])
+    assert len(train(model, (x, factor), y, epochs=1)) == 1
+    factor[7] = torch.nan
+    with refuses(DwacError, "finite", "row 7"):
+        train(model, (x, factor), y, epochs=1)
+
+
 def test_predicting_leaves_the_mode_alone() -> None:
     model = model_of(SoftmaxTwin).train()
     predict_log_probabilities(model, clusters()[0])

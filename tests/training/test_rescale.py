@@ -105,9 +105,9 @@ def test_few_examples_narrow_candidates_down_and_all_of_them_choose() -> None:
         calls.append((step, len(numbers)))
         return Candidates(losses, torch.zeros_like(losses), torch.zeros_like(losses))
 
-    assert race(judge, 800, 0, [0.0] * 40) == 39
+    assert race(judge, 800, 40) == 39
     assert calls == [(4, 40), (2, 7), (1, 7)]
-    assert race(judge, 800, 39, [0.0] * 40) == 39
+    assert race(judge, 800, 40, default=39) == 39
     assert calls[3:] == [(4, 40), (2, 6)]  # half of them are enough to keep the default
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from dwac.encoders.base import Encoder, Recipe
 from dwac.encoders.huggingface import HuggingFaceEncoder
 from dwac.encoders.image import ImageEncoder
 from dwac.encoders.module import ModuleEncoder
+from dwac.encoders.pictures import SUFFIXES
 from dwac.encoders.tabular import TabularEncoder
 from dwac.encoders.text import TextEncoder, is_missing
 from dwac.errors import InputError
@@ -61,25 +63,17 @@ def choose(encoder: Any, X: Any) -> Encoder:
     kind = _kind_of(X) if kind == "auto" else kind
     if kind == "huggingface" and network:
         return HuggingFaceEncoder(network)
-    named: dict[str, Any] = {"tabular": TabularEncoder, "image": ImageEncoder, "text": TextEncoder}
+    named: dict[str, Callable[..., Encoder]] = {"tabular": TabularEncoder, "image": ImageEncoder, "text": TextEncoder}
     if kind not in named:
         raise InputError(
             f"unknown encoder {encoder!r}; choose auto, {', '.join(named)}, huggingface:NAME, or give an nn.Module"
         )
-    chosen: Encoder = named[kind](network) if network else named[kind]()
-    return chosen
+    return named[kind](network) if network else named[kind]()
 
 
 def backbone(encoder: Encoder, ensemble_size: int) -> nn.Module:
     """A new network from the encoder, or an ensemble of several."""
-    if ensemble_size == 1:
-        return encoder.network()
-    if isinstance(encoder, ModuleEncoder):
-        raise InputError(
-            f"ensemble_size={ensemble_size} copies of your network would all start alike; "
-            "give encoder=dwac.nn.Ensemble([…]) with networks that start differently"
-        )
-    return encoder.ensemble(ensemble_size)
+    return encoder.network() if ensemble_size == 1 else encoder.ensemble(ensemble_size)
 
 
 def _kind_of(X: Any) -> str:
@@ -92,15 +86,9 @@ def _kind_of(X: Any) -> str:
     if isinstance(X, list | tuple | pd.Series) or (isinstance(X, np.ndarray) and X.ndim == 1):
         first = next((item for item in X if not is_missing(item)), None)
         if isinstance(first, str):
-            return "image" if _is_picture(first) else "text"
+            return "image" if first.lower().endswith(SUFFIXES) and "\n" not in first else "text"
         if type(first).__module__.partition(".")[0] == "PIL" or hasattr(first, "__fspath__"):
             return "image"
         if isinstance(first, np.ndarray | Tensor) and first.ndim in (2, 3):
             return "image"
     return "tabular"
-
-
-def _is_picture(text: str) -> bool:
-    return (
-        text.lower().endswith((".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff")) and "\n" not in text
-    )

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dwac.errors import InputError, ShapeError
+from dwac.errors import InputError, NonFiniteError, ShapeError
 from dwac.nn import Ensemble
 from dwac.nn.batches import Inputs
 
@@ -37,7 +37,7 @@ class Recipe:
     penalty: float = 1e-3  # weight of mean ‖h‖² in the loss
     auxiliary_weight: float = 0.0  # weight of a softmax's cross-entropy in the loss
     ensemble_size: int = 1  # networks that vote together on a GPU
-    on_cpu: int = 1  # the same on a CPU
+    on_cpu: int = 1  # networks that vote together on a CPU
     mixed_precision: bool = False  # on a GPU
     compiled: bool = False  # on a GPU: steps are replayed as a CUDA graph
     threads: int | None = None  # on a CPU: more threads than this do not speed up training; None: all help
@@ -145,6 +145,17 @@ def require_dense(tensor: Tensor) -> None:
     """Raise an error for a sparse tensor."""
     if tensor.layout != torch.strided:
         raise InputError(f"tensors must be dense; got one of layout {tensor.layout}; use X.to_dense()")
+
+
+def require_finite(values: Tensor, name: str, holder: str) -> None:
+    """Raise an error that names the rows of (n, …) with NaN or infinity; holder: what one row is, for the reasons."""
+    finite = torch.isfinite(values).reshape(len(values), math.prod(values.shape[1:])).all(dim=1)
+    if not bool(finite.all()):
+        rows = (~finite).nonzero()[:, 0].tolist()
+        raise NonFiniteError(
+            f"{name} must be finite; row {rows[0]} holds NaN or infinity; drop or repair that row",
+            rows=dict.fromkeys(rows, f"{holder} holds NaN or infinity"),
+        )
 
 
 def tensor_distances(one: Inputs, many: Inputs) -> NDArray[np.float64]:

@@ -36,8 +36,12 @@ _ID = re.compile(
     r"|(?i:[ _.-](id|nr|no|key|index|number))$|^(?i:id|row)[ _.-]|[a-z](Id|ID|Nr|No)$"
 )
 _TIME = re.compile(r"(?i)age|rank|year|month|week|day|date|hour|minute|second|time|step|period|^t$")
-_NUMERIC = {"integer", "floating", "mixed-integer-float", "decimal", "complex", "timedelta", "timedelta64"}
-_DATES = {"datetime", "datetime64", "date", "period"}  # pandas' names for the contents of a column
+_KINDS = {  # by pandas' names for the contents of a column; all others are categorical
+    "boolean": "boolean",
+    **dict.fromkeys(("integer", "floating", "mixed-integer-float", "decimal", "complex"), "numeric"),
+    **dict.fromkeys(("timedelta", "timedelta64"), "numeric"),
+    **dict.fromkeys(("datetime", "datetime64", "date", "period"), "datetime"),
+}
 
 
 @dataclass(frozen=True)
@@ -102,10 +106,6 @@ class Column:
         known = self.indices()
         return np.array([known.get(value, UNKNOWN) for value in values], dtype=np.int64)[codes]
 
-    def values(self, series: pd.Series[Any]) -> list[Value]:
-        """The categories of a column, None where missing."""
-        return plain_values(series, self.name)
-
     def beyond_others(self, series: pd.Series[Any], groups: NDArray[np.int64]) -> Floats:
         """(n,): how far the training values of a column of numbers are outside the range of other groups (n,)."""
         scale = self.scales[0]
@@ -158,13 +158,8 @@ def _is_column(column: Column) -> bool:
         return False
     if not isinstance(column.kind, str) or scales.get(column.kind) != len(column.scales):
         return False
-    if not isinstance(column.categories, list) or not {*map(type, column.categories)} <= {
-        str,
-        int,
-        float,
-        bool,
-        NoneType,
-    }:
+    types = {str, int, float, bool, NoneType}
+    if not isinstance(column.categories, list) or not {*map(type, column.categories)} <= types:
         return False
     places = column.nameless
     if not isinstance(places, list) or not all(type(place) is int for place in places):
@@ -265,10 +260,7 @@ def kind_of(series: pd.Series[Any]) -> str:
     """numeric, boolean, datetime, categorical or empty."""
     if series.isna().all():
         return "empty"
-    content = pd.api.types.infer_dtype(series, skipna=True)
-    return {"boolean": "boolean"}.get(
-        content, "numeric" if content in _NUMERIC else "datetime" if content in _DATES else "categorical"
-    )
+    return _KINDS.get(pd.api.types.infer_dtype(series, skipna=True), "categorical")
 
 
 def parts_of(series: pd.Series[Any], name: Name, kind: str) -> list[Floats]:

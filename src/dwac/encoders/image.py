@@ -333,7 +333,7 @@ class ImageEncoder(Encoder):
     def from_record(self, png: Any) -> Any:
         """The image of a record as an X with one example, up to the precision of its 256 shades."""
         seen = self.seen
-        if seen.numbers == "uint8" and seen.high >= 128:
+        if seen.bytes:
             return [png]
         with pictures.open_picture(0, png) as picture:
             shades = np.atleast_3d(np.asarray(picture, dtype=np.float64))

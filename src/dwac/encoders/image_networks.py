@@ -51,8 +51,12 @@ def _shifted_indices(length: int, shift: int, drawn: Tensor) -> Tensor:
     """(n, length) indices 0 … length-1, moved by a whole number in -shift … shift and reflected at both ends."""
     shift = min(shift, length - 1)
     move = drawn[:, None] % (2 * shift + 1) - shift
-    index = (torch.arange(length, device=drawn.device) + move).abs()
-    return (length - 1) - ((length - 1) - index).abs()
+    return _reflect(torch.arange(length, device=drawn.device) + move, length)
+
+
+def _reflect(index: Tensor, length: int) -> Tensor:
+    """Indices 0 … length-1: those outside are reflected at the ends."""
+    return (length - 1) - ((length - 1) - index.abs()).abs()
 
 
 def _inside_interval(length: int, side: int, drawn: Tensor) -> Tensor:
@@ -124,10 +128,7 @@ class Averaged(nn.Module):
 
 def _shift_diagonally(images: Tensor, step: int) -> Tensor:
     """Images moved along a diagonal; uncovered pixels show the reflected image."""
-    rows, columns = (
-        (side - 1) - ((side - 1) - (torch.arange(side, device=images.device) + step).abs()).abs()
-        for side in images.shape[2:]
-    )
+    rows, columns = (_reflect(torch.arange(side, device=images.device) + step, side) for side in images.shape[2:])
     return images[:, :, rows][:, :, :, columns]
 
 

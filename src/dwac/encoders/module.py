@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Dataset, default_collate
 
-from dwac.encoders.base import Encoder, Recipe, require_dense
-from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
+from dwac.encoders.base import Encoder, Recipe, require_dense, require_finite
+from dwac.errors import DwacError, InputError, ShapeError
+from dwac.nn import Ensemble
 from dwac.nn.batches import Inputs
 
 
@@ -75,6 +76,13 @@ class ModuleEncoder(Encoder):
         if self.module is None:
             raise InputError("this model was trained with a network of your own; pass it: dwac.load(path, module=…)")
         return copy.deepcopy(self.module)
+
+    def ensemble(self, size: int) -> Ensemble:
+        """An error: copies of one module would not differ."""
+        raise InputError(
+            f"ensemble_size={size} copies of your network would all start alike; "
+            "give encoder=dwac.nn.Ensemble([…]) with networks that start differently"
+        )
 
     def config(self) -> dict[str, Any]:
         """The recipe and the learned shapes and types; not the module, which is code."""
@@ -143,12 +151,8 @@ def _to_tensor(value: Any, name: str) -> Tensor:
     require_dense(tensor)
     tensor = tensor.detach().cpu()
     tensor = tensor.float() if tensor.dtype == torch.float64 else tensor
-    if tensor.is_floating_point() and tensor.ndim and not bool((finite := torch.isfinite(tensor)).all()):
-        rows = (~finite).view(len(tensor), -1).any(dim=1).nonzero()[:, 0].tolist()
-        raise NonFiniteError(
-            f"{name} must be finite; row {rows[0]} holds NaN or infinity; drop or repair that row",
-            rows=dict.fromkeys(rows, f"{name} holds NaN or infinity"),
-        )
+    if tensor.is_floating_point() and tensor.ndim:
+        require_finite(tensor, name, name)
     return tensor
 
 

@@ -23,13 +23,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from dwac.encoders.base import array_of
+from dwac.encoders.base import array_of, require_finite
 from dwac.encoders.image_networks import Shape
-from dwac.errors import DwacError, InputError, NonFiniteError, ShapeError
+from dwac.errors import DwacError, InputError, ShapeError
 
 Array = NDArray[Any]
 MOST_PIXELS = 50_000_000  # limit for an image file, about 8,000 × 6,000; a file of a few kilobytes can claim any number
 MOST_NUMBERS = 2**26  # limit for an image as the network takes it, C × H × W: 256 MiB
+SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff")  # of image files
 PNG = b"\x89PNG\r\n\x1a\n"  # the first bytes of a PNG file
 _DATA = 41  # where the pixels of a PNG written here begin: 33 bytes of header, and 8 that start the chunk of data
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's names, by number of channels
@@ -187,15 +188,9 @@ def to_tensor(array: Array, layout: str, numbers: str) -> Tensor:
     """(n, …) in its layout → (n, C, H, W), uint8 or finite float32."""
     with np.errstate(over="ignore"):  # numbers too large for float32 become infinite, which is detected below
         array = array.astype(np.uint8 if numbers == "uint8" else np.float32, copy=False)
-    if numbers == "float":
-        finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
-        if not finite.all():
-            rows = [int(row) for row in np.flatnonzero(~finite)]
-            raise NonFiniteError(
-                f"pixels must be finite; row {rows[0]} holds NaN or infinity; drop or repair that row",
-                rows=dict.fromkeys(rows, "the image holds NaN or infinity"),
-            )
     tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))
+    if numbers == "float":
+        require_finite(tensor, "pixels", "the image")
     return {"HW": tensor[:, None], "CHW": tensor}.get(layout, tensor.movedim(-1, 1)).contiguous()
 
 
@@ -313,7 +308,7 @@ def _read_pixels(row: int, item: Any, mode: str, size: Any) -> Array:
 
 
 def write_png(pixels: Array) -> bytes:
-    """(H, W, C) uint8 with C = 1, 3 or 4 as a PNG file; written here so that records need no Pillow."""
+    """(H, W, C) uint8 with C = 1, 3 or 4 as a PNG file."""
     height, width, channels = pixels.shape
     rows = np.zeros((height, 1 + width * channels), dtype=np.uint8)  # each row begins with its filter type: 0, none
     rows[:, 1:] = pixels.reshape(height, -1)
@@ -334,7 +329,7 @@ def _png_head(height: int, width: int, channels: int) -> bytes:
 
 
 def read_png(png: Any, shape: tuple[int, int, int]) -> Array:
-    """(H, W, C) uint8 from a file that `_png` wrote; it is read here so that records need no Pillow."""
+    """(H, W, C) uint8 from a file that `write_png` wrote."""
     height, width, channels = shape
     stride = 1 + width * channels
     unreadable = f"a record must be a PNG of {height} × {width} pixels and {channels} channels written by dwac"

@@ -21,16 +21,7 @@ from dwac.encoders.hf_tokenizer import import_optional, numbers_of
 from dwac.errors import InputError
 
 FINE_TUNED = Recipe(epochs=5, batch_size=64, learning_rate=5e-4, weight_decay=1e-2, patience=5, mixed_precision=True)
-FIXED = Recipe(
-    epochs=40,
-    batch_size=128,
-    learning_rate=1e-3,
-    weight_decay=1e-2,
-    patience=8,
-    penalty=1e-2,
-    ensemble_size=4,
-    on_cpu=4,
-)
+FIXED = Recipe(epochs=40, batch_size=128, weight_decay=1e-2, patience=8, penalty=1e-2, ensemble_size=4, on_cpu=4)
 FEW = 2000  # examples: with fewer, frozen features work better
 _TOP, _DECAY = 0.1, 0.9  # learning rates: of the uppermost layer relative to new layers, and from layer to layer
 _LAYER = re.compile(r"\b(?:layers?|blocks?|stages?)\.?(\d+)(?:\.(?:layers?|blocks?))?(?:\.(\d+))?\.")
@@ -177,15 +168,15 @@ def _depths(names: list[str]) -> dict[str, int]:
 
 
 class FeatureHead(nn.Module):
-    """(n, width) → (n, width + hidden): standardised features of a pretrained network, and a layer over them.
+    """(n, width) → (n, width + 256): standardised features of a pretrained network, and a layer over them.
 
     In training, a fifth of the features is dropped: several heads then differ, and vote better together.
     """
 
-    def __init__(self, width: int, hidden: int = 256) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.standardise = nn.Sequential(nn.LayerNorm(width, elementwise_affine=False), nn.Dropout(0.2))
-        self.layer = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Dropout(0.3))
+        self.layer = nn.Sequential(nn.Linear(width, 256), nn.GELU(), nn.Dropout(0.3))
 
     def forward(self, features: Tensor) -> Tensor:
         """The standardised features and the layer's, side by side."""

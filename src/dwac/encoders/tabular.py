@@ -34,6 +34,7 @@ Indices = NDArray[np.int64]
 
 log = logging.getLogger(__name__)
 
+_SMALL, _LARGE = 2_000, 100_000  # rows below which tables are small, and from which they are large
 _WIDE, _WIDER, _MANY = 64, 128, 4_000  # the hidden layer of the wide network, and that from so many rows on
 _FEW_NUMBERS = 30_000  # rows below which several networks for numbers are trained on a CPU, with fewer epochs
 _MOST_BINS = 1024  # bins of all numbers together
@@ -101,7 +102,7 @@ class TabularEncoder(Encoder):
         self.settings: dict[str, Any] = {
             "network": network,
             "width": None if width is None else checks.positive_int(width, "width"),
-            "depth": checks.positive_int(depth, "depth"),
+            "depth": int(depth),
             "dropout": None if dropout is None else float(dropout),
             "frequencies": checks.positive_int(frequencies, "frequencies"),
             "sigma": None if sigma is None else float(sigma),
@@ -114,55 +115,20 @@ class TabularEncoder(Encoder):
 
     def _choose_sizes(self, rows: int, widths: list[int] | None = None, sigma: float | None = None) -> None:
         """Choose the settings that depend on the number of training rows; a stored encoder keeps its choices."""
-        self.rows, small, large = rows, rows < 2000, rows >= 100_000
-        numbers = self.settings["network"] == "numbers"
+        self.rows, network = rows, self.settings["network"]
+        self.recipe = _recipe_of(network, rows)
+        small, large, numbers = rows < _SMALL, rows >= _LARGE, network == "numbers"
         middle = not (small or large or numbers)
         width, dropout = self.settings["width"] or (128 if small else 256 if middle else 512), self.settings["dropout"]
         self.widths = widths or [width] * self.settings["depth"]
         self.dropout: float = dropout if dropout is not None else 0.05 if middle else 0.2
         default = (0.25 if small else 1.0) if numbers else (0.1 if small else 0.5 if large else 0.25)
         self.sigma: float = sigma or self.settings["sigma"] or default
-        if self.settings["network"] == "paper":
+        if network == "paper":
             self.widths = [32, 8]
-            self.recipe = Recipe(10, batch_size=256, learning_rate=1e-3, weight_decay=0.0, patience=2, compiled=True)
-            return
-        if self.settings["network"] == "wide":
+        elif network == "wide":
             self.widths = widths or [_WIDE if rows < _MANY else _WIDER]
             self.dropout = 0.3 if self.widths == [_WIDE] else 0.2
-            # What counts is the number of steps, which cross-fitting knows; these are for a single split.
-            size = 8 if small else 16
-            self.recipe = Recipe(
-                40, batch_size=128, learning_rate=5e-3, weight_decay=1e-2, embedding_size=size, threads=2
-            )
-            return
-        if numbers:
-            several = not small and rows < _FEW_NUMBERS
-            self.recipe = Recipe(
-                epochs=80 if small else 20 if several else 40,
-                batch_size=64 if small else 256 if several else 1024 if large else 512,
-                learning_rate=1e-3 if small else 2e-3,
-                weight_decay=1e-2,
-                patience=40,
-                embedding_size=32 if large else 16,
-                ensemble_size=4,
-                on_cpu=3 if several else 1,
-                compiled=True,
-                threads=None if large else 2,
-            )
-            return
-        self.recipe = Recipe(
-            epochs=60 if small else 40 if large else 14,
-            batch_size=64 if small else 1024 if large else 512,
-            learning_rate=2e-3 if large else 3e-3 if middle else 1e-3,
-            weight_decay=1e-2,
-            beta2=0.99 if middle else 0.999,
-            patience=15 if small else 8 if large else 6,
-            embedding_size=32 if large else 16,
-            auxiliary_weight=1.0 if large else 0.0,
-            ensemble_size=3 if large else 4,
-            compiled=True,
-            threads=None if large else 2,
-        )
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn each column's kind, scale and categories."""
@@ -404,6 +370,43 @@ class TabularEncoder(Encoder):
             raise DwacError("the encoder is not fitted; call fit first")
 
 
+def _recipe_of(network: str, rows: int) -> Recipe:
+    small, large = rows < _SMALL, rows >= _LARGE
+    if network == "paper":
+        return Recipe(10, batch_size=256, learning_rate=1e-3, weight_decay=0.0, patience=2, compiled=True)
+    if network == "wide":
+        # What counts is the number of steps, which cross-fitting knows; these are for a single split.
+        size = 8 if small else 16
+        return Recipe(40, batch_size=128, learning_rate=5e-3, weight_decay=1e-2, embedding_size=size, threads=2)
+    shared: dict[str, Any] = {
+        "weight_decay": 1e-2,
+        "embedding_size": 32 if large else 16,
+        "compiled": True,
+        "threads": None if large else 2,
+    }
+    if network == "numbers":
+        several = not small and rows < _FEW_NUMBERS
+        return Recipe(
+            epochs=80 if small else 20 if several else 40,
+            batch_size=64 if small else 256 if several else 1024 if large else 512,
+            learning_rate=1e-3 if small else 2e-3,
+            patience=40,
+            ensemble_size=4,
+            on_cpu=3 if several else 1,
+            **shared,
+        )
+    return Recipe(
+        epochs=60 if small else 40 if large else 14,
+        batch_size=64 if small else 1024 if large else 512,
+        learning_rate=1e-3 if small else 2e-3 if large else 3e-3,
+        beta2=0.999 if small or large else 0.99,
+        patience=15 if small else 8 if large else 6,
+        auxiliary_weight=1.0 if large else 0.0,
+        ensemble_size=3 if large else 4,
+        **shared,
+    )
+
+
 class _Plan:
     """The plan that turns the parts of all columns into a tensor: which are scaled, and where each goes.
 
@@ -422,35 +425,24 @@ class _Plan:
             for place, c in enumerate(columns)
             if c.n_indices
         ]
-        self._booleans = [place for place, c in enumerate(c for c in columns if c.scales) if c.kind == "boolean"]
-        scales: list[Scale] = []
-        starts, scaled, limited = [0], list[int](), list[int]()
-        for column in (c for c in columns if c.scales):
-            for place, scale in enumerate(column.scales):
-                if scale is not None:
-                    if place == 0 and column.kind == "numeric":
-                        limited.append(len(scales))
-                    scales.append(scale)
-                    scaled.append(starts[-1] + place)
-            starts.append(starts[-1] + len(column.scales))
-        self.scales = Scales(scales)
-        binary = [scale.form == "binary" for scale in scales]
-        continuous = [place for place, is_binary in enumerate(binary) if not is_binary]
-        plain, new, place = [], list[int](), 0  # gaps come after all z
-        for number, column in enumerate(c for c in columns if c.scales):
-            n = sum(scale is not None for scale in column.scales)
-            plain += [z for z in range(place, place + n) if binary[z]]
-            place += n
-            if column.gaps:
-                plain.append(len(scales) + number)
-            elif n:
-                new.append(number)
-        order = continuous + plain
-        self._used, self.scaled = select(used, len(columns)), select(scaled, starts[-1])
-        self.firsts, self.new = select(starts[:-1], starts[-1]), select(new, len(starts) - 1)
-        self.limited, self._width, self.n_new = select(limited, len(scales)), len(order), max(len(new), 1)
-        self.flags_gaps = any(place >= len(scales) for place in order)
-        self.order = select(order, len(scales) + (len(starts) - 1) * self.flags_gaps)
+        numbers = [columns[place] for place in used]
+        self._booleans = [n for n, c in enumerate(numbers) if c.kind == "boolean"]
+        # Of every part: the number of its column, its place in the column, and its scale.
+        parts = [(n, place, scale) for n, c in enumerate(numbers) for place, scale in enumerate(c.scales)]
+        firsts = [i for i, (_, place, _) in enumerate(parts) if place == 0]
+        scaled = [i for i, (*_, scale) in enumerate(parts) if scale is not None]
+        varied = [(n, place, scale) for n, place, scale in parts if scale is not None]  # z, and its gaps after all z
+        limited = [z for z, (n, place, _) in enumerate(varied) if place == 0 and numbers[n].kind == "numeric"]
+        continuous = [z for z, (*_, scale) in enumerate(varied) if scale.form != "binary"]
+        binary = [(n, z) for z, (n, _, scale) in enumerate(varied) if scale.form == "binary"]
+        gaps = [(n, len(varied) + n) for n, c in enumerate(numbers) if c.gaps]
+        order = continuous + [z for _, z in sorted(binary + gaps)]
+        new = [n for n, c in enumerate(numbers) if not c.gaps and any(scale is not None for scale in c.scales)]
+        self.scales, self.flags_gaps = Scales([scale for *_, scale in varied]), bool(gaps)
+        self._used, self.scaled = select(used, len(columns)), select(scaled, len(parts))
+        self.firsts, self.new = select(firsts, len(parts)), select(new, len(numbers))
+        self.limited, self._width, self.n_new = select(limited, len(varied)), len(order), max(len(new), 1)
+        self.order = select(order, len(varied) + len(numbers) * self.flags_gaps)
 
     def read(self, X: Any) -> tuple[Floats, Indices] | None:
         """The parts (n, p) of all numbers and the indices (n, q) of categories, from all columns at once.

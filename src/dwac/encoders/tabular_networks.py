@@ -82,13 +82,10 @@ class TabularNetwork(_Table):
 
     Continuous numbers get periodic embeddings; plain ones are unchanged. Categories are one-hot: each selects a row
     of `table`, which holds weights of the first layer. In training, a share `unknown` of the categories is hidden, so
-    that the index of unseen ones is trained too. `coordinates`: positions of the numbers that are raw features of a
-    row. `compared`: rows are compared by these, by the column after the plain numbers, which the network does not read,
-    and by their categories. `linear`: the first layer also sees the continuous numbers themselves.
+    that the index of unseen ones is trained too. `linear`: the first layer also sees the continuous numbers themselves.
     """
 
     starts: Tensor
-    places: Tensor
 
     def __init__(
         self,
@@ -113,9 +110,8 @@ class TabularNetwork(_Table):
         fan_in = n_numeric + sum(sizes)
         self.weight = _uniform(widths[0], n_numeric, fan_in=fan_in)
         self.bias = _uniform(widths[0], fan_in=fan_in)
-        starts = torch.tensor([0, *(size + 1 for size in sizes)]).cumsum(
-            0
-        )  # the first row of each column is that of UNKNOWN
+        # The first row of each column is that of UNKNOWN.
+        starts = torch.tensor([0, *(size + 1 for size in sizes)]).cumsum(0)
         self.register_buffer("starts", starts[:-1], persistent=False)
         self.table = _uniform(int(starts[-1]), widths[0], fan_in=fan_in) if sizes else None
         if self.table is not None:
@@ -218,9 +214,8 @@ class WideNetwork(_Table):
         parts = [continuous, 2 * plain - 1] if self.n_plain else [continuous]
         if self.n_codes:
             categorical = _indices_read(categorical)
-            codes = numeric.new_zeros(
-                len(numeric), self.n_codes + 1
-            )  # rare and unseen categories share the last column
+            # Rare and unseen categories share the last column, which is left out.
+            codes = numeric.new_zeros(len(numeric), self.n_codes + 1)
             columns = torch.where(categorical == UNKNOWN, self.n_codes, categorical - UNKNOWN - 1 + self.starts)
             parts.append(codes.scatter_(1, columns, 1.0)[:, :-1])
         if self.columns.numel():
@@ -381,12 +376,13 @@ class PeriodicEmbedding(nn.Module):
     "PLR" of Gorishniy et al. (2022), On Embeddings for Numerical Features in Tabular Deep Learning, arXiv:2203.05556.
     """
 
-    def __init__(self, n_columns: int, frequencies: int, sigma: float, size: int = 16) -> None:
+    size = 16
+
+    def __init__(self, n_columns: int, frequencies: int, sigma: float) -> None:
         super().__init__()
-        self.size = size
         self.frequencies = nn.Parameter(sigma * torch.randn(n_columns, frequencies))
-        self.weight = _uniform(n_columns, 2 * frequencies, size, fan_in=2 * frequencies)
-        self.bias = _uniform(n_columns, size, fan_in=2 * frequencies)
+        self.weight = _uniform(n_columns, 2 * frequencies, self.size, fan_in=2 * frequencies)
+        self.bias = _uniform(n_columns, self.size, fan_in=2 * frequencies)
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, p, size)."""

@@ -43,7 +43,7 @@ _HIGH = 0.999  # texts are cut at this quantile of training lengths
 _RECURRING = 2  # training texts: an n-gram in fewer says little of other texts
 _RUN = 2  # the kind of n-grams that are runs of characters
 _NETWORKS = ("default", "linear", "paper")
-_MOST_NGRAMS, _CELLS = 4096, 2**25  # read per text by default for linear scores: at most, and of all texts together
+_MOST_NGRAMS, _CELLS = 4096, 2**25  # n-grams read for linear scores: by default per text, and of all texts together
 
 # Accents and vowel signs belong to their word, though \w excludes many; each ideograph or kana is a word.
 _MARKS = "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0df3\u0e31-\u0e4e"
@@ -262,44 +262,41 @@ class TextEncoder(Texts):
         """words (n, length) int64; for the default network ngrams (n, m) int32, owners (n, m) int16 and strange (n, 1).
 
         For linear scores: ngrams (n, m) int32, their shares (n, m), strange (n, 1), and a shift (n, K) of 0; see
-        `LinearNetwork`. strange says how strange texts are.
-        Padded with 0. A word outside the vocabulary has index 1; an n-gram outside the table is left out. The owner of
-        an n-gram is the position of its word in the text; for a pair, that of the first word.
+        `LinearNetwork`. Padded with 0. A word outside the vocabulary has index 1; an n-gram outside the table is left
+        out. The owner of an n-gram is the position of its word in the text; for a pair, that of the first word.
+        `strange` measures how many n-grams of a text are unknown.
         """
         self._require_fit()
         corpus = _Corpus.read(texts_of(X), self._sizes["length"])
         if self.settings["network"] == "linear":
-            return self._transform_linear(corpus)
+            return *self._read_ngrams(corpus), torch.zeros(corpus.n, self._sizes["classes"])
         index_of = {word: i for i, word in enumerate(self.vocabulary, start=UNKNOWN + 1)}
         indices = np.array([index_of.get(word, UNKNOWN) for word in corpus.words], dtype=np.int64)
         words = np.zeros((corpus.n, self._sizes["length"]), dtype=np.int64)
         words[corpus.text, corpus.place] = indices[corpus.ids]
         if self.settings["network"] == "paper":
             return (torch.from_numpy(words),)
-        ngrams = np.zeros((corpus.n, self._sizes["ngrams"]), dtype=np.int32)
-        owners, strange = np.zeros(ngrams.shape, dtype=np.int16), np.zeros((corpus.n, 1), dtype=np.float32)
-        for grams in corpus.ngrams(self._characters):
-            index = self._lookup(grams.hash)
-            self._measure_strangeness(strange, grams, index)
-            grams, column, index = self._keep_known(grams, index)
-            ngrams[grams.text, column], owners[grams.text, column] = index, grams.owner
-        return tuple(torch.from_numpy(part) for part in (words, ngrams, owners, strange))
+        return torch.from_numpy(words), *self._read_ngrams(corpus)
 
     def transform_left_out(self, X: Any, groups: Ints | None = None) -> Inputs:
         """`transform` of the training texts for linear scores, each as strange as if it had been left out."""
         del groups
-        return self._transform_linear(_Corpus.read(texts_of(X), self._sizes["length"]), left_out=True)
+        corpus = _Corpus.read(texts_of(X), self._sizes["length"])
+        return *self._read_ngrams(corpus, left_out=True), torch.zeros(corpus.n, self._sizes["classes"])
 
-    def _transform_linear(self, corpus: _Corpus, *, left_out: bool = False) -> Inputs:
+    def _read_ngrams(self, corpus: _Corpus, *, left_out: bool = False) -> Inputs:
+        """ngrams (n, m), their shares or owners (n, m), and strange (n, 1), as in `transform`."""
+        linear = self.settings["network"] == "linear"
         ngrams = np.zeros((corpus.n, self._sizes["ngrams"]), dtype=np.int32)
-        shares, strange = np.zeros(ngrams.shape, dtype=np.float32), np.zeros((corpus.n, 1), dtype=np.float32)
+        beside = np.zeros(ngrams.shape, dtype=np.float32 if linear else np.int16)
+        strange = np.zeros((corpus.n, 1), dtype=np.float32)
         for grams in corpus.ngrams(self._characters):
             index = self._lookup(grams.hash)
             self._measure_strangeness(strange, grams, index, left_out=left_out)
             grams, column, index = self._keep_known(grams, index)
-            ngrams[grams.text, column], shares[grams.text, column] = index, self._shares(grams, index)
-        shift = torch.zeros(corpus.n, self._sizes["classes"])
-        return torch.from_numpy(ngrams), torch.from_numpy(shares), torch.from_numpy(strange), shift
+            ngrams[grams.text, column] = index
+            beside[grams.text, column] = self._shares(grams, index) if linear else grams.owner
+        return torch.from_numpy(ngrams), torch.from_numpy(beside), torch.from_numpy(strange)
 
     def _keep_known(self, grams: _Grams, index: Ints) -> tuple[_Grams, Ints, Ints]:
         """The n-grams that are read, with their numbers in the text and their places in the table."""
@@ -444,13 +441,8 @@ class TextEncoder(Texts):
         linear = self.settings["network"] == "linear"
         if len(self._texts) != linear * len(self._ngrams) or (self._texts < 1).any():
             raise InputError("linear scores need how many texts have each n-gram, at least 1")
-        least = {
-            "rows": 1,
-            "length": 1,
-            "ngrams": int(self.settings["network"] != "paper"),
-            "vector": 0,
-            "classes": int(linear),
-        }
+        needs_ngrams = int(self.settings["network"] != "paper")
+        least = {"rows": 1, "length": 1, "ngrams": needs_ngrams, "vector": 0, "classes": int(linear)}
         for name, minimum in least.items():
             checks.positive_int(sizes[name], name, minimum=minimum)
         # The most n-grams that a text can have: per word, itself, a pair, and those of its characters.

@@ -82,8 +82,8 @@ class LinearNetwork(nn.Module):
         f = Σ_g share_g W_g + b + shift
 
     W and b are the mean of linear classifiers, each fitted without one fold of the texts (`cross_fit_lines`). The shift
-    turns the score of a training text into that of the classifier that left it out; of a new text it is 0. The score
-    of a text whose words are unknown is that of none, so novelty looks at how strange its n-grams are.
+    turns the score of a training text into that of the classifier that left it out; for a new text it is 0. A text of
+    unknown words has the score of an empty text, so novelty is measured by how strange its n-grams are.
     """
 
     n_compared_features = 1
@@ -116,7 +116,7 @@ class LinearNetwork(nn.Module):
 
 
 class SubwordNetwork(nn.Module):
-    """words, ngrams, owners, strange → (n, size + filters): an attention CNN next to a bag of n-grams.
+    """words, ngrams, owners, strange → (n, 128): an attention CNN with 64 filters next to a bag of n-grams.
 
         b = Σ_g e_g / √(number of n-grams),   f = [tanh(s (W b + c)), CNN(words)]
 
@@ -128,8 +128,6 @@ class SubwordNetwork(nn.Module):
         n_words: as for `AttentionCNN`.
         n_ngrams: rows of the table of n-grams, padding included.
         word_size: size of a word vector.
-        size: size of an n-gram vector.
-        filters: number of filters of the convolution, whose window is 3.
         hidden: share of words hidden in training.
     """
 
@@ -141,25 +139,16 @@ class SubwordNetwork(nn.Module):
     n_compared_features = 1  # how strange a text is: see `LinearNetwork`
     rows_at_once: ClassVar = {"cpu": 1, "cuda": 256}
 
-    def __init__(
-        self,
-        n_words: int,
-        n_ngrams: int,
-        *,
-        word_size: int = 64,
-        size: int = 64,
-        filters: int = 64,
-        hidden: float = 0.5,
-    ) -> None:
+    def __init__(self, n_words: int, n_ngrams: int, *, word_size: int = 64, hidden: float = 0.5) -> None:
         super().__init__()
         self.hidden = hidden
-        self.cnn = AttentionCNN(n_words, word_size, filters, window=3, dropout=0.2)
-        self.ngrams = nn.EmbeddingBag(n_ngrams, size, mode="sum", padding_idx=PADDING)
+        self.cnn = AttentionCNN(n_words, word_size, filters=64, window=3, dropout=0.2)
+        self.ngrams = nn.EmbeddingBag(n_ngrams, 64, mode="sum", padding_idx=PADDING)
         nn.init.zeros_(self.ngrams.weight)  # n-grams that are not in training are not evidence
-        self.mix = nn.Linear(size, size)
+        self.mix = nn.Linear(64, 64)
 
     def forward(self, words: Tensor, ngrams: Tensor, owners: Tensor, strange: Tensor) -> Tensor:
-        """Features (n, size + filters) of words (n, length), n-grams (n, m) and the positions of their words."""
+        """Features (n, 128) of words (n, length), n-grams (n, m) and the positions of their words."""
         del strange
         (words,), (ngrams, owners) = trim_padding(words), trim_padding(ngrams, owners)
         visible = self.visible(words)

@@ -20,6 +20,7 @@ import torch
 
 from dwac._checks import warn
 from dwac.encoders import Encoder, TabularEncoder
+from dwac.encoders.columns import plain_values
 from dwac.encoders.tabular_networks import UNKNOWN, unlike_training
 from dwac.errors import InputError, KindError, UnreadableWarning
 from dwac.estimator.preparation import count, take
@@ -143,7 +144,8 @@ def judge(encoder: Encoder, X: Any, inputs: Inputs, policy: str, seen: Callable[
             continue
         known = seen(column.name)
         missing = column.indices().get(None, UNKNOWN)
-        for row, value in zip(rows.tolist(), column.values(frame[column.name].iloc[rows]), strict=True):
+        values = plain_values(frame[column.name].iloc[rows], column.name)
+        for row, value in zip(rows.tolist(), values, strict=True):
             if value is None or str(value) in known:
                 continue
             categorical[row, place] = unlike_training(missing) if policy == ATYPICAL else missing

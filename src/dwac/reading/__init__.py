@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dwac.encoders import pictures
 from dwac.errors import InputError, LabelError
 from dwac.reading import excel
 from dwac.reading.datasets import Streamed, is_dataset, read_dataset
@@ -59,9 +60,8 @@ __all__ = [
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "excel", "text", "image")
 UNLABELLED = ("refuse", "drop")
-_IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 _SUFFIXES = SUFFIXES | dict.fromkeys((*excel.SUFFIXES, ".xls"), "excel")
-_SUFFIXES |= {".txt": "text", **dict.fromkeys(_IMAGES, "image")}
+_SUFFIXES |= {".txt": "text", **dict.fromkeys(pictures.SUFFIXES, "image")}
 
 
 def read(
@@ -162,21 +162,40 @@ def read(
             data, name, form, wanted, encoding=encoding, lists=lists, separator=separator, decimal=notation.decimal
         )
     drop = unlabelled == "drop"
-    options: dict[str, Any]
     with excel.explained_by(notes):
         if like is None:
             check_columns(table.frame, name, columns, (*ignore, *keep, *(kinds or {})))
             leave = {*columns.named, *ignore}
             frame, notation, doubts = _read_columns(form, table, marks, notation, leave, kinds or {})
-            options = {"task": task, "order": order, "ignore": ignore, "drop": drop, "keep": keep}
-            rows = arrange(Table(frame, table.where), name, columns, labelled=labelled, notation=notation, **options)
+            rows = arrange(
+                Table(frame, table.where),
+                name,
+                columns,
+                labelled=labelled,
+                task=task,
+                order=order,
+                notation=notation,
+                ignore=ignore,
+                drop=drop,
+                keep=keep,
+            )
             rows = replace(rows, notation=notation, notes=(*notes, *doubts, *rows.notes))
             return _without_empty_texts(rows, name)
         if like.kind != "text" and features:
             _refuse_other("tabular", like, name)
         cells = CellReader(notation, judge=form != "parquet", marks=marks, sure=sure)
-        options = {"labelled": labelled, "cells": cells, "drop": drop, "keep": keep, "features": features}
-        rows = arrange_like(like.clf, table, name, columns, like.columns, **options)
+        rows = arrange_like(
+            like.clf,
+            table,
+            name,
+            columns,
+            like.columns,
+            labelled=labelled,
+            cells=cells,
+            drop=drop,
+            keep=keep,
+            features=features,
+        )
         return replace(rows, notation=notation, notes=(*notes, *rows.notes))
 
 
@@ -300,15 +319,15 @@ def _image_paths(folder: Path) -> list[str]:
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(name for name in names if not name.startswith(".")):
-            if name.lower().endswith(_IMAGES):
+            if name.lower().endswith(pictures.SUFFIXES):
                 images.append(Path(parent, name).relative_to(folder).as_posix())
             else:
                 others[Path(name).suffix or name] += 1
     if not images:
         kinds = ", ".join(f"{n} {kind}" for kind, n in others.most_common(3))
         raise InputError(
-            f"{folder} must contain images ({', '.join(_IMAGES)}); got {kinds or 'no files'}; give a folder with one "
-            "folder of images per class, or a file"
+            f"{folder} must contain images ({', '.join(pictures.SUFFIXES)}); got {kinds or 'no files'}; give a folder "
+            "with one folder of images per class, or a file"
         )
     return images
 

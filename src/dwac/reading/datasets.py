@@ -21,8 +21,8 @@ from dwac.estimator.fit.streams import Chunk, Roles, Stream, open_dataset, strea
 from dwac.reading.places import room
 from dwac.reading.roles import check_columns, looks_like_text
 from dwac.reading.rows import Columns, Rows
-from dwac.reading.targets import TASKS, infer_task
-from dwac.tasks import CLASSES, LABELS, NUMBERS, ORDERED
+from dwac.reading.targets import choose_task
+from dwac.tasks import LABELS, NUMBERS, ORDERED
 
 _SAMPLE = 100_000  # rows from which the task is inferred
 _SHOWN = 5_000  # rows from which the column types are shown
@@ -96,9 +96,9 @@ def read_dataset(
     rng = np.random.default_rng(seed)
     drawn = np.sort(rng.choice(stream.n, min(stream.n, _SAMPLE), replace=False))
     some = stream.read(drawn, features=False)
-    asked_for = task
+    inferred = task is None
     task, why = _task(some, columns.targets, task, order)
-    if asked_for is None and len(some) < stream.n:
+    if inferred and len(some) < stream.n:
         why = f"{why}, in {len(some):,} rows drawn at random"
     columns = replace(columns, text=text)
     test, stream = _held_out(stream, test_size, rng)
@@ -110,23 +110,17 @@ def read_dataset(
 
 
 def _task(some: Chunk, targets: Sequence[str], task: str | None, order: Sequence[str]) -> tuple[str, str]:
-    if task is not None and task not in TASKS:
-        raise InputError(f"unknown task {task!r}; choose {', '.join(TASKS)}")
     if order:
         raise InputError(
             "--order is for data that is read as a whole; write the labels as whole numbers in their order"
         )
     frame = some.y if isinstance(some.y, pd.DataFrame) else pd.DataFrame({targets[0]: some.y})
-    why = "as asked"
-    if task is None:
-        task, why = infer_task(frame, targets, lambda row: f"row {some.rows[row]}")
+    task, why = choose_task(frame, targets, lambda row: f"row {some.rows[row]}", task)
     texts = any(isinstance(value, str) for value in frame.iloc[:, 0])
     if texts and task in (ORDERED, NUMBERS):
         raise InputError(f"--task {task} needs numbers in data that is read in batches; {targets[0]!r} holds texts")
     if texts and task == LABELS:
         raise InputError(f"several labels must be lists, or columns of 0 and 1; {targets[0]!r} holds texts")
-    if len(targets) > 1 and task in (CLASSES, ORDERED):
-        raise InputError(f"{task} are read from one column; name one, or choose labels or numbers")
     return task, why
 
 

@@ -7,6 +7,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Any
 
 import pandas as pd
@@ -33,7 +34,7 @@ def read_workbook(data: bytes, name: str, sheet: str | None, texts: Collection[s
 
     The first row that is not empty names the columns. texts: columns to read as text, 3 as "3".
     """
-    book = _opened(data, name)
+    book = _open_workbook(data, name)
     try:
         names = [each.title for each in book.worksheets]
         if not names:
@@ -43,7 +44,7 @@ def read_workbook(data: bytes, name: str, sheet: str | None, texts: Collection[s
         chosen = names[0] if sheet is None else sheet
         notes = _notes(data, names, chosen, named=sheet is not None)
         with explained_by(notes):
-            table = _table(_rows(book[chosen]), f"{name} sheet {chosen!r}", texts)
+            table = _to_table(_read_rows(book[chosen]), f"{name} sheet {chosen!r}", texts)
             if len(table.frame) == 0:
                 raise InputError(f"{name} must have at least one row; it has columns but no rows")
     except InputError:
@@ -70,7 +71,7 @@ def _notes(data: bytes, names: Sequence[str], chosen: str, *, named: bool) -> li
     notes = []
     if not named and len(names) > 1:
         notes.append(f"read the sheet {chosen!r} of {listed(names, len(names))}; --sheet NAME reads another")
-    if unstored := _unstored(data, chosen):
+    if unstored := _count_unstored(data, chosen):
         columns = listed(unstored, 20, str)
         notes.append(
             f"column{'s' * (len(unstored) > 1)} {columns}: {sum(unstored.values()):,} formulas have no stored value "
@@ -79,7 +80,7 @@ def _notes(data: bytes, names: Sequence[str], chosen: str, *, named: bool) -> li
     return notes
 
 
-def _unstored(data: bytes, sheet: str) -> dict[str, int]:
+def _count_unstored(data: bytes, sheet: str) -> dict[str, int]:
     """The number of formulas without a stored value, by column letter: some programs do not calculate them."""
     from openpyxl.utils import get_column_letter
 
@@ -88,8 +89,8 @@ def _unstored(data: bytes, sheet: str) -> dict[str, int]:
         if not any(b"<f" in archive.read(name) for name in parts):
             return {}
     counts: Counter[str] = Counter()
-    with _loaded(data, values=True) as stored, _loaded(data, values=False) as written:
-        for row, formulas in zip(_cells(stored[sheet]), _cells(written[sheet]), strict=True):
+    with _load_workbook(data, values=True) as stored, _load_workbook(data, values=False) as written:
+        for row, formulas in zip(_rows_of_cells(stored[sheet]), _rows_of_cells(written[sheet]), strict=True):
             for place, (cell, formula) in enumerate(zip(row, formulas, strict=True), start=1):
                 # An empty text, a possible result of a formula, is stored as a "str".
                 if formula.data_type == "f" and cell.value is None and cell.data_type == "n":
@@ -98,7 +99,7 @@ def _unstored(data: bytes, sheet: str) -> dict[str, int]:
 
 
 @contextmanager
-def _loaded(data: bytes, *, values: bool) -> Iterator[Any]:
+def _load_workbook(data: bytes, *, values: bool) -> Iterator[Any]:
     """A workbook with the stored values of its formulas, or with the formulas."""
     from openpyxl import load_workbook
 
@@ -109,7 +110,7 @@ def _loaded(data: bytes, *, values: bool) -> Iterator[Any]:
         book.close()
 
 
-def _opened(data: bytes, name: str) -> Any:
+def _open_workbook(data: bytes, name: str) -> Any:
     if data.startswith(_OLD):
         if _LOCKED in data:
             raise InputError(f"{name} is protected by a password; save a copy without it")
@@ -130,20 +131,20 @@ def _opened(data: bytes, name: str) -> Any:
         raise InputError(f"{name} must be a readable .xlsx workbook: {error!s:.200}; save it again as .xlsx") from None
 
 
-def _rows(sheet: Any) -> Iterator[tuple[int, list[Any]]]:
+def _read_rows(sheet: Any) -> Iterator[tuple[int, list[Any]]]:
     """(number as Excel shows it, cells) of each row that is not empty; errors such as #N/A are empty cells."""
-    for number, row in enumerate(_cells(sheet), start=1):
-        cells = [_value(cell) for cell in row]
+    for number, row in enumerate(_rows_of_cells(sheet), start=1):
+        cells = [_shown_value(cell) for cell in row]
         if any(cell is not None for cell in cells):
             yield number, cells
 
 
-def _cells(sheet: Any) -> Iterator[Any]:
+def _rows_of_cells(sheet: Any) -> Iterator[Any]:
     sheet.reset_dimensions()  # some programs write them wrongly
     return iter(sheet.iter_rows())
 
 
-def _value(cell: Any) -> Any:
+def _shown_value(cell: Any) -> Any:
     """The value that a cell shows: a code stored as 123 and formatted as 00000 is the text 00123."""
     value = cell.value
     if getattr(cell, "data_type", "") == "e":
@@ -155,24 +156,21 @@ def _value(cell: Any) -> Any:
     return value
 
 
-def _table(rows: Iterator[tuple[int, list[Any]]], name: str, texts: Collection[str]) -> Table:
+def _to_table(rows: Iterator[tuple[int, list[Any]]], name: str, texts: Collection[str]) -> Table:
     _, head = next(rows, (0, None))
     if head is None:
         raise InputError(f"{name} is empty; name another with --sheet NAME")
-    numbers: list[int] = []
-    body: list[list[Any]] = []
-    for number, cells in rows:
-        numbers.append(number)
-        body.append(cells)
-    width = max(map(len, [head, *body]))
-    columns = [[row[place] if place < len(row) else None for row in body] for place in range(width)]
-    written = [INDEX if cell is None else category(cell) for cell in [*head, *[None] * (width - len(head))]]
+    body = list(rows)
+    numbers = [number for number, _ in body]
+    columns = [list(column) for column in zip_longest(head, *(cells for _, cells in body))]
+    heads = [column.pop(0) for column in columns]
+    written = [INDEX if cell is None else category(cell) for cell in heads]
     # A column without a name and without cells is the empty space beside a table.
-    kept = [place for place in range(width) if written[place] or any(cell is not None for cell in columns[place])]
+    kept = [i for i, column in enumerate(columns) if written[i] or any(cell is not None for cell in column)]
     _refuse_nameless([place for place in kept[1:] if not written[place]], name)
     names = check_names([written[place] for place in kept], name)
     frame = pd.DataFrame(
-        {column: _typed(columns[place], column in texts) for column, place in zip(names, kept, strict=True)}
+        {column: _infer_type(columns[place], column in texts) for column, place in zip(names, kept, strict=True)}
     )
     return Table(frame, lambda row: f"{name} row {numbers[row]}")
 
@@ -188,7 +186,7 @@ def _refuse_nameless(places: Sequence[int], name: str) -> None:
     )
 
 
-def _typed(values: list[Any], text: bool) -> pd.Series[Any]:
+def _infer_type(values: list[Any], text: bool) -> pd.Series[Any]:
     """A column of cells: numbers, dates or booleans if all cells are, else text."""
     cells = pd.Series(values, dtype=object)
     kind = pd.api.types.infer_dtype(cells, skipna=True)

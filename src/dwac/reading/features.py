@@ -198,11 +198,11 @@ def _mixed_as_learned(values: pd.Series[Any], column: Column, cells: CellReader)
     return read
 
 
-def columns_named(frame: pd.DataFrame, most: int = 20) -> str:
+def columns_named(frame: pd.DataFrame) -> str:
     """The column names, and a hint if they look like data."""
     names = [str(column) for column in frame.columns]
     if not names:
         return "it has none of them"
     numbers = sum(pd.notna(pd.to_numeric(column, errors="coerce")) for column in names)
     hint = "; is the first line with column names missing?" if 3 * numbers >= len(names) else ""
-    return f"its columns are {listed(names, most)}{hint}"
+    return f"its columns are {listed(names, 20)}{hint}"

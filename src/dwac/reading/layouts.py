@@ -137,7 +137,7 @@ def infer_layout(
     decimal: str | None = None,
 ) -> FileLayout:
     """`layout_of` for anything that returns its first bytes; url: its name."""
-    encoding, size = _encoding_name(encoding), HEAD
+    encoding, size = encoding_name(encoding), HEAD
     while True:
         head = begin(size)
         whole = len(head) < size
@@ -195,8 +195,10 @@ def _keys(head: bytes) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def _encoding_name(encoding: str) -> str:
+def encoding_name(encoding: str) -> str:
+    """The name that Python gives an encoding; UTF-8 with a byte order mark is UTF-8."""
     try:
+        "".encode(encoding)  # fails for codecs that are no encodings of text, such as rot13
         return codecs.lookup("utf-8" if encoding.lower() in ("utf8", "utf-8-sig") else encoding).name
     except LookupError:
         raise InputError(f"unknown encoding {encoding!r}; use for example utf-8, latin-1 or utf-16") from None

@@ -158,29 +158,23 @@ def files_at(data: str, *, without: str) -> list[File]:
 
     Names that begin with . or _ are left out, as is usual for Parquet, and so is everything below `without`.
     """
-    root = place(data)
+    root, skip = place(data), place(without).path.rstrip("/") + "/"
+    marks = [root.path.index(mark) for mark in "*?[" if mark in root.path]
     with reaching(root):
-        return _files_at(root, data, without)
-
-
-def _files_at(root: Place, data: str, without: str) -> list[File]:
-    wild = any(mark in root.path for mark in "*?[")
-    try:
-        if wild and not root.exists():
-            paths = root.fs.glob(root.path, detail=True)
-            base = os.path.dirname(root.path[: min(root.path.index(mark) for mark in "*?[" if mark in root.path)])
-        elif root.fs.isdir(root.path):
-            paths, base = root.fs.find(root.path, detail=True), root.path
-        else:
-            paths, base = {root.path: root.fs.info(root.path)}, os.path.dirname(root.path)
-    except FileNotFoundError:
-        raise InputError(f"there is no file or folder {data!r}; check the path") from None
-    skip = place(without).path.rstrip("/") + "/"
-    files = [
-        File(Place(root.fs, path).url, os.path.relpath(path, base or "/"), int(facts["size"] or 0), _version(facts))
-        for path, facts in sorted(_follow_links(root, paths).items())
-        if facts["type"] == "file" and not path.startswith(skip)
-    ]
+        try:
+            if marks and not root.exists():
+                paths, base = root.fs.glob(root.path, detail=True), os.path.dirname(root.path[: min(marks)])
+            elif root.fs.isdir(root.path):
+                paths, base = root.fs.find(root.path, detail=True), root.path
+            else:
+                paths, base = {root.path: root.fs.info(root.path)}, os.path.dirname(root.path)
+        except FileNotFoundError:
+            raise InputError(f"there is no file or folder {data!r}; check the path") from None
+        files = [
+            File(Place(root.fs, path).url, os.path.relpath(path, base or "/"), int(facts["size"] or 0), _version(facts))
+            for path, facts in sorted(_follow_links(root, paths).items())
+            if facts["type"] == "file" and not path.startswith(skip)
+        ]
     one = len(paths) == 1
     return [file for file in files if one or not any(part.startswith((".", "_")) for part in file.name.split("/"))]
 
@@ -211,7 +205,7 @@ def _protocols(fs: Any) -> set[str]:
 
 
 def form_of(name: str) -> str | None:
-    """The format by a file name's suffix, ignoring a compression suffix; None if it is not in FORMS."""
+    """The format that a file name's suffix stands for, below a compression suffix; None if it is unknown."""
     return SUFFIXES.get(suffix_of(plain_name(name)))
 
 

@@ -343,7 +343,8 @@ def _check_picture(data: bytes, pixels: int) -> None:
         raise InputError(f"a picture may have at most {pixels:,} pixels; got {width}×{height}; send a smaller one")
 
 
-def _typical(column: Any) -> Any:
+def _typical(column: Column) -> Any:
+    """A value that training rows have: the median of a number, a known category, or some date."""
     if column.categories and column.kind == "categorical":
         return next((value for value in column.categories if value is not None), None)
     if column.kind == "datetime":

@@ -146,32 +146,34 @@ def arrange_like(
         _require(column, frame, name)
     used: set[Any] = set(getattr(clf, "feature_names_in_", []))
     has_target = learned.targets and all(column in frame and column not in used for column in learned.targets)
-    roles = Columns(columns.target or (learned.target if has_target else None), columns.text or learned.text)
-    if labelled and roles.target is None:
+    target = columns.target or (learned.target if has_target else None)
+    if labelled and target is None:
         _refuse_untargeted(clf, frame, name, learned)
     id_column = columns.id or next((c for c in (learned.id, INDEX) if c in frame and c not in used), None)
-    roles, y, notes, numbers = replace(roles, id=id_column), None, tuple[str, ...](), np.arange(len(frame))
-    if roles.targets and labelled:
+    roles = Columns(target, columns.text or learned.text, id_column)
+    y, notes, numbers = None, tuple[str, ...](), np.arange(len(frame))
+    if labelled:
         (frame, where), numbers, notes = _with_target(table, roles.targets, name, drop=drop)
         numeric = clf.target_.kind == NUMBERS or clf.target_.names.dtype.kind in "iuf"
         plain, doubts = _with_plain_numbers(frame, roles.targets, cells) if numeric else (frame, ())
         notes += doubts
         y = read_known_target(plain, roles.targets, where, clf.target_)
     ids = numbers.tolist() if id_column is None else _complete(frame, id_column, where, "id")
-    if not features:
-        kept = _kept_columns(frame, None, keep)
-        return Rows(None, y, ids, "tabular", roles, where, clf.target_.kind, notes=notes, kept=kept)
+    X: Any = None
+    kind = "tabular"
     rest = frame.drop(columns=[c for c in (*roles.targets, id_column) if c is not None])
-    if isinstance(clf.encoder_, TabularEncoder):
+    if features and isinstance(clf.encoder_, TabularEncoder):
         X = read_features(rest, clf.encoder_, name, cells)
-        kept = _kept_columns(frame, X, keep)
-        return Rows(X, y, ids, "tabular", roles, where, clf.target_.kind, notes=(*notes, *cells.notes), kept=kept)
-    text = columns.text or _text_column(rest, name, learned.text)
-    # Cells that are not text are passed on: the model checks them row by row.
-    texts = ["" if gone else value if isinstance(value, list | dict) else str(value)
-             for value, gone in zip(frame[text].tolist(), missing(frame[text]), strict=True)]  # fmt: skip
-    kept = _kept_columns(frame, None, keep)
-    return Rows(texts, y, ids, "text", replace(roles, text=text), where, clf.target_.kind, notes=notes, kept=kept)
+        notes += tuple(cells.notes)
+    elif features:
+        text, kind = columns.text or _text_column(rest, name, learned.text), "text"
+        X = [
+            "" if gone else value if isinstance(value, list | dict) else str(value)  # the model checks row by row
+            for value, gone in zip(frame[text].tolist(), missing(frame[text]), strict=True)
+        ]
+        roles = replace(roles, text=text)
+    kept = _kept_columns(frame, X, keep)
+    return Rows(X, y, ids, kind, roles, where, clf.target_.kind, notes=notes, kept=kept)
 
 
 def _kept_columns(frame: pd.DataFrame, X: Any, keep: Sequence[str]) -> pd.DataFrame | None:
@@ -307,9 +309,7 @@ def _with_plain_numbers(
     changed, notes = {}, list[str]()
     usual = COMMA if COMMA in cells.notation.numbers.values() else POINT
     for column in targets:
-        if not is_text(frame[column]):
-            continue
-        if not begins_like_number(frame[column]):
+        if not is_text(frame[column]) or not begins_like_number(frame[column]):
             continue
         read, doubts = cells.amounts(frame[column], column, usual)
         gone = missing(frame[column])

@@ -62,16 +62,14 @@ class Rows:
     ids: list[Any]  # ids from the data, else 0 … n-1
     kind: str
     columns: Columns = field(default_factory=Columns)  # as found in this data
-    where: Callable[[int], str] = field(
-        default="row {}".format, repr=False
-    )  # the origin of a row, for messages: "data.csv line 7"
+    where: Callable[[int], str] = field(default="row {}".format, repr=False)  # for messages: "data.csv line 7"
     task: str | None = None  # "classes", "ordered", "labels" or "numbers"
     why: str = ""  # the reason for the task
     notation: Notation = field(default_factory=Notation)  # how the table was written, to read later tables
     notes: tuple[str, ...] = ()  # sentences for the user on how the data was read
     aside: Mapping[str, str] = field(default_factory=dict)  # columns that are not used as features, and why
     groups: list[Any] | None = None  # the group of each row, if there is a column of groups
-    kept: pd.DataFrame | None = None  # columns of the table that were asked for, whether or not the model uses them
+    kept: pd.DataFrame | None = None  # columns that the caller keeps, whether or not the model uses them
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from dwac.reading.layouts import (
     check_names,
     cuts,
     decimal_comma,
+    encoding_name,
     ends_of,
     infer_layout,
     spans,
@@ -93,10 +95,9 @@ def decode(data: bytes, name: str, encoding: str) -> str:
     """The bytes as text, without a byte order mark."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         encoding = "utf-16"
+    codec = encoding_name(encoding)
     try:
-        text = data.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
-    except LookupError:
-        raise InputError(f"unknown encoding {encoding!r}; use for example utf-8, latin-1 or utf-16") from None
+        text = data.decode("utf-8-sig" if codec == "utf-8" else codec)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(
@@ -269,22 +270,11 @@ def _parse(cut: Cut, layout: FileLayout, wanted: Wanted, rows: int) -> Iterator[
         for row, why in reasons.items():
             line, text = written(base + row)
             bad.append(BadRow(cut.row + base + row, line, why, text))
-        yield from _cut_up(table, records + base, bad, cut, rows, written)
-
-
-def _cut_up(
-    table: Any,
-    records: Places,
-    bad: list[BadRow],
-    cut: Cut,
-    rows: int,
-    written: Callable[[int], tuple[int, str]],
-) -> Iterator[ParsedRows]:
-    """Parsed rows, at most `rows` at once; records: their record numbers in the cut."""
-    for first in range(0, max(len(records), 1), rows):
-        some = records[first : first + rows]
-        part = table.iloc[first : first + rows] if isinstance(table, pd.DataFrame) else table.slice(first, rows)
-        yield ParsedRows(part, cut.row + some, bad if first == 0 else [], lambda i, some=some: written(int(some[i])))  # type: ignore[misc]
+        for first in range(0, max(len(records), 1), rows):
+            places = base + records[first : first + rows]
+            part = table.iloc[first : first + rows] if isinstance(table, pd.DataFrame) else table.slice(first, rows)
+            written_there = partial(lambda places, i: written(int(places[i])), places)
+            yield ParsedRows(part, cut.row + places, bad if first == 0 else [], written_there)
 
 
 def _parquet_part(part: FilePart, rows: int, needed: Collection[str] | None) -> Iterator[ParsedRows]:

@@ -43,18 +43,9 @@ def read_target(
 
     order: the labels from the lowest to the highest, for ordered labels; numbers do not need it.
     """
-    if task is not None and task not in TASKS:
-        raise InputError(f"unknown task {task!r}; choose {', '.join(TASKS)}")
-    if order and task not in (None, ORDERED):
+    if order and task in TASKS and task != ORDERED:
         raise InputError(f"an order is for ordered labels; the task is {task}; leave one of them out")
-    task = ORDERED if order else task
-    why = "as asked"
-    if task is None:
-        task, why = infer_task(frame, columns, where)
-    if task in (CLASSES, ORDERED) and len(columns) > 1:
-        raise InputError(
-            f"{task} are read from one column; got {listed(columns)}; name one, or choose labels or numbers"
-        )
+    task, why = choose_task(frame, columns, where, ORDERED if order and task is None else task)
     if task == CLASSES:
         return read_labels(frame[columns[0]], columns[0], where), task, why
     if task == ORDERED:
@@ -79,6 +70,18 @@ def read_known_target(frame: pd.DataFrame, columns: Sequence[str], where: Where,
 
 
 # The task
+
+
+def choose_task(frame: pd.DataFrame, columns: Sequence[str], where: Where, task: str | None) -> tuple[str, str]:
+    """(task, why): the given task, or else the one that the values of the target suggest."""
+    if task is not None and task not in TASKS:
+        raise InputError(f"unknown task {task!r}; choose {', '.join(TASKS)}")
+    task, why = infer_task(frame, columns, where) if task is None else (task, "as asked")
+    if task in (CLASSES, ORDERED) and len(columns) > 1:
+        raise InputError(
+            f"{task} are read from one column; got {listed(columns)}; name one, or choose labels or numbers"
+        )
+    return task, why
 
 
 def infer_task(frame: pd.DataFrame, columns: Sequence[str], where: Where) -> tuple[str, str]:

@@ -1,13 +1,12 @@
 """Training checkpoints: one safetensors file from which training continues as if it had never stopped.
 
     moments, facts = flatten_optimizer(optimizer)
-    tensors = network.state_dict() | moments | rng_state(device, shuffling=generator)
-    save_checkpoint("run.safetensors", tensors, {"optimizer": facts, "epoch": 3, "step": scheduler.last_epoch})
+    tensors = network.state_dict() | moments | rng_state(device)
+    save_checkpoint("run.safetensors", tensors, {"optimizer": facts, "epoch": 3})
 
-    tensors, facts = load_checkpoint("run.safetensors")
+    tensors, facts = read_checkpoint(checkpoint_bytes("run.safetensors"), "run.safetensors")
     restore_optimizer(optimizer, tensors, facts["optimizer"])
-    scheduler.last_epoch = facts["step"]      # the only state of OneCycleLR besides its optimizer's groups
-    restore_rng(tensors, device, shuffling=generator)
+    restore_rng(tensors, device)
 
 The file is written completely or not at all, verified when it is read, and contains only numbers and JSON: no pickle.
 """
@@ -64,11 +63,6 @@ def save_checkpoint(path: str | os.PathLike[str], tensors: Mapping[str, Tensor],
         raise StorageError(f"could not write {target}: {error}; an earlier checkpoint there is unchanged") from error
 
 
-def load_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors, on the CPU, and the facts of a checkpoint."""
-    return read_checkpoint(checkpoint_bytes(path), str(path))
-
-
 def checkpoint_bytes(path: str | os.PathLike[str]) -> bytes:
     """The whole file."""
     try:
@@ -78,7 +72,7 @@ def checkpoint_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def read_checkpoint(data: bytes, path: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """`load_checkpoint` from the bytes of a file; path is for error messages."""
+    """The tensors, on the CPU, and the facts of a checkpoint from its bytes; path: for error messages."""
     tensors, about = unpack_tensors(data, path)
     version = about.get("version", "")
     if about.get("format") != FORMAT or not version.isdecimal() or len(version) > 9:
@@ -134,26 +128,19 @@ def restore_optimizer(
         ) from error
 
 
-def rng_state(device: str | torch.device, **generators: torch.Generator) -> dict[str, Tensor]:
-    """The states of torch's random number generators: CPU, CUDA if the device is a GPU, and the named ones."""
+def rng_state(device: str | torch.device) -> dict[str, Tensor]:
+    """The states of torch's random number generators: of the CPU, and of the device if it is a GPU."""
     states = {"rng.cpu": torch.get_rng_state()}
     if torch.device(device).type == "cuda":
         states["rng.cuda"] = torch.cuda.get_rng_state(device)
-    return states | {f"rng.generator.{name}": generator.get_state() for name, generator in generators.items()}
+    return states
 
 
-def restore_rng(tensors: Mapping[str, Tensor], device: str | torch.device, **generators: torch.Generator) -> None:
-    """Restore the random number generators from the states of `rng_state` among the tensors of a checkpoint."""
-    required = ["rng.cpu", *(f"rng.generator.{name}" for name in generators)]
-    missing = [name for name in required if name not in tensors]
-    if missing:
-        raise InputError(
-            f"the tensors must contain the states of all random number generators; {missing[0]!r} is missing; "
-            "save those of rng_state with the same names"
-        )
+def restore_rng(tensors: Mapping[str, Tensor], device: str | torch.device) -> None:
+    """Restore torch's random number generators from the states of `rng_state` among the tensors of a checkpoint."""
+    if "rng.cpu" not in tensors:
+        raise InputError("the tensors must contain the states of rng_state; 'rng.cpu' is missing")
     try:
-        for name, generator in generators.items():
-            generator.set_state(tensors[f"rng.generator.{name}"])
         if torch.device(device).type == "cuda" and "rng.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["rng.cuda"], device)
         elif torch.device(device).type == "cuda":

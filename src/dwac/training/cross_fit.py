@@ -42,6 +42,7 @@ FEWEST = 20  # rows needed
 STEPS, MOST_STEPS, BATCH = 60, 120, 128  # of training: more steps from 900 rows on, larger batches from 2,000
 _MANY, _MANY_STEPS = 4000, 300  # from so many rows on
 _FEW, _RATES = 300, (5e-3, 1.2e-2)  # the learning rates below so many rows, and from there on
+_DECAY = 1e-2  # of the weights
 _ROUNDS = 10  # rows of the history
 _RIDGE, _SPREAD = 0.1, 1.5  # linear start: its penalty, and the root mean square of h
 _NOISE = 0.03  # size of the random part of the linear path, next to that start
@@ -96,7 +97,7 @@ def folds_of(n: int, groups: Ints | None = None, *, seed: int = 0) -> Tensor:
 def part_of(h: Tensor, fold: int, members: int) -> Tensor:
     """(n, d / FOLDS): the part of h (n, d) from the members that leave out a fold, as if there were no others.
 
-    With one member all folds share h: a row's own comes from what left it out (`cross_fit_lines`).
+    With one member all folds share h: each row has the h of the fit that left it out (`cross_fit_lines`).
     """
     if members == 1:
         return h
@@ -125,9 +126,6 @@ def cross_fit(
     base_votes: bool = True,
     linear_start: bool = True,
     steps: int | None = None,
-    batch_size: int | None = None,
-    learning_rate: float | None = None,
-    weight_decay: float = 1e-2,
     seed: int = 0,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     on_batch: Callable[[int, int], None] | None = None,
@@ -135,7 +133,7 @@ def cross_fit(
     """Train an ensemble by cross-fitting and return the history, in ten rounds of equally many steps.
 
     Member m leaves out fold m mod 5. Its linear path starts as a ridge regression of the labels; then all members
-    take each step together, each with its own `batch_size` rows, using the leave-one-out loss, AdamW and the one-cycle
+    take each step together, each with its own batch of rows, using the leave-one-out loss, AdamW and the one-cycle
     schedule of `train`. Then all rows become references, with the embeddings of all members (`fit_votes`).
 
     Args:
@@ -145,8 +143,7 @@ def cross_fit(
         rescale: choose the scale of each view, and the base vote, by out-of-fold votes.
         linear_start: start the linear paths as ridge regressions, or at random.
         base_votes: give every example a base vote at any distance, if that improves out-of-fold votes.
-        steps, batch_size: by default 60 steps of 128 rows, more from 900 rows on, up to 300 of 256.
-        learning_rate: by default 0.005 below 300 rows, else 0.012.
+        steps: by default 60, more from 900 rows on, up to 300.
     """
     inputs, n = move_to(inputs_of(x), model.device), len(y)
     if n < FEWEST:
@@ -158,8 +155,7 @@ def cross_fit(
     with torch.no_grad():
         model.embed(tuple(part[:2] for part in inputs))  # initialise lazy layers
     steps = steps or max(STEPS, min(MOST_STEPS if n < _MANY else _MANY_STEPS, n // 15))
-    run = CrossFitRun(model, inputs, y, weights, folds, seed, steps, batch_size or (BATCH if n < 2000 else 2 * BATCH))
-    run.prepare(learning_rate or _RATES[n >= _FEW], weight_decay, linear_start)
+    run = CrossFitRun(model, inputs, y, weights, folds, seed=seed, steps=steps, linear_start=linear_start)
     rows: list[dict[str, Any]] = []
     ended = "finished"
     try:
@@ -177,12 +173,17 @@ def cross_fit(
     if ranks is not None:
         ranks.align(model.parameters())  # processes agree except for rounding on other machines
     votes = fit_votes(model, inputs, y, folds, class_weights, base_votes=base_votes) if rescale else None
-    model.remember(batches_of(inputs, y, torch.arange(n)))
-    if votes is not None and votes.base > 0:
-        model.references = model.references.replaced(look_alikes=(0.0, votes.base))
+    remember_all(model, inputs, y, votes)
     history = pd.DataFrame(rows)
     history.attrs["ended"] = ended
     return history
+
+
+def remember_all(model: WeightedAverage, inputs: Inputs, y: Tensor, votes: ViewVotes | None) -> None:
+    """Let all rows vote, each also with the base vote of `fit_votes`."""
+    model.remember(batches_of(inputs, y, torch.arange(len(y))))
+    if votes is not None and votes.base > 0:
+        model.references = model.references.replaced(look_alikes=(0.0, votes.base))
 
 
 class CrossFitRun:
@@ -195,26 +196,24 @@ class CrossFitRun:
         y: Tensor,
         weights: Tensor | None,
         folds: Tensor,
+        *,
         seed: int,
         steps: int,
-        batch_size: int,
+        linear_start: bool = True,
     ) -> None:
         network: Any = model.first_network
+        backbone: Any = model.backbone
         self.model, self.y, self.steps = model, y, steps
         self.x: Tensor = network.numbers(*inputs)
         self.weights = None if weights is None else weights.to(y.device, torch.float32)
         self.rows = [torch.nonzero(folds != fold)[:, 0] for fold in range(FOLDS)]
-        self.size = min(batch_size, *map(len, self.rows))
+        self.size = min(BATCH if len(y) < 2000 else 2 * BATCH, *map(len, self.rows))
+        self.rate = _RATES[len(y) >= _FEW]
         self.generator = torch.Generator().manual_seed(seed)
-
-    def prepare(self, rate: float, decay: float, linear_start: bool) -> None:
-        """Initialise the linear paths and the optimizer."""
-        self.rate = rate
         self._start(linear_start)
-        backbone: Any = self.model.backbone
-        self.views = backbone.views(self.x, self.model.embedding)
+        self.views = backbone.views(self.x, model.embedding)
         trained = [part for view in self.views for part in view.parameters]
-        self.optimizer = AdamW(trained, lr=rate, weight_decay=decay, fused=True)
+        self.optimizer = AdamW(trained, lr=self.rate, weight_decay=_DECAY, fused=True)
 
     @torch.no_grad()
     def _start(self, linear: bool) -> None:

@@ -2,11 +2,11 @@
 
 history = cross_fit_lines(model, inputs, y, folds_of(len(y)))
 
-A text has far more n-grams than there are texts, so a classifier is sure of every text that it was fitted to. Here a
-text votes from where the classifier places it that left it out, as it places new texts.
+A text has far more n-grams than there are texts, so a classifier is sure of every text that it was fitted to.
+Therefore each text votes from the scores of the classifier that left it out: that one treats it like a new text.
 
-A classifier is a sum: of a support vector machine, and of naive Bayes, which takes the evidence of each n-gram by
-itself. The factors of its parts minimise -log P(y) of the texts left out.
+A classifier is the sum of a support vector machine and of naive Bayes classifiers, which take the evidence of each
+n-gram by itself. The factors of these parts minimise -log P(y) of the texts left out.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from sklearn.svm import LinearSVC
 from torch import Tensor
 
 from dwac.nn import WeightedAverage
-from dwac.nn.batches import Inputs, batches_of, move_to
-from dwac.training.cross_fit import FOLDS, fit_votes
+from dwac.nn.batches import Inputs, move_to
+from dwac.training.cross_fit import FOLDS, fit_votes, remember_all
 
 Floats = NDArray[np.float64]
 
 _C = 0.5  # inverse penalty of the support vector machines
 _PRIORS = (0.2, 2.0)  # of naive Bayes: texts that are added to those of each n-gram, with the usual shares of classes
-_USUAL, _LEAST = np.array([3.0, 0.3, 0.3]), 0.1  # sizes of factors, of which few texts should not stray; the least one
+_USUAL, _LEAST = np.array([3.0, 0.3, 0.3]), 0.1  # factors from which a few texts should not stray far; the least one
 
 
 @torch.no_grad()
@@ -51,13 +51,12 @@ def cross_fit_lines(
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     on_batch: Callable[[int, int], None] | None = None,
 ) -> pd.DataFrame:
-    """Fit a linear classifier without each fold, and return the history, a row for each.
+    """Fit a linear classifier without each fold, and return the history, one row per fold.
 
-    The loss of the support vector machine is the squared hinge loss of each class against the others; that of the
-    history is of the texts left out.
+    The loss is the squared hinge loss of each class against the others; the history has that of the texts left out.
     The network gets the mean of the classifiers, and all texts become references, each at the score of the classifier
-    that left it out: the last of the inputs, the shift, is filled for that, and none of them is strange. Arguments as
-    for `cross_fit`.
+    that left it out. For this the last of the inputs, the shift, is filled in, and the one before it, how strange a
+    text is, is set to 0. Arguments as for `cross_fit`.
     """
     network: Any = model.first_network
     texts, labels, fold_of = _sparse(inputs, len(network.weight)), y.cpu().numpy(), folds.cpu().numpy()
@@ -92,14 +91,9 @@ def cross_fit_lines(
     model.embed(tuple(part[:2] for part in placed))  # initialise the lazy layer
     model.embedding.weight.copy_(torch.eye(model.n_classes))
     model.embedding.bias.zero_()
-    votes = (
-        fit_votes(model, placed, y.to(model.device), folds.to(model.device), class_weights, base_votes=base_votes)
-        if rescale
-        else None
-    )
-    model.remember(batches_of(placed, y.to(model.device), torch.arange(len(y))))
-    if votes is not None and votes.base > 0:
-        model.references = model.references.replaced(look_alikes=(0.0, votes.base))
+    y, folds = y.to(model.device), folds.to(model.device)
+    votes = fit_votes(model, placed, y, folds, class_weights, base_votes=base_votes) if rescale else None
+    remember_all(model, placed, y, votes)
     history = pd.DataFrame(rows)
     history.attrs["ended"] = "finished"
     return history
@@ -116,15 +110,15 @@ def _sparse(inputs: Inputs, n_ngrams: int) -> csr_matrix:
 def _fit_machine(
     texts: csr_matrix, labels: NDArray[np.int64], n_classes: int, counts: Floats, seed: int
 ) -> tuple[Floats, Floats]:
-    """The lines (p, K) and starts (K,) of a support vector machine: a class that is not there scores -1."""
+    """The lines (p, K) and starts (K,) of a support vector machine; a class without texts scores -1."""
     line, start = np.zeros((texts.shape[1], n_classes)), np.full(n_classes, -1.0)
-    here = np.unique(labels)
-    if len(here) == 1:
-        start[here] = 1.0
+    present = np.unique(labels)
+    if len(present) == 1:
+        start[present] = 1.0
         return line, start
     fitted = LinearSVC(C=_C, random_state=seed % 2**31).fit(texts, labels, sample_weight=counts)
-    both = np.array([[-1.0], [1.0]]) if len(here) == 2 else 1.0  # of two classes the second is fitted
-    line[:, here], start[here] = (both * fitted.coef_).T, np.ravel(both * fitted.intercept_[:, None])
+    signs = np.array([[-1.0], [1.0]]) if len(present) == 2 else 1.0  # of two classes, scikit-learn fits the second
+    line[:, present], start[present] = (signs * fitted.coef_).T, np.ravel(signs * fitted.intercept_[:, None])
     return line, start
 
 
@@ -135,8 +129,8 @@ def _fit_bayes(
 
         W_gk = log (N_gk + a q_k) / (N_g - N_gk + a (1 - q_k)) - log q_k / (1 - q_k)
 
-    N_gk: the shares of n-gram g in all texts of class k, summed; q_k: those of all n-grams. An n-gram that no text has
-    is no evidence.
+    N_gk: the sum of the shares of n-gram g in the texts of class k; N_g: in all texts; q_k: the share of class k in the
+    sum over all n-grams. An n-gram without texts is no evidence.
     """
     of_class = np.eye(n_classes)[labels] * counts[:, None]
     shares = np.asarray(texts.T @ of_class)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +94,11 @@ def train(
     options = Settings(**settings)
     inputs = inputs_of(x)
     check_data(inputs, y, model.n_classes, "training", least=2)
-    names: tuple[Tensor, ...] = () if ids is None else (torch.as_tensor(ids),)
-    if any(part.shape != (len(y),) or len(part.unique()) < len(part) for part in names):
-        shape = tuple(names[0].shape)
-        raise IdError(f"ids must be {len(y)} different whole numbers; got shape {shape} or repeated ones")
+    if ids is not None:
+        ids = torch.as_tensor(ids)
+        if ids.shape != (len(y),) or len(ids.unique()) < len(ids):
+            shape = tuple(ids.shape)
+            raise IdError(f"ids must be {len(y)} different whole numbers; got shape {shape} or repeated ones")
     if block_rows is not None:
         checks.positive_int(block_rows, "block_rows")
     if weights is not None:
@@ -121,14 +121,14 @@ def train(
         model.raw_feature_weight = 0.0  # reset after an earlier training
     factors = vote_factors(model, class_weights)
     with sharing() as ranks:
-        new_run: Callable[..., TrainingRun] = TrainingRun if ranks is None else partial(SharedRun, ranks=ranks)
-        run = new_run(model, inputs, y, weights, factors, augment, rescale, held_out, options, block_rows)
+        arguments = (model, inputs, y, weights, factors, augment, rescale, held_out, options, block_rows)
+        run = TrainingRun(*arguments) if ranks is None else SharedRun(*arguments, ranks=ranks)
         try:
             _train(run, checkpoint, on_epoch, on_batch)
             if remembered is not None:
                 run.keep(remembered)
-                names = tuple(part[remembered] for part in names)
-            run.remember(names)
+                ids = None if ids is None else ids[remembered]
+            run.remember(ids)
             if rescale and held_out is not None:
                 fit_balance(model, *held_out, class_weights=class_weights)
                 fit_scale(model, *held_out, class_weights=class_weights)

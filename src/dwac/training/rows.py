@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +38,7 @@ def check_data(x: Inputs, y: Tensor, n_classes: int, part: str, *, least: int) -
 def _check_finite(values: Tensor, part: str) -> None:
     done = 0
     for rows in _split_rows(values):
-        finite = torch.isfinite(rows).flatten(1).all(dim=1)
+        finite = torch.isfinite(rows).reshape(len(rows), math.prod(rows.shape[1:])).all(dim=1)
         if not bool(finite.all()):
             row = done + int(finite.int().argmin())
             raise NonFiniteError(f"{part} x must be finite; row {row} holds NaN or infinity")

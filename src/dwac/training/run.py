@@ -70,7 +70,7 @@ class TrainingRun:
     block_rows: int | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Tensor] = field(default_factory=dict)
-    best_loss: float = float("inf")
+    best_loss: float = math.inf
     waited: int = 0
     ended: str = "finished"
     first = True  # whether this process writes checkpoints and runs callbacks
@@ -124,25 +124,24 @@ class TrainingRun:
         n, size = len(self.y), self.settings.batch_size
         total, done, batches = torch.zeros((), device=self.y.device), 0, count_batches(n, size)
         for window in windows(n, size, self.generator, self.block_rows):
-            parts = [self._part(rows) for rows in window]
-            for rows, x in zip(
-                window, read_batches(self.x, parts, self.y.device, ahead=self.block_rows is not None), strict=True
-            ):
-                total += self._take(rows.to(self.y.device), x) * len(rows)
+            parts = [self._own_rows(rows) for rows in window]
+            inputs = read_batches(self.x, parts, self.y.device, ahead=self.block_rows is not None)
+            for rows, x in zip(window, inputs, strict=True):
+                total += self._take_step(rows.to(self.y.device), x) * len(rows)
                 self.steps_done += 1
                 done += 1
                 if on_batch is not None:
                     on_batch(done, batches)
         mean = float(total) / n
-        if mean != mean or mean in (float("inf"), float("-inf")):
+        if not math.isfinite(mean):
             raise NonFiniteError(f"the training loss became {mean}; lower the learning rate or check the inputs")
         return mean
 
-    def _part(self, rows: Tensor) -> Tensor:
+    def _own_rows(self, rows: Tensor) -> Tensor:
         """The rows of a batch that this process reads: all."""
         return rows
 
-    def _take(self, rows: Tensor, x: Inputs) -> Tensor:
+    def _take_step(self, rows: Tensor, x: Inputs) -> Tensor:
         """Take a step with a batch with inputs x, and return its loss before the step."""
         x = x if self.augment is None else self.augment(x, self.generator)
         self._set_rate(one_cycle(self.steps_done / self.steps))
@@ -200,9 +199,10 @@ class TrainingRun:
         self.x = take_rows(self.x, rows)
         self.y = self.y[rows.to(self.y.device)]
 
-    def remember(self, names: tuple[Tensor, ...]) -> None:
-        """Let the model remember the rows, under these names if there are any."""
-        self.model.remember(batches_of(self.x, self.y, *names, size=self._at_once))
+    def remember(self, ids: Tensor | None) -> None:
+        """Let the model remember the rows, with these ids if there are any."""
+        columns = [self.y] if ids is None else [self.y, ids]
+        self.model.remember(batches_of(self.x, *columns, size=self._at_once))
 
     @property
     def _at_once(self) -> int:
@@ -260,7 +260,7 @@ class TrainingRun:
                 part.copy_(parts["model"][name])
         self.best = {name: part.to(self.y.device) for name, part in parts["best"].items()}
         self.rows, self.waited = facts["rows"], facts["waited"]
-        self.best_loss = float("inf") if facts["best_loss"] is None else facts["best_loss"]
+        self.best_loss = math.inf if facts["best_loss"] is None else facts["best_loss"]
         checkpoints.restore_optimizer(self.optimizer, parts["optimizer"], facts["optimizer"])
         self.steps_done = facts["steps_done"]
         self.generator.set_state(tensors["generator"])
@@ -272,12 +272,10 @@ class TrainingRun:
         held_out = () if self.validation is None else (*self.validation[0], self.validation[1])
         data = (*self.x, self.y, *held_out, self.class_weights, *tables_of(self.model))
         data += () if self.weights is None else (self.weights,)
+        head = [getattr(self.model, name, 0) for name in ("kernel", "penalty", "auxiliary_weight")]
         return {
             "settings": asdict(self.settings),
-            "head": [
-                type(self.model).__name__,
-                *(getattr(self.model, name, 0) for name in ("kernel", "penalty", "auxiliary_weight")),
-            ],
+            "head": [type(self.model).__name__, *head],
             "rescale": self.rescale,
             "network": [[name, *part.shape] for name, part in state_of(self.model)],
             "data": [checksum(part) for part in data],

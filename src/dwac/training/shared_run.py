@@ -161,10 +161,10 @@ class SharedRun(TrainingRun):
         """A seed for this rank alone: otherwise dropout would hide the same features on all ranks."""
         return zlib.crc32(repr((self.settings.seed, step, self.ranks.rank)).encode())
 
-    def _part(self, rows: Tensor) -> Tensor:
+    def _own_rows(self, rows: Tensor) -> Tensor:
         return rows[self.ranks.share(len(rows)).rows]
 
-    def _take(self, rows: Tensor, x: Inputs) -> Tensor:
+    def _take_step(self, rows: Tensor, x: Inputs) -> Tensor:
         share = self.ranks.share(len(rows))
         if self.augment is not None:
             x = self.augment(x, torch.Generator().manual_seed(self._seed(self.steps_done)))
@@ -224,14 +224,14 @@ class SharedRun(TrainingRun):
     def _read_checkpoint(self, path: str | Path) -> bytes | None:
         return self.ranks.broadcast_bytes(super()._read_checkpoint(path) if self.first else None)
 
-    def remember(self, names: tuple[Tensor, ...]) -> None:
+    def remember(self, ids: Tensor | None) -> None:
         """Embed this rank's part of the rows, and share it, so that every rank has all rows."""
         n, model = len(self.y), self.model
         if n < self.ranks.size or not isinstance(model, WeightedAverage):
-            return super().remember(names)
+            super().remember(ids)
+            return
         own = self.ranks.own(n)
         model.remember(batches_of(tuple(part[own] for part in self.x), self.y[own], size=self._at_once))
         h = self.ranks.gather_rows(model.references.embeddings, self.ranks.sizes(n))
-        ids = names[0].tolist() if names else None
-        model.references = ReferenceSet(h, self.y, ids, model.n_classes, model.kernel)
-        return None
+        names = None if ids is None else ids.tolist()
+        model.references = ReferenceSet(h, self.y, names, model.n_classes, model.kernel)

@@ -51,7 +51,7 @@ class Candidates(NamedTuple):
     rivals: Tensor  # -log P of the most likely other label: what a wrong answer would cost; 0 if values are averaged
     right: Tensor  # whether y is the predicted label
 
-    def choose(self, default: int, prior: Sequence[float]) -> int:
+    def choose(self, default: int, prior: Sequence[float] | float = 0.0) -> int:
         """The candidate with the lowest loss, if it is clearly better than the default one; else the default one.
 
         However few mistakes there are among n examples, another one must be expected (Laplace's rule of
@@ -68,26 +68,24 @@ class Candidates(NamedTuple):
         extra_cost = (mistakes[best] - mistakes[default]).clamp_min(0) / (n + 2)
         return int(agree([best if gain.mean() - extra_cost > gain.std() / math.sqrt(n) else default])[0])
 
-    def totals(self, prior: Sequence[float]) -> Tensor:
+    def totals(self, prior: Sequence[float] | float = 0.0) -> Tensor:
         """(C,): the loss of each candidate on all examples and one expected mistake, plus its prior."""
         return self.losses.sum(dim=1) + self.rivals.mean(dim=1) + torch.tensor(prior).to(self.losses)
 
 
-def race(judge: Callable[[int, list[int]], Candidates], n: int, default: int, prior: Sequence[float]) -> int:
+def race(judge: Callable[[int, list[int]], Candidates], n: int, n_candidates: int, default: int = 0) -> int:
     """The number of the candidate that n examples choose: some of them first choose the few that all of them judge.
 
     If half of the examples prefer the default one among these few, it stays, and the others need not judge them.
     judge(step, numbers): the candidates with these numbers, judged by every step-th example.
     """
-    numbers, step = list(range(len(prior))), n // max(_FIRST, n // _SHARE)
+    numbers, step = list(range(n_candidates)), n // max(_FIRST, n // _SHARE)
     if step > 1 and len(numbers) > _FINALISTS:
-        first = judge(step, numbers).totals([cost / step for cost in prior]).argsort()[:_FINALISTS]
+        first = judge(step, numbers).totals().argsort()[:_FINALISTS]
         numbers = sorted({default, *map(int, agree(first.tolist()))})
-        half = judge(2, numbers).totals([prior[number] / 2 for number in numbers])
-        if numbers[int(agree([int(half.argmin())])[0])] == default:
+        if numbers[int(agree([int(judge(2, numbers).totals().argmin())])[0])] == default:
             return default
-    results = judge(1, numbers)
-    return numbers[results.choose(numbers.index(default), [prior[number] for number in numbers])]
+    return numbers[judge(1, numbers).choose(numbers.index(default))]
 
 
 def _judge_votes(votes: Tensor, y: Tensor) -> Tensor:
@@ -139,8 +137,12 @@ class HeldOut:
 
     def judge_sums(self, sums: Tensor, y: Tensor) -> Tensor:
         """`Candidates`, (3, n), of summed votes, as `_votes` gives them, on examples with labels (n,)."""
-        averaged: Tensor | None = getattr(self.model, "averaged", None)
-        return _judge_votes(sums, y) if averaged is None else _judge_averages(sums, y, averaged.to(sums))
+        return _judge_votes(sums, y) if self._averaged is None else _judge_averages(sums, y, self._averaged.to(sums))
+
+    @property
+    def _averaged(self) -> Tensor | None:
+        """The values of the labels, if predictions average them."""
+        return getattr(self.model, "averaged", None)
 
     def sums(self, factors: Sequence[float], *, step: int = 1) -> Tensor:
         """(n, C, B + 1) float64: the votes for every step-th example by factor, and last the log of their unit."""
@@ -177,11 +179,11 @@ class HeldOut:
             return partial(_softmax_votes, self.model)
         assert self.voters is not None
         ref_h, labels = self.voters
-        averaged: Tensor | None = getattr(self.model, "averaged", None)
-        if averaged is None:
+        if self._averaged is None:
             table = torch.diag(self.class_weights)
         else:
-            table = torch.cat([averaged, torch.ones_like(averaged[:, :1])], dim=1) * self.class_weights[:, None]
+            ones = torch.ones_like(self._averaged[:, :1])
+            table = torch.cat([self._averaged, ones], dim=1) * self.class_weights[:, None]
         if self.model.kernel == "gaussian":
             return _GaussianSums(ref_h, labels, table, torch.promote_types(self.h.dtype, ref_h.dtype))
         return partial(_sums, get_kernel(self.model.kernel), ref_h, table[labels])
@@ -370,7 +372,7 @@ def fit_balance(model: Model, x: Tensor | Inputs, y: Tensor, *, class_weights: S
 
     candidates = [(share, scale) for share in _BALANCE_SHARES for scale in _BALANCE_SCALES]
     results = Candidates(*(torch.cat(part) for part in zip(*map(judge, _BALANCE_SHARES), strict=True)))
-    share = candidates[results.choose(candidates.index((0.5, 1.0)), [0.0] * len(candidates))][0]
+    share = candidates[results.choose(candidates.index((0.5, 1.0)))][0]
     model.scale_members(factors(share))
     return share
 
@@ -422,7 +424,7 @@ def fit_raw_features(
             parts.append(held_out.judge([factor for _, factor in group], step=step, columns=columns))
         return Candidates(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
-    weight, factor = candidates[race(judge, len(y), 0, [0.0] * len(candidates))]
+    weight, factor = candidates[race(judge, len(y), len(candidates))]
     if weight:
         model.scale_embeddings(factor)
         model.raw_feature_weight = factor * weight
@@ -464,7 +466,7 @@ def fit_look_alikes(
             results.append(held_out.judge_sums(wide + part * (equal[factor] + below).exp() * narrow, labels))
         return Candidates(*torch.stack(results, dim=1))
 
-    factor, part = candidates[race(judge, len(y), 0, [0.0] * len(candidates))]
+    factor, part = candidates[race(judge, len(y), len(candidates))]
     chosen = (factor, part * math.exp(equal[factor])) if part else None
     if chosen is not None:
         model.references = references.replaced(look_alikes=chosen)
