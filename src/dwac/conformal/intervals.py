@@ -15,7 +15,7 @@ s, as for classes: the set misses the true number of at most a share ε of excha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -178,6 +178,8 @@ class ExpectedIntervals:
 class _CalibrationScores:
     """Scores of calibration numbers, optionally by group, with the tolerance added."""
 
+    _crossed = False  # whether every training example calibrates
+
     def __init__(self, scores: ArrayLike, within: Iterable[Hashable] | None = None, *, tolerance: float = 0.0) -> None:
         values = checks.scores(scores, "calibration scores", ndim=1)
         if len(values) == 0:
@@ -198,19 +200,22 @@ class _CalibrationScores:
         """How many calibration examples each group has; the group is None if there are no groups."""
         return {name: len(rows) for name, rows in self._rows.items()}
 
-    def _expected(
-        self,
-        epsilon: float,
-        range_of: Callable[[NDArray[np.int64]], tuple[float, float]],
-        guarantee: Callable[[NDArray[np.int64]], float | None] = lambda _: None,
-    ) -> ExpectedIntervals:
-        """The intervals to expect in the smallest group, and in each if there are groups."""
-        each = {
-            name: ExpectedIntervals(epsilon, len(rows), False, range_of(rows), guarantee(rows))
-            for name, rows in self._rows.items()
-        }
+    def expected(self, epsilon: float) -> ExpectedIntervals:
+        """The intervals to expect at error rate ε, in the smallest group if calibration is by group.
+
+        `ExpectedSets` explains the range.
+        """
+        epsilon, each = checks.epsilon(epsilon), dict[Hashable, ExpectedIntervals]()
+        for name, rows in self._rows.items():
+            range_ = coverage_range(epsilon, len(rows), crossed=self._crossed)
+            each[name] = ExpectedIntervals(epsilon, len(rows), False, range_, self._guarantee(epsilon, rows))
         smallest = min(each.values(), key=lambda one: one.n_calibration)
         return replace(smallest, by_group=True, groups=each) if self.by_group else smallest
+
+    def _guarantee(self, epsilon: float, rows: NDArray[np.int64]) -> float | None:
+        """The theoretical minimum of mean coverage, calibrated with these rows; None: it is 1 - ε."""
+        del epsilon, rows
+        return None
 
     def _new_rows(self, within: Iterable[Hashable] | None, n: int) -> dict[Hashable, NDArray[np.int64]]:
         """The rows of each group of n new examples."""
@@ -313,10 +318,6 @@ class IntervalCalibration(_CalibrationScores):
             p[rows] = np.maximum(p[rows], Calibration(own).p_values(values.ravel()[rows])) if len(own) else 1.0
         return p.reshape(values.shape)
 
-    def expected(self, epsilon: float) -> ExpectedIntervals:
-        """The intervals to expect at error rate ε, in the smallest group if calibration is by group."""
-        return self._expected(checks.epsilon(epsilon), lambda rows: coverage_range(epsilon, len(rows)))
-
 
 class CrossIntervalCalibration(_CalibrationScores):
     """Cross-conformal intervals: every training example calibrates, scored by a model that left out its fold.
@@ -335,6 +336,8 @@ class CrossIntervalCalibration(_CalibrationScores):
     array([0.6, 0.2])
     """
 
+    _crossed = True
+
     def __init__(
         self,
         scores: ArrayLike,
@@ -351,18 +354,14 @@ class CrossIntervalCalibration(_CalibrationScores):
 
         0 if groups overlap: no bound is proved.
         """
-        if self.overlapping:
-            return 0.0
-        return min(cross_guarantee(epsilon, self.folds[rows]) for rows in self._rows.values())
+        return min(self._guarantee(epsilon, rows) for rows in self._rows.values())
+
+    def _guarantee(self, epsilon: float, rows: NDArray[np.int64]) -> float:
+        return 0.0 if self.overlapping else cross_guarantee(epsilon, self.folds[rows])
 
     def expected(self, epsilon: float) -> ExpectedIntervals:
         """The intervals to expect at error rate ε; `ExpectedSets` explains the range."""
-        expected = self._expected(
-            checks.epsilon(epsilon),
-            lambda rows: coverage_range(epsilon, len(rows), crossed=True),
-            lambda rows: 0.0 if self.overlapping else cross_guarantee(epsilon, self.folds[rows]),
-        )
-        return replace(expected, guarantee=self.guarantee(epsilon))
+        return replace(super().expected(epsilon), guarantee=self.guarantee(epsilon))
 
     def p_values(self, scores: ArrayLike, within: Iterable[Hashable] | None = None) -> Floats:
         """(n,): the p-values of numbers with scores (n, F), by the model without each fold."""
