@@ -37,11 +37,9 @@ class Labels(Target):
 
     kind, noun, linear_start = LABELS, "labels", False
 
-    def read(self, y: Any, n: int, *, strict: bool) -> tuple[Ints, Floats]:
-        """(codes (n,), indicators (n, L)); a label set that no voter has gets code -1, an unknown label is an error."""
-        del strict
-        table = read_labels(y, n, self.names, listed=self.listed)[0]
-        return self.codes(table), table
+    def values(self, y: Any, n: int) -> Floats:
+        """(n, L): the labels of rows as 0 and 1; an unknown label is an error."""
+        return read_labels(y, n, self.names, listed=self.listed)[0]
 
     def codes(self, exact: Floats) -> Ints:
         """(n,): the codes of label sets (n, L); -1 for a set that no voter has."""
@@ -83,7 +81,7 @@ class Labels(Target):
     def correct(self, votes: Floats, y: Any) -> Bools:
         """(n,): whether every label is predicted correctly."""
         has = self.predict_proba(votes) >= 0.5
-        return np.asarray((has == self.read(y, len(has), strict=False)[1]).all(axis=1))
+        return np.asarray((has == self.values(y, len(has))).all(axis=1))
 
     def decision_function(self, votes: Floats) -> Floats:
         """(n, L): the log-odds of each label."""
@@ -129,7 +127,35 @@ class Labels(Target):
     def columns(self, levels: Sequence[float] = ()) -> tuple[AnswerColumn, ...]:
         """Labels, the set that misses few, and for each label its probability and the decision on it."""
         del levels
-        return label_columns(self.names.tolist())
+        share, labels = ValueKind.SHARE, tuple(self.names.tolist())
+        each: dict[str, Any] = {"names": labels, "per_name": True}
+        evidence: dict[str, Any] = {**each, "calibrated": True, "evidence": True}
+        return (
+            AnswerColumn("labels", ValueKind.LABELS, "Those with a probability of at least one half.", labels),
+            TYPICALITY,
+            AnswerColumn(
+                "label_set",
+                ValueKind.LABELS,
+                "Labels probable enough that on average at most a share ε of a row's labels is missing.",
+                labels,
+                in_tables=("set",),
+                calibrated=True,
+            ),
+            AnswerColumn(
+                "probabilities", share, "Per label; they need not sum to 1.", in_tables=("probability",), **each
+            ),
+            AnswerColumn(
+                "decisions",
+                ValueKind.DECISION,
+                "Per label. Of the rows that have a label at most a share ε gets a no, and of those that do not at "
+                "most a share ε gets a yes.",
+                in_tables=("decision",),
+                calibrated=True,
+                **each,
+            ),
+            AnswerColumn("p_yes", share, "Per label: the p-value of having it.", **evidence),
+            AnswerColumn("p_no", share, "Per label: the p-value of not having it.", **evidence),
+        )
 
     def with_sets(self, indicators: Floats) -> Labels:
         """The same with more label sets, (n, L) of 0 and 1, after the existing ones."""
@@ -148,37 +174,6 @@ def label_sets(names: NDArray[Any], table: Floats, *, listed: bool = False) -> L
     outcomes = np.empty(len(table), dtype=object)
     outcomes[:] = [tuple(names[row > 0].tolist()) for row in table]
     return Labels(outcomes, names, table, np.zeros((2, 0)), listed=listed)
-
-
-def label_columns(names: Sequence[Any]) -> tuple[AnswerColumn, ...]:
-    """The columns of an answer with several of these labels."""
-    share, labels = ValueKind.SHARE, tuple(names)
-    each: dict[str, Any] = {"names": labels, "per_name": True}
-    evidence: dict[str, Any] = {**each, "calibrated": True, "evidence": True}
-    return (
-        AnswerColumn("labels", ValueKind.LABELS, "Those with a probability of at least one half.", labels),
-        TYPICALITY,
-        AnswerColumn(
-            "label_set",
-            ValueKind.LABELS,
-            "Labels probable enough that on average at most a share ε of a row's labels is missing.",
-            labels,
-            in_tables=("set",),
-            calibrated=True,
-        ),
-        AnswerColumn("probabilities", share, "Per label; they need not sum to 1.", in_tables=("probability",), **each),
-        AnswerColumn(
-            "decisions",
-            ValueKind.DECISION,
-            "Per label. Of the rows that have a label at most a share ε gets a no, and of those that do not at most a "
-            "share ε gets a yes.",
-            in_tables=("decision",),
-            calibrated=True,
-            **each,
-        ),
-        AnswerColumn("p_yes", share, "Per label: the p-value of having it.", **evidence),
-        AnswerColumn("p_no", share, "Per label: the p-value of not having it.", **evidence),
-    )
 
 
 # Reading y
@@ -320,20 +315,16 @@ def check_several(table: Floats, names: NDArray[Any]) -> list[str]:
     constant = np.flatnonzero((shares == 0) | (shares == 1))
     if len(constant) == table.shape[1]:
         raise LabelError("y must have a label that some rows have and others have not; every column of y is constant")
-    said = []
+    notes = []
     if len(constant):
-        one = constant[0]
-        who = "no row has" if shares[one] == 0 else "every row has"
-        more = (
-            f", and {len(constant) - 1} other label{'s are' if len(constant) > 2 else ' is'} as constant"
-            if len(constant) > 1
-            else ""
-        )
-        said.append(
-            f"{who} the label {names[one]!r}{more}: it is predicted so for everyone, and nothing about it is learned; "
-            "drop the column, or add rows that differ"
+        first, n_others = constant[0], len(constant) - 1
+        have = "no row has" if shares[first] == 0 else "every row has"
+        others = f", and {n_others} other label{'s are' if n_others > 1 else ' is'} as constant" if n_others else ""
+        notes.append(
+            f"{have} the label {names[first]!r}{others}: it is predicted so for everyone, and nothing about it is "
+            "learned; drop the column, or add rows that differ"
         )
     none = int((table.sum(axis=1) == 0).sum())
     if none:
-        said.append(f"{none:,} of {len(table):,} rows have no label at all; they vote for none")
-    return said
+        notes.append(f"{none:,} of {len(table):,} rows have no label at all; they vote for none")
+    return notes

@@ -35,7 +35,7 @@ from dwac.explain.labels import has_it, has_it_not, unreadable_labels
 from dwac.reference import ReferenceSet
 from dwac.tasks.base import LABELS, NUMBERS, Bools, Evidence, Fitted, Floats, readable, zero_nan
 from dwac.tasks.intervals import Intervals
-from dwac.tasks.local import calibration_points, local_rows, local_scores, points_of
+from dwac.tasks.local import calibration_points, folds_of, local_rows, local_scores, points_of
 from dwac.tasks.predicted_classes import ClassPredictions
 from dwac.tasks.predicted_labels import LabelPredictions
 
@@ -50,10 +50,11 @@ def sets_of(fitted: Fitted, settings: Any) -> ClassSets | LabelSets | Intervals:
         return Intervals(fitted, settings.average)
     if fitted.target.kind == LABELS:
         return LabelSets(fitted)
-    # Differs from the paper, whose sets use weights: which labels fit is one question, whether anything similar to the
-    # row is known is another (typicality).
-    asked = settings.nonconformity
-    score = fitted.target.nonconformity if asked == "auto" else asked
+    score = settings.nonconformity
+    if score == "auto":
+        # Differs from the paper, whose sets use weights: which labels fit is one question, whether anything similar to
+        # the row is known is another (typicality).
+        score = fitted.target.nonconformity
     return ClassSets(fitted, score, settings.class_conditional)
 
 
@@ -96,7 +97,8 @@ class ClassSets(VotedSets):
     def calibration(self) -> Calibration:
         """The scores of the true labels of the calibration rows."""
         key = "calibration", self.score, self.class_conditional
-        calibration: Calibration = self.fitted.derive(key, self._calibrate)
+        every = np.arange(len(self.fitted.calibration.y))
+        calibration: Calibration = self.fitted.derive(key, lambda: self._calibrate_with(self._scores(), every))
         return calibration
 
     def calibration_of(
@@ -132,9 +134,6 @@ class ClassSets(VotedSets):
         key = "calibration by group", self.score, self.class_conditional
         groups: GroupCalibration = self.fitted.derive(key, self._calibrate_by_group)
         return groups
-
-    def _calibrate(self) -> Calibration:
-        return self._calibrate_with(self._scores(), np.arange(len(self.fitted.calibration.y)))
 
     def _calibrate_by_group(self) -> GroupCalibration:
         scores, y = self._scores(), self.fitted.calibration.y
@@ -213,9 +212,8 @@ class ClassSets(VotedSets):
 
     def predictions(self, evidence: Evidence, *, private: bool) -> ClassPredictions:
         """The same for this kind of target."""
-        target = self.fitted.target
         conformal = self.conformal(evidence, private=private) if self.fitted.calibrated else None
-        return ClassPredictions(evidence.votes, target.names, conformal, evidence.reasons, private, target.ordered)
+        return ClassPredictions(evidence.votes, self.fitted.target, conformal, evidence.reasons, private)
 
     def explain(
         self,
@@ -297,7 +295,7 @@ class LabelSets(VotedSets):
         rows, folds = self.fitted.calibration, self.fitted.folds
         rows.require()
         p = self.fitted.target.probabilities(self.fitted.judge(self.fitted.references, rows.h))
-        numbers = None if folds is None else np.maximum(folds.numbers(rows.ids), 0)
+        numbers = None if folds is None else folds_of(rows, folds)
         within = self.fitted.groups() if by_group else None
         return LabelCalibrations(
             LabelCalibration(p, rows.exact, folds=numbers, within=within),
@@ -332,8 +330,7 @@ class LabelSets(VotedSets):
         if self.fitted.calibrated:
             conformal = self.conformal(evidence, private=private)
             misses = self.calibration_of(evidence.within).misses
-        predictions = LabelPredictions(p, target.names, conformal, misses, evidence.reasons, private, target.listed)
-        return replace(predictions, within=evidence.within)
+        return LabelPredictions(p, target, conformal, misses, evidence.reasons, private, within=evidence.within)
 
     def explain(
         self,
