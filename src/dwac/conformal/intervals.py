@@ -447,18 +447,19 @@ def _weighted_hull(lows: Floats, highs: Floats, weights: ExampleWeights, epsilon
     for row, own in enumerate(weights.new.tolist()):
         least = (epsilon * (every + own) - own) * (1 + 1e-12)  # of the weights of the intervals that contain a number
         if least >= 0:
-            ends[row, 0] = _lowest_heavy(lows[row], highs[row], weights.calibration, least)
-            ends[row, 1] = -_lowest_heavy(-highs[row], -lows[row], weights.calibration, least)
+            low, high, own = lows[row, None], highs[row, None], weights.calibration
+            ends[row] = _lowest_inside(low, high, own, least)[0], -_lowest_inside(-high, -low, own, least)[0]
     return ends
 
 
-def _lowest_heavy(lows: Floats, highs: Floats, weights: Floats, least: float) -> float:
-    """The lowest number in intervals (m,) of more than this weight, or else in those of the most."""
-    ends = np.concatenate([lows, highs])
-    order = np.argsort(ends, kind="stable")  # where one begins and another ends, both contain the number
-    heavy = np.cumsum(np.concatenate([weights, -weights])[order])
-    place = int(np.argmax(heavy > least)) if heavy.max() > least else int(np.argmax(heavy))
-    return float(ends[order[place]])
+def _lowest_inside(lows: Floats, highs: Floats, weights: Floats, least: float) -> Floats:
+    """(n,): the lowest number in intervals (n, m) of more than this weight, or else in those of the most."""
+    ends = np.concatenate([lows, highs], axis=1)
+    order = np.argsort(ends, axis=1, kind="stable")  # where one begins and another ends, both contain the number
+    heavy = np.concatenate([weights, -weights])[order].cumsum(axis=1)  # of the intervals that contain each end
+    enough = heavy > least
+    place = np.where(enough.any(axis=1), enough.argmax(axis=1), heavy.argmax(axis=1))[:, None]
+    return np.asarray(np.take_along_axis(ends, np.take_along_axis(order, place, axis=1), axis=1)[:, 0])
 
 
 def _lowest_common(lows: Floats, highs: Floats, least: int) -> Floats:
@@ -466,14 +467,8 @@ def _lowest_common(lows: Floats, highs: Floats, least: int) -> Floats:
     first = np.partition(lows, least - 1, axis=1)[:, least - 1]
     # `least` intervals have begun there; if none has ended, all of these contain it.
     some = np.flatnonzero(highs.min(axis=1) < first)
-    if len(some) == 0:
-        return np.asarray(first)
-    m = lows.shape[1]
-    ends = np.concatenate([lows[some], highs[some]], axis=1)
-    order = np.argsort(ends, axis=1, kind="stable")  # where one begins and another ends, both contain the number
-    counts = np.where(order < m, 1, -1).cumsum(axis=1)  # of the intervals that contain each end
-    place = np.argmax(counts >= np.minimum(counts.max(axis=1), least)[:, None], axis=1)
-    first[some] = np.take_along_axis(ends, np.take_along_axis(order, place[:, None], axis=1), axis=1)[:, 0]
+    if len(some):
+        first[some] = _lowest_inside(lows[some], highs[some], np.ones(lows.shape[1], dtype=np.int64), least - 1)
     return np.asarray(first)
 
 

@@ -148,8 +148,8 @@ class Target(ABC):
         return bool(np.isfinite(exact).all())
 
 
-def named_anew(names: NDArray[Any]) -> NDArray[Any]:
-    """Strings in an array as wide as the longest of them."""
+def narrow_strings(names: NDArray[Any]) -> NDArray[Any]:
+    """Names; strings in an array that is only as wide as the longest of them."""
     return names.astype(object).astype(str) if names.dtype.kind == "U" else names
 
 

@@ -28,7 +28,7 @@ from dwac.tasks.base import (
     complete_rows,
     finite,
     log_probabilities,
-    named_anew,
+    narrow_strings,
     set_nan,
     set_none,
     zero_nan,
@@ -143,7 +143,7 @@ class Ordered(Classes):
         return VoteSummary(-log_p.max(axis=-1), np.exp(log_p) @ np.arange(self.n_codes))
 
     def _with(self, names: NDArray[Any]) -> Classes:
-        return class_target(named_anew(names), ordered=True)
+        return class_target(narrow_strings(names), ordered=True)
 
 
 def class_target(names: NDArray[Any], *, ordered: bool = False) -> Classes:

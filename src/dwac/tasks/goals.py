@@ -1,4 +1,4 @@
-"""Goals of recourse: the label or the range of numbers that a changed row shall get, and how surely."""
+"""Goals of recourse: the label or the range of numbers that a changed row is to get, and how certainly."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from dwac.tasks.base import LABELS, NUMBERS, Bools, Floats
 
 @dataclass(frozen=True, eq=False)
 class Goal(ABC):
-    """What a changed row shall get.
+    """What a changed row is to get.
 
-    outcome: the code of a label, 0 or 1 for having one of several labels or not, or ranges of numbers. probability: the
-    least probability; None: it wins. epsilon: at which the prediction set shall hold nothing else; None: it may.
+    outcome: the code of a label; 0 for having one of several labels, 1 for not having it; or ranges of numbers.
+    probability: at least this much; None: the outcome only has to be predicted. epsilon: at this error rate, the
+    prediction set must hold nothing else; None: it may.
     """
 
     sets: Any

@@ -160,18 +160,16 @@ class Intervals:
 
     def predict(self, observed: Any, *, private: bool) -> NumberPredictions:
         """The predictions for observed rows."""
-        typicality = observed.typicality(private=private) if self.fitted.calibrated else None
-        values = self.values(observed)
         return NumberPredictions(
             self,
             observed.h,
-            values,
-            typicality,
+            self.values(observed),
+            observed.typicality(private=private) if self.fitted.calibrated else None,
             observed.reasons,
             private,
-            observed.notes,
-            observed.within,
-            observed.local,
+            unknown=observed.notes,
+            within=observed.within,
+            local=observed.local,
         )
 
     def explain(

@@ -25,7 +25,7 @@ from dwac.tasks.base import (
     averaged_table,
     complete_rows,
     finite,
-    named_anew,
+    narrow_strings,
     set_nan,
     set_none,
     zero_nan,
@@ -118,7 +118,7 @@ class Labels(Target):
         if not has.any():
             raise LabelError("without these rows no label would be left; nothing was forgotten")
         exact = exact[:, has]
-        return label_target(named_anew(self.names[has]), exact, listed=True), codes, exact
+        return label_target(narrow_strings(self.names[has]), exact, listed=True), codes, exact
 
     def holds(self, exact: Floats) -> bool:
         """Whether all are 0 or 1."""
@@ -192,12 +192,6 @@ def is_several(y: Any) -> bool:
     return all(isinstance(row, list | set | frozenset) or getattr(row, "ndim", 0) == 1 for row in y)
 
 
-def holds_lists(y: Any) -> bool:
-    """Whether several labels are given as lists."""
-    rows = _rows(y)
-    return isinstance(rows, list) and not _indicates(rows)
-
-
 def _rows(y: Any) -> Any:
     """A list of one list per row, if y is rows of labels; a table unchanged."""
     if isinstance(y, pd.Series | np.ndarray) and y.ndim == 1:
@@ -209,8 +203,8 @@ def _rows(y: Any) -> Any:
 
 def read_labels(
     y: Any, n: int, known: NDArray[Any] | None = None, *, listed: bool = True
-) -> tuple[Floats, NDArray[Any]]:
-    """(indicators (n, L) of 0 and 1, names of the labels (L,)).
+) -> tuple[Floats, NDArray[Any], bool]:
+    """(indicators (n, L) of 0 and 1, names of the labels (L,), whether y has lists of labels).
 
     known: the labels of a fitted model; other labels are an error. listed: whether that model was given lists of
     labels; if not, [0, 1] is a row without the first label and with the second, not a row with labels 0 and 1.
@@ -225,7 +219,7 @@ def read_labels(
     if isinstance(y, list):
         meant = known is not None and not listed and all(_answers(row, len(known)) for row in y)
         if not meant and not _indicates(y):
-            return _from_lists(y, known)
+            return *_from_lists(y, known), True
         y = np.asarray([list(row) for row in y])
     given = np.asarray(y)
     if given.ndim != 2:
@@ -248,7 +242,7 @@ def read_labels(
         raise ShapeError(f"y must have {len(known)} columns, one per label; got {len(names)}")
     if known is not None and isinstance(y, pd.DataFrame) and names.tolist() != known.tolist():
         raise LabelError(f"the columns of y must be the labels {known.tolist()}; got {names.tolist()}")
-    return table, names if known is None else known
+    return table, names if known is None else known, False
 
 
 def _float(value: Any) -> float:
