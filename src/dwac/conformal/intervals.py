@@ -246,13 +246,23 @@ class _CalibrationScores:
             scores[rows] = self._thresholds.threshold(epsilon, groups)
         return scores
 
-    def _conditional_p_values(self, scores: Floats, within: Iterable[Hashable] | None) -> Floats:
-        assert self._thresholds is not None
-        p, names = np.empty(len(scores)), None if within is None else list(within)
-        self._new_rows(names, len(scores))
-        for groups, rows in rows_by_combination(names or (), len(scores)).items():
-            p[rows] = self._thresholds.p_values(scores[rows], groups)
+    def _p_values(self, scores: Floats, within: Iterable[Hashable] | None) -> Floats:
+        """(n,): the p-values of numbers with scores (n,), or by fold (n, F); 1 in a group without examples."""
+        names, p = None if within is None else list(within), np.zeros(len(scores))
+        groups = self._new_rows(names, len(scores))
+        if self._thresholds is not None and names is not None:
+            values = middle(scores) if scores.ndim == 2 else scores
+            for combination, rows in rows_by_combination(names, len(values)).items():
+                p[rows] = self._thresholds.p_values(values[rows], combination)
+            return p
+        for name, rows in groups.items():
+            own = self._own(name)
+            p[rows] = np.maximum(p[rows], self._calibration(own).p_values(scores[rows])) if len(own) else 1.0
         return p
+
+    def _calibration(self, rows: NDArray[np.int64]) -> Calibration:
+        """The calibration with these examples, at least one."""
+        return Calibration(self.scores[rows])
 
 
 class IntervalCalibration(_CalibrationScores):
@@ -310,13 +320,7 @@ class IntervalCalibration(_CalibrationScores):
         A group without calibration examples has p-values of 1.
         """
         values = checks.scores(scores, "scores", ndim=1 if self.by_group else None)
-        if self.overlapping:
-            return self._conditional_p_values(values, within)
-        p = np.zeros(values.size)
-        for name, rows in self._new_rows(within, values.size).items():
-            own = self.scores[self._own(name)]
-            p[rows] = np.maximum(p[rows], Calibration(own).p_values(values.ravel()[rows])) if len(own) else 1.0
-        return p.reshape(values.shape)
+        return self._p_values(values.ravel(), within).reshape(values.shape)
 
 
 class CrossIntervalCalibration(_CalibrationScores):
@@ -365,15 +369,10 @@ class CrossIntervalCalibration(_CalibrationScores):
 
     def p_values(self, scores: ArrayLike, within: Iterable[Hashable] | None = None) -> Floats:
         """(n,): the p-values of numbers with scores (n, F), by the model without each fold."""
-        values = checks.scores(scores, "scores", ndim=2)
-        if self.overlapping:
-            return self._conditional_p_values(middle(values), within)
-        p = np.zeros(len(values))
-        for name, rows in self._new_rows(within, len(values)).items():
-            own = self._own(name)
-            calibration = CrossCalibration(self.scores[own], self.folds[own]) if len(own) else None
-            p[rows] = 1.0 if calibration is None else np.maximum(p[rows], calibration.p_values(values[rows]))
-        return p
+        return self._p_values(checks.scores(scores, "scores", ndim=2), within)
+
+    def _calibration(self, rows: NDArray[np.int64]) -> Calibration:
+        return CrossCalibration(self.scores[rows], self.folds[rows])
 
     @staticmethod
     def middle_ends(lows: Floats, highs: Floats) -> Floats:

@@ -39,13 +39,13 @@ def label_measures(name: Any, truth: Bools, predicted: Bools, p: Floats) -> list
         GroupMeasure(f"true rate of {name}", truth),
         GroupMeasure(f"false positives of {name}", predicted, ~truth),
         GroupMeasure(f"false negatives of {name}", ~predicted, truth),
-        GroupMeasure(f"bias of {name}", p - truth, None, False, (-1.0, 1.0)),
+        GroupMeasure(f"bias of {name}", p - truth, is_rate=False, bounds=(-1.0, 1.0)),
     ]
 
 
 def typicality_measures(typicality: Floats | None) -> list[GroupMeasure]:
     """The measure of typicality (n,); none if it was not measured."""
-    return [] if typicality is None else [GroupMeasure("typicality", typicality, None, False)]
+    return [] if typicality is None else [GroupMeasure("typicality", typicality, is_rate=False)]
 
 
 # Groups

@@ -142,10 +142,12 @@ class ClassPredictions(Predictions):
         measures: list[Measure] = [
             GroupMeasure("accuracy", right),
             AreaMeasure("ROC AUC", truth[:, None] == np.arange(len(names)), p),
-            GroupMeasure("overconfidence", p.max(axis=1) - right, None, False, (-1.0, 1.0)),
+            GroupMeasure("overconfidence", p.max(axis=1) - right, is_rate=False, bounds=(-1.0, 1.0)),
         ]
         if self.target.ordered:
-            measures.append(GroupMeasure("distance", np.abs(self.codes - truth), truth >= 0, False, (0.0, np.inf)))
+            measures.append(
+                GroupMeasure("distance", np.abs(self.codes - truth), truth >= 0, is_rate=False, bounds=(0.0, np.inf))
+            )
         for code in range(int(len(names) == 2), len(names)):
             measures += label_measures(names[code], truth == code, self.codes == code, p[:, code])
         if self.conformal is not None:
@@ -153,7 +155,7 @@ class ClassPredictions(Predictions):
             covered = sets[np.arange(len(truth)), truth] & (truth >= 0)
             measures += [
                 GroupMeasure("coverage", covered),
-                GroupMeasure("set size", sets.sum(axis=1), None, False, (0.0, float(len(names)))),
+                GroupMeasure("set size", sets.sum(axis=1), is_rate=False, bounds=(0.0, float(len(names)))),
             ]
         return measures + typicality_measures(self.typicality)
 
@@ -166,7 +168,7 @@ class ClassPredictions(Predictions):
         chosen = [GroupMeasure(f"decided {names[code]}", decided == code)
                   for code in range(int(len(names) == 2), len(names))]  # fmt: skip
         paid = GroupMeasure(
-            "cost", matrix[truth, decided], truth >= 0, False, (float(matrix.min()), float(matrix.max()))
+            "cost", matrix[truth, decided], truth >= 0, is_rate=False, bounds=(float(matrix.min()), float(matrix.max()))
         )
         return spent, [*chosen, paid]
 

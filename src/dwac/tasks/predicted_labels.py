@@ -122,7 +122,7 @@ class LabelPredictions(Predictions):
         has, sets = self.has, self.sets(epsilon)
         measures: list[Measure] = [
             GroupMeasure("every label right", (has == truth).all(axis=1)),
-            GroupMeasure("wrong labels", (has != truth).mean(axis=1), None, False),
+            GroupMeasure("wrong labels", (has != truth).mean(axis=1), is_rate=False),
             AreaMeasure("ROC AUC", truth, self.probabilities),
         ]
         for place, name in enumerate(self.names.tolist()):
@@ -130,8 +130,8 @@ class LabelPredictions(Predictions):
         if sets is not None:
             missed = (truth & ~sets).sum(axis=1) / np.maximum(truth.sum(axis=1), 1)
             measures += [
-                GroupMeasure("missed share", missed, None, False),
-                GroupMeasure("set size", sets.sum(axis=1), None, False, (0.0, float(len(self.names)))),
+                GroupMeasure("missed share", missed, is_rate=False),
+                GroupMeasure("set size", sets.sum(axis=1), is_rate=False, bounds=(0.0, float(len(self.names)))),
             ]
         return measures + typicality_measures(self.typicality)
 

@@ -228,15 +228,17 @@ class NumberPredictions(Predictions):
         for t, name in enumerate(self.names):
             of, wrong = "" if self.target.single else f" of {name}", self.shown[:, t] - truth[:, t]
             measures += [
-                GroupMeasure(f"absolute error{of}", np.abs(wrong), None, False, (0.0, np.inf)),
-                GroupMeasure(f"bias{of}", wrong, None, False, (-np.inf, np.inf)),
+                GroupMeasure(f"absolute error{of}", np.abs(wrong), is_rate=False, bounds=(0.0, np.inf)),
+                GroupMeasure(f"bias{of}", wrong, is_rate=False, bounds=(-np.inf, np.inf)),
             ]
             if ends is not None:
                 low, high = ends[:, t].T
                 finite = np.isfinite(high - low)
                 measures += [
                     GroupMeasure(f"coverage{of}", (low <= truth[:, t]) & (truth[:, t] <= high)),
-                    GroupMeasure(f"width{of}", np.where(finite, high - low, 0.0), finite, False, (0.0, np.inf)),
+                    GroupMeasure(
+                        f"width{of}", np.where(finite, high - low, 0.0), finite, is_rate=False, bounds=(0.0, np.inf)
+                    ),
                 ]
         return measures + typicality_measures(self.typicality)
 
