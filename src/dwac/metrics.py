@@ -255,15 +255,15 @@ class _Bins:
         order = np.argsort(values, kind="stable")
         _, starts, group, sizes = np.unique(values[order], return_index=True, return_inverse=True, return_counts=True)
         edges = np.cumsum([0, *(len(part) for part in np.array_split(order, self.n_bins))])
-        ends, found = starts + sizes, []
+        ends, parts = starts + sizes, []
         low, high = (np.searchsorted(edges, at, side="right") - 1 for at in (starts, ends - 1))
         for step in range(int((high - low).max()) + 1):  # a group of equal values may span several bins
             held = low + step
             mine = np.flatnonzero((held <= high)[group])
             g, b = group[mine], held[group[mine]]
             inside = np.minimum(ends[g], edges[b + 1]) - np.maximum(starts[g], edges[b])
-            found.append((cells[order[mine]], place * self.n_bins + b, inside / sizes[g] / (edges[b + 1] - edges[b])))
-        cell, bin_, weight = (np.concatenate(part) for part in zip(*found, strict=True))
+            parts.append((cells[order[mine]], place * self.n_bins + b, inside / sizes[g] / (edges[b + 1] - edges[b])))
+        cell, bin_, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
         return cell, bin_, weight
 
     def shares(self, cells: NDArray[Any]) -> NDArray[np.float64]:
@@ -661,11 +661,11 @@ def _truth(y: ArrayLike, *, n: int | None = None, n_classes: int | None = None) 
 def _columns(y: ArrayLike, names: pd.Index[Any]) -> NDArray[np.int64]:
     """The column number of each label."""
     labels = np.asarray(y)
-    found = names.get_indexer(pd.Index(labels))
-    if (found < 0).any():
-        unknown = labels[found < 0].tolist()[0]
+    places = names.get_indexer(pd.Index(labels))
+    if (places < 0).any():
+        unknown = labels[places < 0].tolist()[0]
         raise LabelError(f"y must hold labels that are columns of the sets, {checks.listed(names)}; got {unknown!r}")
-    return np.asarray(found, dtype=np.int64)
+    return np.asarray(places, dtype=np.int64)
 
 
 def _intervals(intervals: ArrayLike) -> NDArray[np.float64]:

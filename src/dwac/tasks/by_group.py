@@ -157,10 +157,10 @@ def compare_groups(measures: Sequence[Measure], groups: pd.DataFrame, *, private
         parts.append(_frame(by, names, measures, each, np.bincount(codes, minlength=len(names)).tolist()))
         if len(names) > 1:
             differences += [_difference(by, names, m, place, each) for place, m in enumerate(measures)]
-    table, found = pd.concat(parts, ignore_index=True), pd.DataFrame(differences, columns=_DIFFERENCES)
+    table, largest = pd.concat(parts, ignore_index=True), pd.DataFrame(differences, columns=_DIFFERENCES)
     if private:
-        table, found = (each.astype(object).map(_rounded).infer_objects() for each in (table, found))
-    return GroupComparison(table, found, n_tests, private)
+        table, largest = (each.astype(object).map(_rounded).infer_objects() for each in (table, largest))
+    return GroupComparison(table, largest, n_tests, private)
 
 
 def _join_small(groups: Any) -> Any:

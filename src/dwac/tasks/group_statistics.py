@@ -268,8 +268,8 @@ def _areas_differ(own: Area, rest: Area) -> float:
 
 
 def _measure_areas(measures: Sequence[AreaMeasure], codes: NDArray[np.int64], n_groups: int) -> Cells:
-    found = [[_area_cell(each, codes == g, n_groups) for each in measures] for g in range(n_groups)]
-    n, *columns = np.moveaxis(np.array(found, dtype=np.float64), -1, 0)
+    cells = [[_area_cell(each, codes == g, n_groups) for each in measures] for g in range(n_groups)]
+    n, *columns = np.moveaxis(np.array(cells, dtype=np.float64), -1, 0)
     return Cells(n.astype(np.int64), *columns)
 
 

@@ -84,12 +84,8 @@ class LabelPredictions(Predictions):
         }
 
     def _truth(self, y: Any, *, strict: bool) -> Bools:
-        """(n, L): the true labels, from a table of 0 and 1, or n lists of labels.
-
-        strict has no effect: labels that were not in training are always refused.
-        """
-        del strict
-        return np.asarray(self.target.values(y, len(self)) > 0)
+        """(n, L): the true labels; those that were not in training are always refused."""
+        return np.asarray(super()._truth(y, strict=strict) > 0)
 
     def _compare(self, truth: Bools, epsilon: float, *, unreadable: int) -> LabelEvaluation:
         decided, sets, has, typicality = self.decisions(epsilon), self.sets(epsilon), self.has, self.typicality

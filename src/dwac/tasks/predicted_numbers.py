@@ -197,11 +197,6 @@ class NumberPredictions(Predictions):
             values = {name: None if array is None else array[:, 0] for name, array in values.items()}
         return {**values, "typicality": self.typicality}
 
-    def _truth(self, y: Any, *, strict: bool) -> Floats:
-        """(n, T): true numbers y, (n,) or (n, T). strict has no effect on numbers."""
-        del strict
-        return self.target.values(y, len(self))
-
     def _compare(self, truth: Floats, epsilon: float, *, unreadable: int) -> NumberEvaluation:
         ends, typicality, single = self.intervals(epsilon), self.typicality, self.target.single
         by_number = _by_number(self, truth, ends)

@@ -186,9 +186,10 @@ class Predictions(ABC):
             groups = compare_groups(every, by[rows].reset_index(drop=True), private=self.private)
         return replace(result, groups=groups, costs=spent)
 
-    @abstractmethod
     def _truth(self, y: Any, *, strict: bool) -> Any:
-        """The truth y of all rows, in the form of the predictions."""
+        """The truth y of all rows, in the form of the predictions; strict: refuse classes that were not in training."""
+        del strict
+        return self.target.values(y, len(self))
 
     @abstractmethod
     def _compare(self, truth: Any, epsilon: float, *, unreadable: int) -> Any:
