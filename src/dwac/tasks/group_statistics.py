@@ -128,13 +128,16 @@ def _measure_averages(measures: Sequence[GroupMeasure], codes: NDArray[np.int64]
 def _rate_cells(hits: Floats, n: NDArray[np.int64], value: Floats) -> Cells:
     """The cells of rates, from (G, M) each."""
     p = np.stack([_fisher(*column) for column in zip(hits.T, n.T, strict=True)], axis=1)
-    ends = [*rate_interval(hits, n), *rate_interval(hits, n, 1 - (1 - LEVEL) / len(n))]
-    return Cells(n, value, *(np.where(n == 0, np.nan, end) for end in ends), p)
+    low, high = rate_interval(hits, n)
+    lowest, highest = rate_interval(hits, n, 1 - (1 - LEVEL) / len(n))
+    for end in (low, high, lowest, highest):
+        end[n == 0] = np.nan
+    return Cells(n, value, low, high, lowest, highest, p)
 
 
 def _mean_cells(values: Floats, among: Bools, codes: NDArray[np.int64], value: Floats, bounds: Floats) -> Cells:
     """The cells of means, from values (n, M), their means by group (G, M) and bounds (M, 2); NaN for small groups."""
-    n_groups, (low, high), rng = len(value), bounds.T, np.random.default_rng(0)
+    n_groups, (least, most), rng = len(value), bounds.T, np.random.default_rng(0)
     n, error, p = np.empty(value.shape, dtype=np.int64), np.empty(value.shape), np.full(value.shape, np.nan)
     t = np.zeros((n_groups, _DRAWS, len(bounds)))
     for g in range(n_groups):
@@ -149,15 +152,13 @@ def _mean_cells(values: Floats, among: Bools, codes: NDArray[np.int64], value: F
     # No interpolation: where resamples have no spread, t* is infinite, and the interval all that is possible.
     alone, together = (np.quantile(each, LEVEL, axis=-2, method="higher") for each in (t, t.max(axis=0)))
     with np.errstate(invalid="ignore"):  # inf · NaN
-        ends = [
-            end
-            for times in (alone, together)
-            for end in (np.maximum(value - times * error, low), np.minimum(value + times * error, high))
-        ]
-    return Cells(n, value, *ends, p)
+        near, far = alone * error, together * error
+    low, high = np.maximum(value - near, least), np.minimum(value + near, most)
+    lowest, highest = np.maximum(value - far, least), np.minimum(value + far, most)
+    return Cells(n, value, low, high, lowest, highest, p)
 
 
-def _fisher(hits: Floats, n: Floats) -> Floats:
+def _fisher(hits: Floats, n: NDArray[np.int64]) -> Floats:
     """(G,): Fisher's exact test of each group's rate against that of all other rows; NaN without any."""
     p = np.full(len(n), np.nan)
     for g in range(len(n)):
