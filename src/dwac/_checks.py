@@ -146,11 +146,9 @@ def scores(value: ArrayLike, name: str, *, ndim: int | None = None) -> Floats:
     return array
 
 
-def probabilities(value: ArrayLike, name: str, *, n: int | None = None) -> Floats:
+def probabilities(value: ArrayLike, name: str) -> Floats:
     """An (n, K) array whose rows are probability distributions."""
     array = scores(value, name, ndim=2)
-    if n is not None and len(array) != n:
-        raise ShapeError(f"{name} must have one row per example: {n} required, got {len(array)}")
     bad = (array < 0) | (array > 1 + 1e-6)
     if bad.any():
         raise InputError(f"{name} must lie in [0, 1]; got {array[bad][0]:.6g} at {_position(bad)}")

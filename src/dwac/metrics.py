@@ -255,15 +255,15 @@ class _Bins:
         order = np.argsort(values, kind="stable")
         _, starts, group, sizes = np.unique(values[order], return_index=True, return_inverse=True, return_counts=True)
         edges = np.cumsum([0, *(len(part) for part in np.array_split(order, self.n_bins))])
-        ends, found = starts + sizes, []
+        ends, parts = starts + sizes, []
         low, high = (np.searchsorted(edges, at, side="right") - 1 for at in (starts, ends - 1))
         for step in range(int((high - low).max()) + 1):  # a group of equal values may span several bins
             held = low + step
             mine = np.flatnonzero((held <= high)[group])
             g, b = group[mine], held[group[mine]]
             inside = np.minimum(ends[g], edges[b + 1]) - np.maximum(starts[g], edges[b])
-            found.append((cells[order[mine]], place * self.n_bins + b, inside / sizes[g] / (edges[b + 1] - edges[b])))
-        cell, bin_, weight = (np.concatenate(part) for part in zip(*found, strict=True))
+            parts.append((cells[order[mine]], place * self.n_bins + b, inside / sizes[g] / (edges[b + 1] - edges[b])))
+        cell, bin_, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
         return cell, bin_, weight
 
     def shares(self, cells: NDArray[Any]) -> NDArray[np.float64]:
@@ -316,11 +316,17 @@ def coverage_interval(
     >>> round(low, 4), round(high, 4)
     (0.8647, 0.93)
     """
-    k = int(np.ceil(round((1 - epsilon) * (n_calibration + 1), 9)))  # rounded first: .95 · 20 is 19, not 20
-    if k > n_calibration or n_test == 0:
+    law = _law_of_covered(epsilon, n_calibration, n_test)
+    if law is None:
         return None
-    low, high = betabinom(n_test, k, n_calibration + 1 - k).interval(level)
+    low, high = law.interval(level)
     return float(low) / n_test, float(high) / n_test
+
+
+def _law_of_covered(epsilon: float, n_calibration: int, n_test: int) -> Any:
+    """The law of how many of n_test rows are covered; None if there are too few calibration rows, or no rows."""
+    k = int(np.ceil(round((1 - epsilon) * (n_calibration + 1), 9)))  # rounded first: .95 · 20 is 19, not 20
+    return None if k > n_calibration or n_test == 0 else betabinom(n_test, k, n_calibration + 1 - k)
 
 
 def undercoverage(epsilon: float, n_calibration: int, n_test: int, covered: int) -> float:
@@ -331,10 +337,8 @@ def undercoverage(epsilon: float, n_calibration: int, n_test: int, covered: int)
     >>> round(undercoverage(0.05, 1_000, 500, 461), 4)  # 92.2 % instead of 95 %
     0.0177
     """
-    k = int(np.ceil(round((1 - epsilon) * (n_calibration + 1), 9)))
-    if k > n_calibration or n_test == 0:
-        return 1.0
-    return float(betabinom(n_test, k, n_calibration + 1 - k).cdf(covered))
+    law = _law_of_covered(epsilon, n_calibration, n_test)
+    return 1.0 if law is None else float(law.cdf(covered))
 
 
 def coverage(y: ArrayLike, sets: ArrayLike) -> float:
@@ -517,11 +521,13 @@ def decision_shares(Y: ArrayLike, decisions: ArrayLike) -> DecisionShares:
     >>> decision_shares([[1, 0], [1, 0]], [[1, 1], [0, -1]])
     DecisionShares(wrong_of_having=0.5, wrong_of_lacking=0.5, undecided=0.25)
     """
-    has, told = _indicators(Y, "Y"), np.asarray(decisions)
-    if told.shape != has.shape or not np.isin(told, (-1, 0, 1)).all():
-        raise ShapeError(f"decisions must be 1, 0 or -1, of shape {has.shape}; got {told.dtype} of shape {told.shape}")
-    missed, added = (told == 0)[has], (told == 1)[~has]
-    return DecisionShares(*(float(x.mean()) if x.size else 0.0 for x in (missed, added, told == -1)))
+    has, given = _indicators(Y, "Y"), np.asarray(decisions)
+    if given.shape != has.shape or not np.isin(given, (-1, 0, 1)).all():
+        raise ShapeError(
+            f"decisions must be 1, 0 or -1, of shape {has.shape}; got {given.dtype} of shape {given.shape}"
+        )
+    missed, added = (given == 0)[has], (given == 1)[~has]
+    return DecisionShares(*(float(x.mean()) if x.size else 0.0 for x in (missed, added, given == -1)))
 
 
 def missed_share(Y: ArrayLike, sets: ArrayLike) -> float:
@@ -655,11 +661,11 @@ def _truth(y: ArrayLike, *, n: int | None = None, n_classes: int | None = None) 
 def _columns(y: ArrayLike, names: pd.Index[Any]) -> NDArray[np.int64]:
     """The column number of each label."""
     labels = np.asarray(y)
-    found = names.get_indexer(pd.Index(labels))
-    if (found < 0).any():
-        unknown = labels[found < 0].tolist()[0]
+    places = names.get_indexer(pd.Index(labels))
+    if (places < 0).any():
+        unknown = labels[places < 0].tolist()[0]
         raise LabelError(f"y must hold labels that are columns of the sets, {checks.listed(names)}; got {unknown!r}")
-    return np.asarray(found, dtype=np.int64)
+    return np.asarray(places, dtype=np.int64)
 
 
 def _intervals(intervals: ArrayLike) -> NDArray[np.float64]:

@@ -127,11 +127,11 @@ class Calibration:
                 f"scores must have one column per calibration class: at least {len(self._sorted)} required, "
                 f"got {scores.shape[1]}"
             )
-        p = np.empty_like(scores)
-        for k in range(scores.shape[1]):
-            own = None if uniform is None else uniform[:, k]
-            p[:, k] = _p_values(self._for(k), scores[:, k], finite_sample, own, self.tolerance)
-        return p
+        columns = [
+            _p_values(self._for(k), own, finite_sample, None if uniform is None else uniform[:, k], self.tolerance)
+            for k, own in enumerate(scores.T)
+        ]
+        return np.stack(columns, axis=1)
 
     def expected_sets(self, epsilon: float, *, ordered: bool = False) -> ExpectedSets:
         """The prediction sets to expect at error rate ε, estimated from the calibration examples.
@@ -538,26 +538,28 @@ def label_sets(
 def _warn_if_too_small(
     n_calibration: Mapping[Hashable, int] | Sequence[int] | int, n_classes: int, epsilon: float
 ) -> None:
-    needed = smallest_calibration(epsilon)
+    """Warn if a label can never be left out; n_calibration: by group, per class or in total."""
+    needed, small = smallest_calibration(epsilon), list[Any]()
     if isinstance(n_calibration, Mapping):
-        few = [name for name, n in n_calibration.items() if n < needed]
-        if few:
-            _warn_of_labels(
-                epsilon, needed, f"calibration examples of its group, and {groups_of_sizes(few, n_calibration)}"
-            )
-        return
-    sizes = np.asarray(n_calibration)
-    if sizes.shape not in ((), (n_classes,)):
-        raise ShapeError(f"n_calibration must be one number, or one per label: {n_classes} required, got {sizes.size}")
-    small = np.flatnonzero(sizes < needed)
-    if len(small) == 0:
-        return
-    if sizes.ndim == 0:
-        examples = f"calibration examples, and the calibration set has {sizes}"
+        small = [name for name, n in n_calibration.items() if n < needed]
+        examples = f" of its group, and {groups_of_sizes(small, n_calibration)}"
     else:
-        examples = "calibration examples of its class, and "
-        examples += checks.listed(small, show=lambda k: f"class {k} has {sizes[k]}")
-    _warn_of_labels(epsilon, needed, examples)
+        sizes = np.asarray(n_calibration)
+        if sizes.shape not in ((), (n_classes,)):
+            raise ShapeError(
+                f"n_calibration must be one number, or one per label: {n_classes} required, got {sizes.size}"
+            )
+        small = np.flatnonzero(sizes < needed).tolist()
+        if sizes.ndim == 0:
+            examples = f", and the calibration set has {sizes}"
+        else:
+            examples = f" of its class, and {checks.listed(small, show=lambda k: f'class {k} has {sizes[k]}')}"
+    if small:
+        checks.warn(
+            f"at epsilon={epsilon:g} a label can be left out only with at least {needed} calibration examples"
+            f"{examples}: the affected labels are in every set. Calibrate with more examples or use a larger epsilon",
+            CalibrationWarning,
+        )
 
 
 def counted(n: int, n_rows: int | None) -> str:
@@ -576,14 +578,6 @@ def list_groups(expected: Mapping[Hashable, Any] | None) -> str:
 def groups_of_sizes(names: Sequence[Hashable], sizes: Mapping[Hashable, int]) -> str:
     """The sizes of groups, in words."""
     return checks.listed(names, show=lambda name: f"group {name!r} has {sizes.get(name) or 'none'}")
-
-
-def _warn_of_labels(epsilon: float, needed: int, examples: str) -> None:
-    checks.warn(
-        f"at epsilon={epsilon:g} a label can be left out only with at least {needed} {examples}: "
-        "the affected labels are in every set. Calibrate with more examples or use a larger epsilon",
-        CalibrationWarning,
-    )
 
 
 def _warn_if_all_full(expected: ExpectedSets, n: int) -> None:

@@ -73,12 +73,12 @@ class ConditionalThresholds:
     def _at_levels(self, groups: Groups) -> Floats:
         """(levels,): the thresholds of these groups, of `_finite` scores, which fall from each level to the next."""
         if groups not in self._thresholds:
-            found = np.full(len(LEVELS), np.inf)
+            thresholds = np.full(len(LEVELS), np.inf)
             if groups.issubset(self._names):
                 near = np.array([np.quantile(part, 1 - LEVELS[-1]) for part in self._parts])
                 for place in range(len(LEVELS))[::-1]:
-                    found[place], near = self._solve(LEVELS[place], groups, near)
-            self._thresholds[groups] = np.maximum.accumulate(found[::-1])[::-1]
+                    thresholds[place], near = self._solve(LEVELS[place], groups, near)
+            self._thresholds[groups] = np.maximum.accumulate(thresholds[::-1])[::-1]
         return self._thresholds[groups]
 
     def _solve(self, epsilon: float, groups: Groups, near: Floats) -> tuple[float, Floats]:
@@ -104,14 +104,14 @@ class ConditionalThresholds:
             if not solution.success:  # the others cannot make room for the new example
                 return np.inf, near
             prices = -solution.eqlin.marginals
-            found, width, outside = prices @ self._members, 2 * width, False
-            for place, (part, at) in enumerate(zip(self._parts, found, strict=True)):
+            thresholds, width, outside = prices @ self._members, 2 * width, False
+            for place, (part, at) in enumerate(zip(self._parts, thresholds, strict=True)):
                 low, high = windows[place]
                 if (low > 0 and part[low - 1] > at) or (high < len(part) and part[high] < at):
                     others, outside = _window(part, at, width), True
                     windows[place] = min(low, others[0]), max(high, others[1])
             if not outside:
-                return float(prices @ new), found
+                return float(prices @ new), thresholds
 
 
 def _window(part: Floats, at: float, width: int) -> tuple[int, int]:

@@ -128,10 +128,10 @@ def strange(typicality: ArrayLike, rate: float) -> NDArray[np.bool_]:
     """
     p, rate = np.asarray(typicality, dtype=np.float64), checks.epsilon(rate, "rate")
     known = ~np.isnan(p)
-    found = np.zeros(len(p), dtype=bool)
+    unlike = np.zeros(len(p), dtype=bool)
     if known.any():
-        found[known] = false_discovery_control(p[known]) <= rate
-    return found
+        unlike[known] = false_discovery_control(p[known]) <= rate
+    return unlike
 
 
 def fewest_strangers(n_rows: int, n_calibration: int, rate: float) -> int:

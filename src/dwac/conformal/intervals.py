@@ -15,7 +15,7 @@ s, as for classes: the set misses the true number of at most a share ε of excha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -178,6 +178,8 @@ class ExpectedIntervals:
 class _CalibrationScores:
     """Scores of calibration numbers, optionally by group, with the tolerance added."""
 
+    _crossed = False  # whether every training example calibrates
+
     def __init__(self, scores: ArrayLike, within: Iterable[Hashable] | None = None, *, tolerance: float = 0.0) -> None:
         values = checks.scores(scores, "calibration scores", ndim=1)
         if len(values) == 0:
@@ -198,19 +200,22 @@ class _CalibrationScores:
         """How many calibration examples each group has; the group is None if there are no groups."""
         return {name: len(rows) for name, rows in self._rows.items()}
 
-    def _expected(
-        self,
-        epsilon: float,
-        range_of: Callable[[NDArray[np.int64]], tuple[float, float]],
-        guarantee: Callable[[NDArray[np.int64]], float | None] = lambda _: None,
-    ) -> ExpectedIntervals:
-        """The intervals to expect in the smallest group, and in each if there are groups."""
-        each = {
-            name: ExpectedIntervals(epsilon, len(rows), False, range_of(rows), guarantee(rows))
-            for name, rows in self._rows.items()
-        }
+    def expected(self, epsilon: float) -> ExpectedIntervals:
+        """The intervals to expect at error rate ε, in the smallest group if calibration is by group.
+
+        `ExpectedSets` explains the range.
+        """
+        epsilon, each = checks.epsilon(epsilon), dict[Hashable, ExpectedIntervals]()
+        for name, rows in self._rows.items():
+            range_ = coverage_range(epsilon, len(rows), crossed=self._crossed)
+            each[name] = ExpectedIntervals(epsilon, len(rows), False, range_, self._guarantee(epsilon, rows))
         smallest = min(each.values(), key=lambda one: one.n_calibration)
         return replace(smallest, by_group=True, groups=each) if self.by_group else smallest
+
+    def _guarantee(self, epsilon: float, rows: NDArray[np.int64]) -> float | None:
+        """The theoretical minimum of mean coverage, calibrated with these rows; None: it is 1 - ε."""
+        del epsilon, rows
+        return None
 
     def _new_rows(self, within: Iterable[Hashable] | None, n: int) -> dict[Hashable, NDArray[np.int64]]:
         """The rows of each group of n new examples."""
@@ -241,13 +246,23 @@ class _CalibrationScores:
             scores[rows] = self._thresholds.threshold(epsilon, groups)
         return scores
 
-    def _conditional_p_values(self, scores: Floats, within: Iterable[Hashable] | None) -> Floats:
-        assert self._thresholds is not None
-        p, names = np.empty(len(scores)), None if within is None else list(within)
-        self._new_rows(names, len(scores))
-        for groups, rows in rows_by_combination(names or (), len(scores)).items():
-            p[rows] = self._thresholds.p_values(scores[rows], groups)
+    def _p_values(self, scores: Floats, within: Iterable[Hashable] | None) -> Floats:
+        """(n,): the p-values of numbers with scores (n,), or by fold (n, F); 1 in a group without examples."""
+        names, p = None if within is None else list(within), np.zeros(len(scores))
+        groups = self._new_rows(names, len(scores))
+        if self._thresholds is not None and names is not None:
+            values = middle(scores) if scores.ndim == 2 else scores
+            for combination, rows in rows_by_combination(names, len(values)).items():
+                p[rows] = self._thresholds.p_values(values[rows], combination)
+            return p
+        for name, rows in groups.items():
+            own = self._own(name)
+            p[rows] = np.maximum(p[rows], self._calibration(own).p_values(scores[rows])) if len(own) else 1.0
         return p
+
+    def _calibration(self, rows: NDArray[np.int64]) -> Calibration:
+        """The calibration with these examples, at least one."""
+        return Calibration(self.scores[rows])
 
 
 class IntervalCalibration(_CalibrationScores):
@@ -305,17 +320,7 @@ class IntervalCalibration(_CalibrationScores):
         A group without calibration examples has p-values of 1.
         """
         values = checks.scores(scores, "scores", ndim=1 if self.by_group else None)
-        if self.overlapping:
-            return self._conditional_p_values(values, within)
-        p = np.zeros(values.size)
-        for name, rows in self._new_rows(within, values.size).items():
-            own = self.scores[self._own(name)]
-            p[rows] = np.maximum(p[rows], Calibration(own).p_values(values.ravel()[rows])) if len(own) else 1.0
-        return p.reshape(values.shape)
-
-    def expected(self, epsilon: float) -> ExpectedIntervals:
-        """The intervals to expect at error rate ε, in the smallest group if calibration is by group."""
-        return self._expected(checks.epsilon(epsilon), lambda rows: coverage_range(epsilon, len(rows)))
+        return self._p_values(values.ravel(), within).reshape(values.shape)
 
 
 class CrossIntervalCalibration(_CalibrationScores):
@@ -335,6 +340,8 @@ class CrossIntervalCalibration(_CalibrationScores):
     array([0.6, 0.2])
     """
 
+    _crossed = True
+
     def __init__(
         self,
         scores: ArrayLike,
@@ -351,30 +358,21 @@ class CrossIntervalCalibration(_CalibrationScores):
 
         0 if groups overlap: no bound is proved.
         """
-        if self.overlapping:
-            return 0.0
-        return min(cross_guarantee(epsilon, self.folds[rows]) for rows in self._rows.values())
+        return min(self._guarantee(epsilon, rows) for rows in self._rows.values())
+
+    def _guarantee(self, epsilon: float, rows: NDArray[np.int64]) -> float:
+        return 0.0 if self.overlapping else cross_guarantee(epsilon, self.folds[rows])
 
     def expected(self, epsilon: float) -> ExpectedIntervals:
         """The intervals to expect at error rate ε; `ExpectedSets` explains the range."""
-        expected = self._expected(
-            checks.epsilon(epsilon),
-            lambda rows: coverage_range(epsilon, len(rows), crossed=True),
-            lambda rows: 0.0 if self.overlapping else cross_guarantee(epsilon, self.folds[rows]),
-        )
-        return replace(expected, guarantee=self.guarantee(epsilon))
+        return replace(super().expected(epsilon), guarantee=self.guarantee(epsilon))
 
     def p_values(self, scores: ArrayLike, within: Iterable[Hashable] | None = None) -> Floats:
         """(n,): the p-values of numbers with scores (n, F), by the model without each fold."""
-        values = checks.scores(scores, "scores", ndim=2)
-        if self.overlapping:
-            return self._conditional_p_values(middle(values), within)
-        p = np.zeros(len(values))
-        for name, rows in self._new_rows(within, len(values)).items():
-            own = self._own(name)
-            calibration = CrossCalibration(self.scores[own], self.folds[own]) if len(own) else None
-            p[rows] = 1.0 if calibration is None else np.maximum(p[rows], calibration.p_values(values[rows]))
-        return p
+        return self._p_values(checks.scores(scores, "scores", ndim=2), within)
+
+    def _calibration(self, rows: NDArray[np.int64]) -> Calibration:
+        return CrossCalibration(self.scores[rows], self.folds[rows])
 
     @staticmethod
     def middle_ends(lows: Floats, highs: Floats) -> Floats:
@@ -448,18 +446,19 @@ def _weighted_hull(lows: Floats, highs: Floats, weights: ExampleWeights, epsilon
     for row, own in enumerate(weights.new.tolist()):
         least = (epsilon * (every + own) - own) * (1 + 1e-12)  # of the weights of the intervals that contain a number
         if least >= 0:
-            ends[row, 0] = _lowest_heavy(lows[row], highs[row], weights.calibration, least)
-            ends[row, 1] = -_lowest_heavy(-highs[row], -lows[row], weights.calibration, least)
+            low, high, own = lows[row, None], highs[row, None], weights.calibration
+            ends[row] = _lowest_inside(low, high, own, least)[0], -_lowest_inside(-high, -low, own, least)[0]
     return ends
 
 
-def _lowest_heavy(lows: Floats, highs: Floats, weights: Floats, least: float) -> float:
-    """The lowest number in intervals (m,) of more than this weight, or else in those of the most."""
-    ends = np.concatenate([lows, highs])
-    order = np.argsort(ends, kind="stable")  # where one begins and another ends, both contain the number
-    heavy = np.cumsum(np.concatenate([weights, -weights])[order])
-    place = int(np.argmax(heavy > least)) if heavy.max() > least else int(np.argmax(heavy))
-    return float(ends[order[place]])
+def _lowest_inside(lows: Floats, highs: Floats, weights: Floats, least: float) -> Floats:
+    """(n,): the lowest number in intervals (n, m) of more than this weight, or else in those of the most."""
+    ends = np.concatenate([lows, highs], axis=1)
+    order = np.argsort(ends, axis=1, kind="stable")  # where one begins and another ends, both contain the number
+    heavy = np.concatenate([weights, -weights])[order].cumsum(axis=1)  # of the intervals that contain each end
+    enough = heavy > least
+    place = np.where(enough.any(axis=1), enough.argmax(axis=1), heavy.argmax(axis=1))[:, None]
+    return np.asarray(np.take_along_axis(ends, np.take_along_axis(order, place, axis=1), axis=1)[:, 0])
 
 
 def _lowest_common(lows: Floats, highs: Floats, least: int) -> Floats:
@@ -467,14 +466,8 @@ def _lowest_common(lows: Floats, highs: Floats, least: int) -> Floats:
     first = np.partition(lows, least - 1, axis=1)[:, least - 1]
     # `least` intervals have begun there; if none has ended, all of these contain it.
     some = np.flatnonzero(highs.min(axis=1) < first)
-    if len(some) == 0:
-        return np.asarray(first)
-    m = lows.shape[1]
-    ends = np.concatenate([lows[some], highs[some]], axis=1)
-    order = np.argsort(ends, axis=1, kind="stable")  # where one begins and another ends, both contain the number
-    counts = np.where(order < m, 1, -1).cumsum(axis=1)  # of the intervals that contain each end
-    place = np.argmax(counts >= np.minimum(counts.max(axis=1), least)[:, None], axis=1)
-    first[some] = np.take_along_axis(ends, np.take_along_axis(order, place[:, None], axis=1), axis=1)[:, 0]
+    if len(some):
+        first[some] = _lowest_inside(lows[some], highs[some], np.ones(lows.shape[1], dtype=np.int64), least - 1)
     return np.asarray(first)
 
 

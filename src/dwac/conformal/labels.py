@@ -299,8 +299,8 @@ class MissControl:
         if names is None:
             _warn_if_too_few(self.n_calibration, alpha)
         else:
-            asked = rows_by_group(names, len(p))
-            sizes = {name: self.by_group[name].n_calibration if name in self.by_group else 0 for name in asked}
+            groups = rows_by_group(names, len(p))
+            sizes = {name: self.by_group[name].n_calibration if name in self.by_group else 0 for name in groups}
             _warn_if_too_few(min(sizes.values(), default=self.n_calibration), alpha, sizes)
         return np.asarray(p >= self.thresholds(alpha, names, len(p)))
 

@@ -1,4 +1,4 @@
-"""Calibration of examples with scores, or weights, of the calibration examples of their own: local, or under shift.
+"""Calibration in which each new example has its own scores, or weights, of the calibration examples: local or shifted.
 
 If calibration example i has weight v_i and the new example v, the p-value of a label with score s is
 
@@ -50,7 +50,7 @@ def weighted_score(scores: Floats, weights: Floats, own: float, epsilon: float) 
 
 
 class ExampleCalibration(Calibration):
-    """The calibration of n new examples, each with scores, or weights, of the calibration examples of its own.
+    """The calibration of n new examples, each with its own scores, or weights, of the calibration examples.
 
     Args:
         whole: the ordinary calibration with the same examples.

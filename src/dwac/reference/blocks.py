@@ -32,12 +32,11 @@ from dwac.storage import FileRows
 
 def merge(parts: Iterable[VotePart]) -> VotePart:
     """Merge the answers of all blocks into one; if `parts` is an iterator, only two are held at a time."""
-    try:
-        return reduce(lambda one, other: one.merge(other), parts)
-    except TypeError as error:
-        if "empty" not in str(error):
-            raise
-        raise EmptyReferenceError("merge needs at least one part; got none; ask at least one block") from None
+    remaining = iter(parts)
+    first = next(remaining, None)
+    if first is None:
+        raise EmptyReferenceError("merge needs at least one part; got none; ask at least one block")
+    return reduce(VotePart.merge, remaining, first)
 
 
 class VotePart(NamedTuple):

@@ -435,7 +435,7 @@ class Voters:
         return replace(self, targets=changed, division=self.divided)
 
     def reweighed(self, places: Ints, factors: Tensor) -> Voters:
-        """Voters with factors (n,) on the votes of the references at these positions; whom they stand for stays."""
+        """Voters with factors (n,) on the votes of the references at these positions; their sizes stay."""
         one = torch.ones_like(self.labels, dtype=torch.float64)
         weights = one.clone() if self.weights is None else self.weights.clone()
         weights[torch.as_tensor(places, device=weights.device)] *= factors

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from dwac.conformal.decisions import CONFIDENCE
@@ -17,9 +18,8 @@ from dwac.errors import EPSILON
 from dwac.languages import languages
 from dwac.reading.requests import Reader
 from dwac.server.limits import Limits, RefusalError
-from dwac.tasks import CLASSES, LABELS, NUMBERS, Target
+from dwac.tasks import CLASSES, LABELS, NUMBERS, Target, class_target
 from dwac.tasks.answers import TYPICALITY, UNKNOWN, UNREADABLE, AnswerColumn, ValueKind
-from dwac.tasks.classes import class_columns
 
 MOST_LEVELS, MOST_WAYS = 99, 10
 Epsilon = Annotated[float, Field(ge=1e-9, lt=1)]
@@ -660,7 +660,7 @@ def _explanation(target: Target) -> Any:
     if target.kind == NUMBERS:
         base, name = (ExplainedNumber, "WhyNumber") if target.single else (ExplainedNumbers, "WhyNumbers")
         return _row(name, str(base.__doc__), [TYPICALITY], base)
-    why = _row("Why", str(ExplainedLabel.__doc__), class_columns(()), ExplainedLabel)
+    why = _row("Why", str(ExplainedLabel.__doc__), class_target(np.empty(0)).columns(), ExplainedLabel)
     if target.kind != LABELS:
         return why
     columns = [column for column in target.columns() if column.name in ("labels", "label_set", "typicality")]

@@ -11,9 +11,9 @@ predictions. This package is internal.
 """
 
 from dwac.tasks.base import CLASSES, LABELS, NUMBERS, ORDERED, Loss, Target
-from dwac.tasks.classes import Classes, Ordered, class_target, encode_known, encode_labels
-from dwac.tasks.labels import Labels, label_sets, label_target, read_labels
-from dwac.tasks.numbers import Numbers, number_bins, number_target, read_numbers
+from dwac.tasks.classes import class_target
+from dwac.tasks.labels import Labels, label_target, read_labels
+from dwac.tasks.numbers import Numbers, number_target, read_numbers
 from dwac.tasks.targets import read_target, restore_target
 
 __all__ = [
@@ -21,18 +21,12 @@ __all__ = [
     "LABELS",
     "NUMBERS",
     "ORDERED",
-    "Classes",
     "Labels",
     "Loss",
     "Numbers",
-    "Ordered",
     "Target",
     "class_target",
-    "encode_known",
-    "encode_labels",
-    "label_sets",
     "label_target",
-    "number_bins",
     "number_target",
     "read_labels",
     "read_numbers",

@@ -91,9 +91,19 @@ class Target(ABC):
         """The least |h|, unless a setting gives it: neither numbers nor label sets have one dimension each."""
         return 1 if self.has_codes else 16
 
-    @abstractmethod
     def read(self, y: Any, n: int, *, strict: bool) -> tuple[Ints, Floats]:
-        """(codes (n,), exact (n, T)) of the outcomes of n new rows; if not `strict`, an unknown outcome has code -1."""
+        """(codes (n,), exact (n, T)) of n new rows; if not `strict`, an unknown class has code -1.
+
+        A label set that no voter has has code -1, too.
+        """
+        del strict
+        exact = self.values(y, n)
+        return self.codes(exact), exact
+
+    def values(self, y: Any, n: int) -> Floats:
+        """(n, T): the numbers of n new rows, or their labels as 0 and 1; classes have no values besides their codes."""
+        del y
+        return np.zeros((n, 0))
 
     def codes(self, exact: Floats) -> Ints:
         """(n,): the codes of numbers or label sets (n, T)."""
@@ -138,8 +148,8 @@ class Target(ABC):
         return bool(np.isfinite(exact).all())
 
 
-def named_anew(names: NDArray[Any]) -> NDArray[Any]:
-    """Strings in an array as wide as the longest of them."""
+def narrow_strings(names: NDArray[Any]) -> NDArray[Any]:
+    """Names; strings in an array that is only as wide as the longest of them."""
     return names.astype(object).astype(str) if names.dtype.kind == "U" else names
 
 

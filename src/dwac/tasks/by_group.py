@@ -39,13 +39,13 @@ def label_measures(name: Any, truth: Bools, predicted: Bools, p: Floats) -> list
         GroupMeasure(f"true rate of {name}", truth),
         GroupMeasure(f"false positives of {name}", predicted, ~truth),
         GroupMeasure(f"false negatives of {name}", ~predicted, truth),
-        GroupMeasure(f"bias of {name}", p - truth, None, False, (-1.0, 1.0)),
+        GroupMeasure(f"bias of {name}", p - truth, is_rate=False, bounds=(-1.0, 1.0)),
     ]
 
 
 def typicality_measures(typicality: Floats | None) -> list[GroupMeasure]:
     """The measure of typicality (n,); none if it was not measured."""
-    return [] if typicality is None else [GroupMeasure("typicality", typicality, None, False)]
+    return [] if typicality is None else [GroupMeasure("typicality", typicality, is_rate=False)]
 
 
 # Groups
@@ -143,9 +143,7 @@ def _divisions(groups: pd.DataFrame, *, crossed: bool = True) -> Iterable[tuple[
 # Comparison
 
 
-def compare_groups(
-    measures: Sequence[Measure], groups: pd.DataFrame, random_state: int = 0, *, private: bool = False
-) -> GroupComparison:
+def compare_groups(measures: Sequence[Measure], groups: pd.DataFrame, *, private: bool = False) -> GroupComparison:
     """The measures in every group, from groups (n, C) of `read_groups`.
 
     private: groups of fewer than 30 rows are joined, there are no intersections, and numbers are rounded.
@@ -153,18 +151,16 @@ def compare_groups(
     if private:
         groups = pd.DataFrame({name: _join_small(groups[name].array) for name in groups})
     divisions = [("all", np.zeros(len(groups), dtype=np.int64), ["all rows"]), *_divisions(groups, crossed=not private)]
-    cells, n_tests = _correct(
-        [measure_groups(measures, codes, len(names), random_state) for _, codes, names in divisions]
-    )
+    cells, n_tests = _correct([measure_groups(measures, codes, len(names)) for _, codes, names in divisions])
     parts, differences = [], []
     for (by, codes, names), each in zip(divisions, cells, strict=True):
         parts.append(_frame(by, names, measures, each, np.bincount(codes, minlength=len(names)).tolist()))
         if len(names) > 1:
             differences += [_difference(by, names, m, place, each) for place, m in enumerate(measures)]
-    table, found = pd.concat(parts, ignore_index=True), pd.DataFrame(differences, columns=_DIFFERENCES)
+    table, largest = pd.concat(parts, ignore_index=True), pd.DataFrame(differences, columns=_DIFFERENCES)
     if private:
-        table, found = (each.astype(object).map(_rounded).infer_objects() for each in (table, found))
-    return GroupComparison(table, found, n_tests, private)
+        table, largest = (each.astype(object).map(_rounded).infer_objects() for each in (table, largest))
+    return GroupComparison(table, largest, n_tests, private)
 
 
 def _join_small(groups: Any) -> Any:
@@ -213,8 +209,8 @@ def _frame(by: str, names: list[str], measures: Sequence[Measure], cells: Cells,
             "measure": np.array([each.name for each in measures], dtype=object)[m],
             "n": cells.n.ravel(),
             "value": cells.value.ravel(),
-            "low": cells.ends[0].ravel(),
-            "high": cells.ends[1].ravel(),
+            "low": cells.low.ravel(),
+            "high": cells.high.ravel(),
             "p_value": cells.p.ravel(),
         }
     )
@@ -230,7 +226,7 @@ def _difference(by: str, names: list[str], measure: Measure, place: int, cells: 
     if np.isnan(value).all():
         return [by, measure.name, None, None, *[np.nan] * 7]
     lowest, highest = int(np.nanargmin(value)), int(np.nanargmax(value))
-    low, high = (ends[:, place][~np.isnan(ends[:, place])] for ends in cells.everywhere)
+    low, high = (ends[~np.isnan(ends)] for ends in (cells.lowest[:, place], cells.highest[:, place]))
     difference, ratio = value[highest] - value[lowest], np.nan
     inside, shares = (np.nan, np.nan), (np.nan, np.nan)
     if len(low) == np.isfinite(value).sum():  # every group has an interval
@@ -293,19 +289,13 @@ class GroupComparison:
 
     def texts(self, by: str, *, intervals: bool = False) -> list[pd.DataFrame]:
         """The values of a division as texts: one row per measure, a column for all rows and up to four groups each."""
-        part = self.table[self.table["by"].isin(["all", by])]
-        parts = [lines for _, lines in part.groupby(["by", "group"], sort=False)]
-        first = part.drop_duplicates(["by", "group"])
-        heads = [
-            f"{group}{' (small)' if few else ''}" for group, few in zip(first["group"], first["small"], strict=True)
-        ]
-        columns = [
-            [f"{rows:,}", *(_cell(line, intervals=intervals) for line in lines.to_dict("records"))]
-            for rows, lines in zip(first["rows"], parts, strict=True)
-        ]
+        columns = []
+        for group, rows, values in self.cells(by):
+            texts = [f"{value} ({ends})" if intervals and ends else value for value, ends, _ in values]
+            columns.append((group, [rows, *texts]))
         names = ["rows", *self.measures]
-        chunks = [range(start, min(start + _ABREAST, len(heads))) for start in range(1, len(heads), _ABREAST)]
-        return [pd.DataFrame({by: names} | {heads[place]: columns[place] for place in (0, *chunk)}) for chunk in chunks]
+        chunks = [columns[start : start + _ABREAST] for start in range(1, len(columns), _ABREAST)]
+        return [pd.DataFrame({by: names} | dict([columns[0], *chunk])) for chunk in chunks]
 
     def largest(self, by: str) -> pd.DataFrame:
         """One row per measure of a division, with its largest difference: texts."""
@@ -373,13 +363,6 @@ class GroupComparison:
                 raise InputError(f"{what} must be one of {listed(known, 30)}; got {value!r}")
         part = self.table[(self.table["measure"] == measure) & self.table["by"].isin(["all", by])]
         return draw_groups(part, measure, by)
-
-
-def _cell(line: dict[Any, Any], *, intervals: bool) -> str:
-    """A value, with its interval if there is one and it is wanted."""
-    if not intervals or np.isnan(line["low"]):
-        return _number(line["value"])
-    return f"{_number(line['value'])} ({_number(line['low'])} to {_number(line['high'])})"
 
 
 def _number(value: float) -> str:

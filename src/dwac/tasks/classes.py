@@ -28,7 +28,7 @@ from dwac.tasks.base import (
     complete_rows,
     finite,
     log_probabilities,
-    named_anew,
+    narrow_strings,
     set_nan,
     set_none,
     zero_nan,
@@ -96,7 +96,31 @@ class Classes(Target):
     def columns(self, levels: Sequence[float] = ()) -> tuple[AnswerColumn, ...]:
         """Label, probabilities, trust and prediction set; levels have no effect."""
         del levels
-        return class_columns(self.names.tolist())
+        share, labels = ValueKind.SHARE, tuple(self.names.tolist())
+        return (
+            AnswerColumn("label", ValueKind.LABEL, "The label with the most votes.", labels),
+            AnswerColumn("probability", share, "Of the label."),
+            AnswerColumn(
+                "confidence",
+                share,
+                "1 - the second largest p-value: how firmly other labels are rejected.",
+                calibrated=True,
+            ),
+            AnswerColumn("credibility", share, "The largest p-value: near 0 if no label fits.", calibrated=True),
+            TYPICALITY,
+            AnswerColumn(
+                "label_set",
+                ValueKind.LABELS,
+                "Prediction set: labels with p > ε. Misses the true one at a rate of at most ε.",
+                labels,
+                in_tables=("set",),
+                calibrated=True,
+            ),
+            AnswerColumn(
+                "probabilities", share, "Per class.", labels, per_name=True, in_tables=("probability",), optional=True
+            ),
+            AnswerColumn("p_values", share, "Per class.", labels, per_name=True, calibrated=True, evidence=True),
+        )
 
     def _with(self, names: NDArray[Any]) -> Classes:
         return class_target(names)
@@ -119,41 +143,12 @@ class Ordered(Classes):
         return VoteSummary(-log_p.max(axis=-1), np.exp(log_p) @ np.arange(self.n_codes))
 
     def _with(self, names: NDArray[Any]) -> Classes:
-        return class_target(named_anew(names), ordered=True)
+        return class_target(narrow_strings(names), ordered=True)
 
 
 def class_target(names: NDArray[Any], *, ordered: bool = False) -> Classes:
     """Classes, or ordered labels."""
     return (Ordered if ordered else Classes)(names, names, np.zeros((len(names), 0)), np.zeros((2, 0)))
-
-
-def class_columns(names: Sequence[Any]) -> tuple[AnswerColumn, ...]:
-    """The columns of an answer with one of these labels."""
-    share, labels = ValueKind.SHARE, tuple(names)
-    return (
-        AnswerColumn("label", ValueKind.LABEL, "The label with the most votes.", labels),
-        AnswerColumn("probability", share, "Of the label."),
-        AnswerColumn(
-            "confidence",
-            share,
-            "1 - the second largest p-value: how firmly other labels are rejected.",
-            calibrated=True,
-        ),
-        AnswerColumn("credibility", share, "The largest p-value: near 0 if no label fits.", calibrated=True),
-        TYPICALITY,
-        AnswerColumn(
-            "label_set",
-            ValueKind.LABELS,
-            "Prediction set: labels with p > ε. Misses the true one at a rate of at most ε.",
-            labels,
-            in_tables=("set",),
-            calibrated=True,
-        ),
-        AnswerColumn(
-            "probabilities", share, "Per class.", labels, per_name=True, in_tables=("probability",), optional=True
-        ),
-        AnswerColumn("p_values", share, "Per class.", labels, per_name=True, calibrated=True, evidence=True),
-    )
 
 
 # Reading y
@@ -216,10 +211,8 @@ def _labels(y: Any, n: int) -> NDArray[Any]:
     if isinstance(y, list) and (
         any(isinstance(label, tuple | frozenset) for label in y) or len({isinstance(label, str) for label in y}) > 1
     ):
-        array = np.empty(
-            len(y), dtype=object
-        )  # NumPy would turn tuples into rows of a table, and 1 next to "a" into "1"
-        array[:] = y
+        array = np.empty(len(y), dtype=object)
+        array[:] = y  # NumPy would turn tuples into rows of a table, and 1 next to "a" into "1"
     else:
         try:
             array = column_or_1d(y, warn=True)

@@ -106,24 +106,16 @@ def class_costs(
     costs: Floats, classes: NDArray[Any], truth: NDArray[np.int64], codes: NDArray[np.int64], p: Floats
 ) -> tuple[CostEvaluation, NDArray[np.int64]]:
     """The evaluation of classes (n,), and the decisions (n,). Rows whose truth is -1 cost nothing."""
-    decided, seen = decide_by_cost(p, costs), truth >= 0
-    names = classes.tolist()
-    threshold = float("nan")
+    decided, seen, names = decide_by_cost(p, costs), truth >= 0, classes.tolist()
+    thresholds = np.full(len(names), np.nan)
     if len(names) == 2:
-        threshold = threshold_of(costs[0, 1] - costs[0, 0], costs[1, 0] - costs[1, 1])
-    rows = [
-        {
-            "label": name,
-            "threshold": threshold if code == 1 and len(names) == 2 else float("nan"),
-            "predicted": float((codes == code).mean()),
-            "decided": float((decided == code).mean()),
-        }
-        for code, name in enumerate(names)
-    ]
+        thresholds[1] = threshold_of(costs[0, 1] - costs[0, 0], costs[1, 0] - costs[1, 1])
+    shares = [np.bincount(chosen, minlength=len(names)) / len(chosen) for chosen in (codes, decided)]
+    decisions = {"label": names, "threshold": thresholds, "predicted": shares[0], "decided": shares[1]}
     table = pd.DataFrame(costs, index=pd.Index(names, name="true"), columns=names)
     mean, predicted = (float(costs[truth[seen], chosen[seen]].mean()) for chosen in (decided, codes))
     changed = float((decided != codes).mean())
-    return CostEvaluation(table, mean, predicted, changed, pd.DataFrame(rows)), decided
+    return CostEvaluation(table, mean, predicted, changed, pd.DataFrame(decisions)), decided
 
 
 def label_costs(costs: Any, names: NDArray[Any], truth: Bools, has: Bools, p: Floats) -> tuple[CostEvaluation, Bools]:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 
 from dwac._checks import listed, percent, warn
@@ -20,8 +19,8 @@ from dwac.conformal.decisions import DecisionRule, RiskControl, fewest_strangers
 from dwac.errors import CalibrationError, CalibrationWarning, InputError
 from dwac.explain import privacy
 from dwac.tasks.base import LABELS, NUMBERS, Bools, Fitted, Floats, zero_nan
+from dwac.tasks.local import judged_rows
 from dwac.tasks.predicted_numbers import as_numpy
-from dwac.training.cross_fit import part_of
 
 MEASURES = ("error", "false positives", "false negatives")
 
@@ -113,8 +112,8 @@ def _wrong_about(target: Any, which: int, measure: str) -> Stake:
         return Forecast(answers, np.clip(wrong, 0.0, 1.0))
 
     def lost(answers: Any, codes: Any, exact: Floats) -> Bools:
-        said, true = has(answers), has(exact if several else codes)
-        return np.asarray((said & ~true & positives) | (~said & true & negatives))
+        predicted, true = has(answers), has(exact if several else codes)
+        return np.asarray((predicted & ~true & positives) | (~predicted & true & negatives))
 
     name = target.plain_names[which]
     text = f"errors about {name}" if measure == "error" else f"{measure} of {name}"
@@ -173,27 +172,20 @@ def control_of(fitted: Fitted, stake: Stake) -> RiskControl:
 
 def judged_votes(fitted: Any) -> Any:
     """Positions of calibration rows, and the votes on them by models that left them out."""
-    rows, folds = fitted.calibration, fitted.folds
+    rows = fitted.calibration
     if fitted.target.kind != NUMBERS:
         yield slice(None), fitted.judge(fitted.references, rows.h)
-    elif folds is None:
-        yield slice(None), fitted.references.distribution(rows.h)
-    else:
-        numbers = np.maximum(folds.numbers(rows.ids), 0)
-        for fold, voters in enumerate(folds.sets(fitted.references)):
-            here = np.flatnonzero(numbers == fold)
-            if len(here):
-                h = rows.h[torch.as_tensor(here, device=rows.h.device)]
-                yield here, voters.distribution(part_of(h, fold, folds.members))
+        return
+    for here, h, voters in judged_rows(fitted.references, rows, fitted.folds):
+        yield here, voters.distribution(h)
 
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
     """What a model decides, and what it hands over to a person, and why; prints as a summary."""
 
-    answers: NDArray[
-        Any
-    ]  # (n,) labels, tuples of labels or numbers, (n, T) of several numbers; of rows handed over, too
+    # (n,) labels, tuples of labels or numbers, or (n, T) numbers; of rows that are handed over, too
+    answers: NDArray[Any]
     decided: Bools  # (n,)
     expected: Floats  # (n,): the expected loss; NaN for a row that could not be read
     why: tuple[str | None, ...]  # (n,): why a row is handed over
@@ -224,8 +216,8 @@ class Decisions:
 
     def __str__(self) -> str:
         n, most = int(self.decided.sum()), percent(self.rule.risk, most=1)
-        lines = [f"{n:,} of {len(self):,} rows decided, {len(self) - n:,} handed over: at most {most} {self.loss}"]
-        return "\n".join([*lines, f"{self.rule}"])
+        rows = f"{n:,} of {len(self):,} rows decided, {len(self) - n:,} handed over"
+        return f"{rows}: at most {most} {self.loss}\n{self.rule}"
 
 
 def decide_rows(sets: Any, observed: Any, stake: Stake, rule: DecisionRule, ids: pd.Index[Any]) -> Decisions:

@@ -1,4 +1,4 @@
-"""Goals of recourse: the label or the range of numbers that a changed row shall get, and how surely."""
+"""Goals of recourse: the label or the range of numbers that a changed row is to get, and how certainly."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from dwac.tasks.base import LABELS, NUMBERS, Bools, Floats
 
 @dataclass(frozen=True, eq=False)
 class Goal(ABC):
-    """What a changed row shall get.
+    """What a changed row is to get.
 
-    outcome: the code of a label, 0 or 1 for having one of several labels or not, or ranges of numbers. probability: the
-    least probability; None: it wins. epsilon: at which the prediction set shall hold nothing else; None: it may.
+    outcome: the code of a label; 0 for having one of several labels, 1 for not having it; or ranges of numbers.
+    probability: at least this much; None: the outcome only has to be predicted. epsilon: at this error rate, the
+    prediction set must hold nothing else; None: it may.
     """
 
     sets: Any
@@ -77,8 +78,7 @@ class ClassGoal(Goal):
 
     def probabilities(self, observed: Any) -> Floats:
         """(n,): the probability of the label."""
-        p: Floats = self.sets.fitted.target.predict_proba(observed.votes)[:, self.outcome]
-        return p
+        return np.asarray(self.sets.fitted.target.predict_proba(observed.votes)[:, self.outcome])
 
     def _wins(self, observed: Any) -> Bools:
         return np.asarray(observed.votes.argmax(axis=1) == self.outcome)
@@ -98,17 +98,18 @@ class LabelGoal(Goal):
 
     def margin(self, observed: Any) -> Floats:
         """(n,): the log-odds of having it, or of not having it."""
-        margin: Floats = self.sets.contrast(observed.h, self.outcome, 1 - self.outcome, self.which)
-        return margin
+        return np.asarray(self.sets.contrast(observed.h, self.outcome, 1 - self.outcome, self.which))
 
     def probabilities(self, observed: Any) -> Floats:
         """(n,): the probability of having it, or of not having it."""
-        p: Floats = self.sets.fitted.target.predict_proba(observed.votes)[:, self.which]
+        p = self._having(observed)
         return p if self.outcome == 0 else 1 - p
 
+    def _having(self, observed: Any) -> Floats:
+        return np.asarray(self.sets.fitted.target.predict_proba(observed.votes)[:, self.which])
+
     def _wins(self, observed: Any) -> Bools:
-        p = self.sets.fitted.target.predict_proba(observed.votes)[:, self.which]
-        return np.asarray((p >= 0.5) == (self.outcome == 0))
+        return np.asarray((self._having(observed) >= 0.5) == (self.outcome == 0))
 
     def _alone(self, observed: Any, epsilon: float) -> Bools:
         decisions = self.sets.conformal(observed.evidence(novelty=False)).decisions(epsilon)[:, self.which]
@@ -137,8 +138,7 @@ class NumberGoal(Goal):
 
     def value(self, observed: Any) -> Floats:
         """(n,): the predicted number."""
-        values: Floats = self.sets.contrast(observed.h, which=self.which)
-        return values
+        return np.asarray(self.sets.contrast(observed.h, which=self.which))
 
     def _wins(self, observed: Any) -> Bools:
         return np.asarray(self.margin(observed) == 0)
@@ -167,8 +167,10 @@ def goal_of(sets: Any, label: Any, probability: float | None, epsilon: float | N
             raise InputError(f"a range must be for one of the numbers {checks.listed(names)}; got {name!r}")
         return NumberGoal(sets, ends, (_read_range(ends),), names.index(name), *sure)
     if label in names:
-        goal = LabelGoal(sets, label, 0, names.index(label), *sure) if target.kind == LABELS else None
-        return goal or ClassGoal(sets, label, names.index(label), 0, *sure)
+        place = names.index(label)
+        if target.kind == LABELS:
+            return LabelGoal(sets, label, 0, place, *sure)
+        return ClassGoal(sets, label, place, 0, *sure)
     without = {f"not {name}": place for place, name in enumerate(names)} if target.kind == LABELS else {}
     if label in without:
         return LabelGoal(sets, label, 1, without[label], *sure)

@@ -50,33 +50,28 @@ Measure = GroupMeasure | AreaMeasure
 
 
 class Cells(NamedTuple):
-    """The measures M of the groups G of one division, (G, M) each: with `everywhere`, all groups hold at once."""
+    """The measures M of the groups G of one division, (G, M) each."""
 
-    n: NDArray[np.int64]
+    n: NDArray[np.int64]  # rows that count
     value: Floats
-    ends: tuple[Floats, Floats]
-    everywhere: tuple[Floats, Floats]
+    low: Floats  # an interval for each group alone
+    high: Floats
+    lowest: Floats  # wider intervals that hold for all groups at once
+    highest: Floats
     p: Floats
 
 
-def measure_groups(measures: Sequence[Measure], codes: NDArray[np.int64], n_groups: int, seed: int) -> Cells:
+def measure_groups(measures: Sequence[Measure], codes: NDArray[np.int64], n_groups: int) -> Cells:
     """The measures of the groups 0 … G-1 of rows with codes (n,)."""
-    means = [each for each in measures if isinstance(each, GroupMeasure)]
+    averages = [each for each in measures if isinstance(each, GroupMeasure)]
     areas = [each for each in measures if isinstance(each, AreaMeasure)]
-    if not means or not areas:
-        cells = _measure_means(means, codes, n_groups, seed) if means else _measure_areas(areas, codes, n_groups)
-    else:
-        order = np.argsort(np.argsort([isinstance(each, AreaMeasure) for each in measures], kind="stable"))
-        pairs = zip(_measure_means(means, codes, n_groups, seed), _measure_areas(areas, codes, n_groups), strict=True)
-        cells = Cells(*(_beside(left, right, order) for left, right in pairs))
+    parts = _measure_averages(averages, codes, n_groups) if averages else []
+    if areas:
+        parts.append(_measure_areas(areas, codes, n_groups))
+    kinds = [2 if isinstance(each, AreaMeasure) else int(not each.is_rate) for each in measures]
+    order = np.argsort(np.argsort(kinds, kind="stable"))  # of the columns of all parts: rates, other means, areas
+    cells = Cells(*(np.concatenate(columns, axis=1)[:, order] for columns in zip(*parts, strict=True)))
     return cells if n_groups > 1 else cells._replace(p=np.full_like(cells.p, np.nan))  # nothing to compare with
-
-
-def _beside(left: Any, right: Any, order: NDArray[np.int64]) -> Any:
-    """Two arrays (G, M) as one, with columns in this order; two pairs of arrays as one pair."""
-    if isinstance(left, tuple):
-        return tuple(_beside(*each, order) for each in zip(left, right, strict=True))
-    return np.concatenate([left, right], axis=1)[:, order]
 
 
 # Intervals
@@ -112,7 +107,8 @@ def _resampled_t(values: Floats, among: Bools, rng: np.random.Generator) -> Floa
     return np.asarray(np.where(np.isnan(t), np.inf, np.abs(t)) * np.sign(moved))
 
 
-def _measure_means(measures: Sequence[GroupMeasure], codes: NDArray[np.int64], n_groups: int, seed: int) -> Cells:
+def _measure_averages(measures: Sequence[GroupMeasure], codes: NDArray[np.int64], n_groups: int) -> list[Cells]:
+    """The cells of rates, then those of other means, if there are any."""
     among = np.stack([np.ones(len(codes), bool) if m.among is None else m.among for m in measures], axis=1)
     values = np.where(among, np.stack([np.asarray(m.values, dtype=np.float64) for m in measures], axis=1), 0.0)
     rates = np.array([m.is_rate for m in measures])
@@ -120,52 +116,49 @@ def _measure_means(measures: Sequence[GroupMeasure], codes: NDArray[np.int64], n
     sums = np.stack([values[codes == g].sum(axis=0) for g in range(n_groups)])
     with np.errstate(invalid="ignore"):
         value = sums / n
-    p = np.full(value.shape, np.nan)
-    ends, everywhere = rate_interval(sums, n), rate_interval(sums, n, 1 - (1 - LEVEL) / n_groups)
-    for column in np.flatnonzero(rates):
-        p[:, column] = _fisher(sums[:, column], n[:, column])
+    parts = []
+    if rates.any():
+        parts.append(_rate_cells(sums[:, rates], n[:, rates], value[:, rates]))
     if not rates.all():
-        _fill_means(measures, values, among, codes, value, ends, everywhere, p, np.random.default_rng(seed))
-    for low, high in (ends, everywhere):
-        low[n == 0], high[n == 0] = np.nan, np.nan
-    return Cells(n, value, ends, everywhere, p)
+        bounds = np.array([m.bounds for m in measures if not m.is_rate])
+        parts.append(_mean_cells(values[:, ~rates], among[:, ~rates], codes, value[:, ~rates], bounds))
+    return parts
 
 
-def _fill_means(
-    measures: Sequence[GroupMeasure],
-    values: Floats,
-    among: Bools,
-    codes: NDArray[np.int64],
-    value: Floats,
-    ends: tuple[Floats, Floats],
-    everywhere: tuple[Floats, Floats],
-    p: Floats,
-    rng: np.random.Generator,
-) -> None:
-    """Write the intervals and p-values of the measures that are no rates; NaN for groups that are too small."""
-    means = np.array([place for place, m in enumerate(measures) if not m.is_rate])
-    low, high = np.array([measures[place].bounds for place in means]).T
-    n_groups, x, count = len(value), values[:, means], among[:, means]
-    error = np.full((n_groups, len(means)), np.nan)
-    t = np.zeros((n_groups, _DRAWS, len(means)))
+def _rate_cells(hits: Floats, n: NDArray[np.int64], value: Floats) -> Cells:
+    """The cells of rates, from (G, M) each."""
+    p = np.stack([_fisher(*column) for column in zip(hits.T, n.T, strict=True)], axis=1)
+    low, high = rate_interval(hits, n)
+    lowest, highest = rate_interval(hits, n, 1 - (1 - LEVEL) / len(n))
+    for end in (low, high, lowest, highest):
+        end[n == 0] = np.nan
+    return Cells(n, value, low, high, lowest, highest, p)
+
+
+def _mean_cells(values: Floats, among: Bools, codes: NDArray[np.int64], value: Floats, bounds: Floats) -> Cells:
+    """The cells of means, from values (n, M), their means by group (G, M) and bounds (M, 2); NaN for small groups."""
+    n_groups, (least, most), rng = len(value), bounds.T, np.random.default_rng(0)
+    n, error, p = np.empty(value.shape, dtype=np.int64), np.empty(value.shape), np.full(value.shape, np.nan)
+    t = np.zeros((n_groups, _DRAWS, len(bounds)))
     for g in range(n_groups):
         mine = codes == g
-        n = count[mine].sum(axis=0)
-        centred = (x[mine] - value[g, means]) * count[mine]
-        spread = np.sqrt(np.square(centred).sum(axis=0) / np.maximum(n - 1, 1) / np.maximum(n, 1))
-        error[g] = np.where((n >= _LEAST) & (spread > 0), spread, np.nan)
-        t[g] = np.where(np.isnan(error[g]), 0.0, np.abs(_resampled_t(x[mine], count[mine], rng)))
-        p[g, means] = _unlike(x, count, mine, rng) if n_groups > 1 else np.nan
+        n[g] = among[mine].sum(axis=0)
+        centred = (values[mine] - value[g]) * among[mine]
+        spread = np.sqrt(np.square(centred).sum(axis=0) / np.maximum(n[g] - 1, 1) / np.maximum(n[g], 1))
+        error[g] = np.where((n[g] >= _LEAST) & (spread > 0), spread, np.nan)
+        t[g] = np.where(np.isnan(error[g]), 0.0, np.abs(_resampled_t(values[mine], among[mine], rng)))
+        if n_groups > 1:
+            p[g] = np.where(np.isnan(error[g]), np.nan, _unlike(values, among, mine, rng))
     # No interpolation: where resamples have no spread, t* is infinite, and the interval all that is possible.
     alone, together = (np.quantile(each, LEVEL, axis=-2, method="higher") for each in (t, t.max(axis=0)))
-    for (lower, upper), times in ((ends, alone), (everywhere, together)):
-        with np.errstate(invalid="ignore"):  # inf · NaN
-            lower[:, means] = np.maximum(value[:, means] - times * error, low)
-            upper[:, means] = np.minimum(value[:, means] + times * error, high)
-    p[:, means] = np.where(np.isnan(error), np.nan, p[:, means])
+    with np.errstate(invalid="ignore"):  # inf · NaN
+        near, far = alone * error, together * error
+    low, high = np.maximum(value - near, least), np.minimum(value + near, most)
+    lowest, highest = np.maximum(value - far, least), np.minimum(value + far, most)
+    return Cells(n, value, low, high, lowest, highest, p)
 
 
-def _fisher(hits: Floats, n: Floats) -> Floats:
+def _fisher(hits: Floats, n: NDArray[np.int64]) -> Floats:
     """(G,): Fisher's exact test of each group's rate against that of all other rows; NaN without any."""
     p = np.full(len(n), np.nan)
     for g in range(len(n)):
@@ -276,13 +269,13 @@ def _areas_differ(own: Area, rest: Area) -> float:
 
 
 def _measure_areas(measures: Sequence[AreaMeasure], codes: NDArray[np.int64], n_groups: int) -> Cells:
-    found = [[_area_cell(each, codes == g, n_groups) for each in measures] for g in range(n_groups)]
-    n, value, low, high, least, most, p = np.moveaxis(np.array(found, dtype=np.float64), -1, 0)
-    return Cells(n.astype(np.int64), value, (low, high), (least, most), p)
+    cells = [[_area_cell(each, codes == g, n_groups) for each in measures] for g in range(n_groups)]
+    n, *columns = np.moveaxis(np.array(cells, dtype=np.float64), -1, 0)
+    return Cells(n.astype(np.int64), *columns)
 
 
 def _area_cell(measure: AreaMeasure, mine: Bools, n_groups: int) -> tuple[float, ...]:
-    """Rows, area, its interval, the interval that holds for all groups at once, and the p-value against the others."""
+    """The fields of `Cells` for one group."""
     own, rest = (area_of(measure.truth[rows], measure.p[rows]) for rows in (mine, ~mine))
     ends = _area_interval(own, LEVEL), _area_interval(own, 1 - (1 - LEVEL) / n_groups)
     return (mine.sum(), own.value, *ends[0], *ends[1], _areas_differ(own, rest))

@@ -34,7 +34,7 @@ from dwac.explain import NumberExplanation, explain_numbers
 from dwac.explain.numbers import in_groups, unreadable_number
 from dwac.reference import ReferenceSet, VoteDistribution
 from dwac.tasks.base import Bools, Fitted, Floats
-from dwac.tasks.local import local_rows, local_scores, points_of
+from dwac.tasks.local import folds_of, judged_rows, local_rows, local_scores, points_of
 from dwac.tasks.predicted_numbers import NumberPredictions, as_numpy
 from dwac.training.cross_fit import FOLDS, part_of
 
@@ -81,14 +81,23 @@ class Intervals:
         calibrations: IntervalCalibrations = fitted.derive(("intervals", by_group), compute)
         return calibrations
 
-    def ends(self, h: Tensor, epsilon: float, *, within: NDArray[Any] | None = None, local: bool = False) -> Floats:
+    def ends(
+        self,
+        h: Tensor,
+        epsilon: float,
+        *,
+        within: NDArray[Any] | None = None,
+        local: bool = False,
+        references: ReferenceSet | None = None,
+    ) -> Floats:
         """(n, T, 2): the intervals at ε of rows with embeddings h (n, d); within: the groups of the rows.
 
-        local: calibration rows near each row count more.
+        local: calibration rows near each row count more. references: the voters; by default those of the model.
         """
+        voters = self.fitted.references if references is None else references
         calibrations = self.calibration(by_group=within is not None)
         own = self._own(h, calibrations, local=local)
-        return intervals(self.fitted.references, h, calibrations, epsilon, self.fitted.folds, within, own)
+        return intervals(voters, h, calibrations, epsilon, self.fitted.folds, within, own)
 
     def _own(self, h: Tensor, calibrations: IntervalCalibrations, *, local: bool) -> OwnScores | None:
         """Scores and weights of the calibration rows for each row; None if they are the same for all."""
@@ -124,21 +133,15 @@ class Intervals:
 
     def _own_widths(self, epsilon: float, names: Sequence[Hashable]) -> Floats:
         """(n_cal,): the widths of the calibration rows' own intervals; out of fold, if the model is cross-fitted."""
-        fitted, rows = self.fitted, self.fitted.calibration
-        calibration = self.calibration(by_group=True)[0]
+        fitted, calibration = self.fitted, self.calibration(by_group=True)[0]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)  # the result names groups that are too small
             if calibration.overlapping:
                 cut = calibration.conditional_score_at(epsilon, names)
             else:
                 cut = IntervalCalibration(calibration.scores, names).score_at(epsilon, names)
-        if fitted.folds is None:
-            low, high = _sets(fitted.references.distribution(rows.h), cut, 0, range_of(fitted.references))
-            return high - low
-        widths, of = np.empty(len(cut)), np.maximum(fitted.folds.numbers(rows.ids), 0)
-        for fold, voters in enumerate(fitted.folds.sets(fitted.references)):
-            here = np.flatnonzero(of == fold)
-            h = part_of(rows.h[torch.as_tensor(here, device=rows.h.device)], fold, fitted.folds.members)
+        widths = np.empty(len(cut))
+        for here, h, voters in judged_rows(fitted.references, fitted.calibration, fitted.folds):
             low, high = _sets(voters.distribution(h), cut[here], 0, range_of(voters))
             widths[here] = high - low
         return widths
@@ -157,18 +160,16 @@ class Intervals:
 
     def predict(self, observed: Any, *, private: bool) -> NumberPredictions:
         """The predictions for observed rows."""
-        typicality = observed.typicality(private=private) if self.fitted.calibrated else None
-        values = self.values(observed)
         return NumberPredictions(
             self,
             observed.h,
-            values,
-            typicality,
+            self.values(observed),
+            observed.typicality(private=private) if self.fitted.calibrated else None,
             observed.reasons,
             private,
-            observed.notes,
-            observed.within,
-            observed.local,
+            unknown=observed.notes,
+            within=observed.within,
+            local=observed.local,
         )
 
     def explain(
@@ -187,9 +188,7 @@ class Intervals:
         voters = fitted.references if references is None else references
         h = torch.as_tensor(h, device=voters.embeddings.device)
         if fitted.calibrated:
-            calibrations = self.calibration(by_group=within is not None)
-            own = self._own(h, calibrations, local=False)
-            ends = intervals(voters, h, calibrations, epsilon, fitted.folds, within, own)
+            ends = self.ends(h, epsilon, within=within, references=voters)
             least = self.expected(epsilon, widths=False).guarantee
             least = 1 - epsilon if least is None else least
         return explain_numbers(
@@ -257,15 +256,12 @@ def calibrate_intervals(
 ) -> IntervalCalibrations:
     """The calibration of each predicted number; within: the groups of the rows, for a guarantee within each."""
     rows.require()
+    scores = np.empty_like(rows.exact)
+    for here, h, voters in judged_rows(references, rows, folds):
+        scores[here] = scores_of(voters, h, rows.exact[here])
     if folds is None:
-        scores = scores_of(references, rows.h, rows.exact)
         return [IntervalCalibration(column, within, tolerance=_ROUNDING) for column in scores.T]
-    scores, of = np.empty_like(rows.exact), np.maximum(folds.numbers(rows.ids), 0)
-    for fold, voters in enumerate(folds.sets(references)):
-        here = np.flatnonzero(of == fold)
-        if len(here):
-            h = part_of(rows.h[torch.as_tensor(here, device=rows.h.device)], fold, folds.members)
-            scores[here] = scores_of(voters, h, rows.exact[here])
+    of = folds_of(rows, folds)
     return [CrossIntervalCalibration(column, of, within, tolerance=_ROUNDING) for column in scores.T]
 
 

@@ -25,7 +25,7 @@ from dwac.tasks.base import (
     averaged_table,
     complete_rows,
     finite,
-    named_anew,
+    narrow_strings,
     set_nan,
     set_none,
     zero_nan,
@@ -37,11 +37,9 @@ class Labels(Target):
 
     kind, noun, linear_start = LABELS, "labels", False
 
-    def read(self, y: Any, n: int, *, strict: bool) -> tuple[Ints, Floats]:
-        """(codes (n,), indicators (n, L)); a label set that no voter has gets code -1, an unknown label is an error."""
-        del strict
-        table = read_labels(y, n, self.names, listed=self.listed)[0]
-        return self.codes(table), table
+    def values(self, y: Any, n: int) -> Floats:
+        """(n, L): the labels of rows as 0 and 1; an unknown label is an error."""
+        return read_labels(y, n, self.names, listed=self.listed)[0]
 
     def codes(self, exact: Floats) -> Ints:
         """(n,): the codes of label sets (n, L); -1 for a set that no voter has."""
@@ -83,7 +81,7 @@ class Labels(Target):
     def correct(self, votes: Floats, y: Any) -> Bools:
         """(n,): whether every label is predicted correctly."""
         has = self.predict_proba(votes) >= 0.5
-        return np.asarray((has == self.read(y, len(has), strict=False)[1]).all(axis=1))
+        return np.asarray((has == self.values(y, len(has))).all(axis=1))
 
     def decision_function(self, votes: Floats) -> Floats:
         """(n, L): the log-odds of each label."""
@@ -120,7 +118,7 @@ class Labels(Target):
         if not has.any():
             raise LabelError("without these rows no label would be left; nothing was forgotten")
         exact = exact[:, has]
-        return label_target(named_anew(self.names[has]), exact, listed=True), codes, exact
+        return label_target(narrow_strings(self.names[has]), exact, listed=True), codes, exact
 
     def holds(self, exact: Floats) -> bool:
         """Whether all are 0 or 1."""
@@ -129,7 +127,35 @@ class Labels(Target):
     def columns(self, levels: Sequence[float] = ()) -> tuple[AnswerColumn, ...]:
         """Labels, the set that misses few, and for each label its probability and the decision on it."""
         del levels
-        return label_columns(self.names.tolist())
+        share, labels = ValueKind.SHARE, tuple(self.names.tolist())
+        each: dict[str, Any] = {"names": labels, "per_name": True}
+        evidence: dict[str, Any] = {**each, "calibrated": True, "evidence": True}
+        return (
+            AnswerColumn("labels", ValueKind.LABELS, "Those with a probability of at least one half.", labels),
+            TYPICALITY,
+            AnswerColumn(
+                "label_set",
+                ValueKind.LABELS,
+                "Labels probable enough that on average at most a share ε of a row's labels is missing.",
+                labels,
+                in_tables=("set",),
+                calibrated=True,
+            ),
+            AnswerColumn(
+                "probabilities", share, "Per label; they need not sum to 1.", in_tables=("probability",), **each
+            ),
+            AnswerColumn(
+                "decisions",
+                ValueKind.DECISION,
+                "Per label. Of the rows that have a label at most a share ε gets a no, and of those that do not at "
+                "most a share ε gets a yes.",
+                in_tables=("decision",),
+                calibrated=True,
+                **each,
+            ),
+            AnswerColumn("p_yes", share, "Per label: the p-value of having it.", **evidence),
+            AnswerColumn("p_no", share, "Per label: the p-value of not having it.", **evidence),
+        )
 
     def with_sets(self, indicators: Floats) -> Labels:
         """The same with more label sets, (n, L) of 0 and 1, after the existing ones."""
@@ -150,37 +176,6 @@ def label_sets(names: NDArray[Any], table: Floats, *, listed: bool = False) -> L
     return Labels(outcomes, names, table, np.zeros((2, 0)), listed=listed)
 
 
-def label_columns(names: Sequence[Any]) -> tuple[AnswerColumn, ...]:
-    """The columns of an answer with several of these labels."""
-    share, labels = ValueKind.SHARE, tuple(names)
-    each: dict[str, Any] = {"names": labels, "per_name": True}
-    evidence: dict[str, Any] = {**each, "calibrated": True, "evidence": True}
-    return (
-        AnswerColumn("labels", ValueKind.LABELS, "Those with a probability of at least one half.", labels),
-        TYPICALITY,
-        AnswerColumn(
-            "label_set",
-            ValueKind.LABELS,
-            "Labels probable enough that on average at most a share ε of a row's labels is missing.",
-            labels,
-            in_tables=("set",),
-            calibrated=True,
-        ),
-        AnswerColumn("probabilities", share, "Per label; they need not sum to 1.", in_tables=("probability",), **each),
-        AnswerColumn(
-            "decisions",
-            ValueKind.DECISION,
-            "Per label. Of the rows that have a label at most a share ε gets a no, and of those that do not at most a "
-            "share ε gets a yes.",
-            in_tables=("decision",),
-            calibrated=True,
-            **each,
-        ),
-        AnswerColumn("p_yes", share, "Per label: the p-value of having it.", **evidence),
-        AnswerColumn("p_no", share, "Per label: the p-value of not having it.", **evidence),
-    )
-
-
 # Reading y
 
 
@@ -197,12 +192,6 @@ def is_several(y: Any) -> bool:
     return all(isinstance(row, list | set | frozenset) or getattr(row, "ndim", 0) == 1 for row in y)
 
 
-def holds_lists(y: Any) -> bool:
-    """Whether several labels are given as lists."""
-    rows = _rows(y)
-    return isinstance(rows, list) and not _indicates(rows)
-
-
 def _rows(y: Any) -> Any:
     """A list of one list per row, if y is rows of labels; a table unchanged."""
     if isinstance(y, pd.Series | np.ndarray) and y.ndim == 1:
@@ -214,8 +203,8 @@ def _rows(y: Any) -> Any:
 
 def read_labels(
     y: Any, n: int, known: NDArray[Any] | None = None, *, listed: bool = True
-) -> tuple[Floats, NDArray[Any]]:
-    """(indicators (n, L) of 0 and 1, names of the labels (L,)).
+) -> tuple[Floats, NDArray[Any], bool]:
+    """(indicators (n, L) of 0 and 1, names of the labels (L,), whether y has lists of labels).
 
     known: the labels of a fitted model; other labels are an error. listed: whether that model was given lists of
     labels; if not, [0, 1] is a row without the first label and with the second, not a row with labels 0 and 1.
@@ -230,7 +219,7 @@ def read_labels(
     if isinstance(y, list):
         meant = known is not None and not listed and all(_answers(row, len(known)) for row in y)
         if not meant and not _indicates(y):
-            return _from_lists(y, known)
+            return *_from_lists(y, known), True
         y = np.asarray([list(row) for row in y])
     given = np.asarray(y)
     if given.ndim != 2:
@@ -253,7 +242,7 @@ def read_labels(
         raise ShapeError(f"y must have {len(known)} columns, one per label; got {len(names)}")
     if known is not None and isinstance(y, pd.DataFrame) and names.tolist() != known.tolist():
         raise LabelError(f"the columns of y must be the labels {known.tolist()}; got {names.tolist()}")
-    return table, names if known is None else known
+    return table, names if known is None else known, False
 
 
 def _float(value: Any) -> float:
@@ -320,20 +309,16 @@ def check_several(table: Floats, names: NDArray[Any]) -> list[str]:
     constant = np.flatnonzero((shares == 0) | (shares == 1))
     if len(constant) == table.shape[1]:
         raise LabelError("y must have a label that some rows have and others have not; every column of y is constant")
-    said = []
+    notes = []
     if len(constant):
-        one = constant[0]
-        who = "no row has" if shares[one] == 0 else "every row has"
-        more = (
-            f", and {len(constant) - 1} other label{'s are' if len(constant) > 2 else ' is'} as constant"
-            if len(constant) > 1
-            else ""
-        )
-        said.append(
-            f"{who} the label {names[one]!r}{more}: it is predicted so for everyone, and nothing about it is learned; "
-            "drop the column, or add rows that differ"
+        first, n_others = constant[0], len(constant) - 1
+        have = "no row has" if shares[first] == 0 else "every row has"
+        others = f", and {n_others} other label{'s are' if n_others > 1 else ' is'} as constant" if n_others else ""
+        notes.append(
+            f"{have} the label {names[first]!r}{others}: it is predicted so for everyone, and nothing about it is "
+            "learned; drop the column, or add rows that differ"
         )
     none = int((table.sum(axis=1) == 0).sum())
     if none:
-        said.append(f"{none:,} of {len(table):,} rows have no label at all; they vote for none")
-    return said
+        notes.append(f"{none:,} of {len(table):,} rows have no label at all; they vote for none")
+    return notes

@@ -1,19 +1,43 @@
-"""Where rows are, for guarantees that are local: calibration rows near a row count more (`dwac.conformal.local`)."""
+"""Calibration rows as the models see them that left them out, and where rows are, for guarantees that are local.
+
+In a local guarantee, calibration rows near a row count more (`dwac.conformal.local`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dwac.conformal.local import MOST, LocalScores
 from dwac.kernels import get_kernel
+from dwac.reference import ReferenceSet
 from dwac.tasks.base import Fitted, Floats, Ints
-from dwac.training.cross_fit import parts_of
+from dwac.training.cross_fit import part_of, parts_of
 
 _PROBES = 256  # voters that decide how wide a neighbourhood is
+
+
+def folds_of(rows: Any, folds: Any) -> Ints:
+    """(n_cal,): the fold whose model judges each calibration row; 0 without folds, and for a row that has none."""
+    return np.zeros(len(rows.y), dtype=np.int64) if folds is None else np.maximum(folds.numbers(rows.ids), 0)
+
+
+def judged_rows(references: ReferenceSet, rows: Any, folds: Any) -> Iterator[tuple[Any, Tensor, ReferenceSet]]:
+    """The calibration rows by the voters that judge them: for each fold, positions, embeddings and voters."""
+    if folds is None:
+        yield slice(None), rows.h, references
+        return
+    numbers = folds_of(rows, folds)
+    for fold, voters in enumerate(folds.sets(references)):
+        here = np.flatnonzero(numbers == fold)
+        if len(here):
+            h = rows.h[torch.as_tensor(here, device=rows.h.device)]
+            yield here, part_of(h, fold, folds.members), voters
 
 
 def local_rows(fitted: Fitted) -> Ints:
@@ -31,10 +55,8 @@ def points_of(fitted: Fitted, h: Any) -> Floats:
 
 def calibration_points(fitted: Fitted) -> tuple[Floats, Ints]:
     """(n_cal, d), (n_cal,): where the networks that left out a calibration row see it; and the folds."""
-    rows, folds = fitted.calibration, fitted.folds
-    numbers = np.zeros(len(rows.y), dtype=np.int64)
-    if folds is not None:
-        numbers = np.maximum(folds.numbers(rows.ids), 0)
+    rows = fitted.calibration
+    numbers = folds_of(rows, fitted.folds)
     return points_of(fitted, rows.h)[np.arange(len(numbers)), numbers], numbers
 
 

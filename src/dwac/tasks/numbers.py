@@ -28,13 +28,12 @@ class Numbers(Target):
 
     kind, noun = NUMBERS, "number"
 
-    def read(self, y: Any, n: int, *, strict: bool) -> tuple[Ints, Floats]:
-        """(codes (n,), numbers (n, T))."""
-        del strict
-        exact, width = read_numbers(y, n)[0], self.table.shape[1]
-        if exact.shape[1] != width:
-            raise ShapeError(f"y must have {width} numbers per row, as in fit; got {exact.shape[1]}")
-        return self.codes(exact), exact
+    def values(self, y: Any, n: int) -> Floats:
+        """(n, T): the numbers of rows."""
+        numbers, width = read_numbers(y, n)[0], self.table.shape[1]
+        if numbers.shape[1] != width:
+            raise ShapeError(f"y must have {width} numbers per row, as in fit; got {numbers.shape[1]}")
+        return numbers
 
     def codes(self, exact: Floats) -> Ints:
         """(n,): the nearest bins of numbers (n, T)."""

@@ -13,13 +13,12 @@ from torch import Tensor
 
 from dwac import metrics
 from dwac._checks import percent
-from dwac.conformal import ConformalPrediction, nonconformity
+from dwac.conformal import ConformalPrediction
 from dwac.errors import EPSILON
 from dwac.explain import privacy
-from dwac.tasks.answers import AnswerColumn
 from dwac.tasks.base import Floats, Reasons, set_nan, set_none, zero_nan
 from dwac.tasks.by_group import GroupComparison, label_measures, typicality_measures
-from dwac.tasks.classes import class_columns, encode_known
+from dwac.tasks.classes import Classes
 from dwac.tasks.costs import CostEvaluation, class_costs, read_costs, threshold_table
 from dwac.tasks.group_statistics import AreaMeasure, GroupMeasure, Measure
 from dwac.tasks.predictions import GAP, LEVEL, TYPICALITY, Evaluated, Fact, Predictions, by_chance, mean, share
@@ -32,18 +31,21 @@ class ClassPredictions(Predictions):
     """One pass over n examples: their votes, and everything that follows from these."""
 
     log_class_weights: Floats  # (n, K)
-    classes: NDArray[Any]  # (K,)
+    target: Classes
     conformal: ConformalPrediction | None  # None for a model without calibration rows
     reasons: Reasons | None = None  # (n,): None, or why a row could not be read; its votes are then NaN
     private: bool = False  # whether everything except the votes is rounded as in `dwac.explain.privacy`
-
-    ordered: bool = False  # whether the classes have an order
     unknown: Reasons | None = None  # (n,): the values of a row that were not in training, if it has any
     h: Tensor | None = None
     _by_row = ("log_class_weights", "reasons", "unknown")
 
     def __len__(self) -> int:
         return len(self.log_class_weights)
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """(K,): the labels that can be predicted."""
+        return self.target.names
 
     @property
     def typicality(self) -> Floats | None:
@@ -72,13 +74,8 @@ class ClassPredictions(Predictions):
     @property
     def probabilities(self) -> Floats:
         """(n, K): P(y=k given x); NaN for rows that could not be read."""
-        exact = -nonconformity(zero_nan(self.log_class_weights), "probability")
+        exact = self.target.probabilities(zero_nan(self.log_class_weights))
         return set_nan(privacy.shares(exact) if self.private else exact, self.readable)
-
-    def columns(self, quantiles: Sequence[float] = ()) -> tuple[AnswerColumn, ...]:
-        """Label, probability, confidence, credibility, typicality and prediction set; quantiles have no effect."""
-        del quantiles
-        return class_columns(self.classes.tolist())
 
     def answer(self, epsilon: float = EPSILON, quantiles: Sequence[float] = ()) -> dict[str, Any]:
         """The values of the columns; labels as codes, sets as masks."""
@@ -102,13 +99,42 @@ class ClassPredictions(Predictions):
         strict: refuse labels that were not in training. Otherwise their rows count as wrong and not covered, as in the
         guarantee of prediction sets; if there are no other labels, y is probably the wrong column: an error says so.
         """
-        truth = encode_known(y, len(self), self.classes, strict=strict)
+        truth, _ = self.target.read(y, len(self), strict=strict)
         if not (truth >= 0).any():
-            encode_known(y, len(truth), self.classes)  # raises an error that names the first
+            self.target.read(y, len(self), strict=True)  # raises an error that names the first
         return truth
 
     def _compare(self, truth: NDArray[np.int64], epsilon: float, *, unreadable: int) -> Evaluation:
-        return _compare(self, truth, epsilon, unreadable=unreadable)
+        seen, names = truth >= 0, self.classes
+        trust, probabilities, typicality = self.conformal, self.probabilities, self.typicality
+        sets = None if trust is None else trust.label_sets(epsilon)
+        by_class = _by_class(self, truth, sets)
+        auc = metrics.roc_auc(truth[:, None] == np.arange(len(names)), probabilities)
+        measures: dict[str, Any] = {
+            "n": len(truth),
+            "accuracy": mean(self.codes == truth),
+            "log_loss": metrics.log_loss(truth[seen], self.log_probabilities[seen]),
+            "calibration_error": metrics.calibration_error(truth[seen], probabilities[seen]),
+            "epsilon": epsilon,
+            "coverage": None if sets is None else float(sets[seen, truth[seen]].sum() / len(truth)),
+            "mean_set_size": None if sets is None else metrics.set_sizes(sets).mean,
+            "credibility": None if trust is None else float(trust.credibility.mean()),
+            "typicality": None if typicality is None else float(typicality.mean()),
+            "unreadable": unreadable,
+            "unseen": int((~seen).sum()),
+            "by_class": by_class,
+            "coverage_range": _range(trust, epsilon, len(truth)),
+            "undercovered": undercovered_classes(by_class, epsilon, None if trust is None else trust.n_calibration),
+            "roc_auc": mean(auc[~np.isnan(auc)]),
+            "thresholds": threshold_table(truth == 1, probabilities[:, 1]) if len(names) == 2 else None,
+        }
+        if not self.target.ordered:
+            return Evaluation(**measures)
+        return OrderedEvaluation(
+            **measures,
+            mean_distance=mean(np.abs(self.codes - truth)[seen]),
+            ranked_probability_score=metrics.ranked_probability_score(truth[seen], probabilities[seen]),
+        )
 
     def measures(self, truth: NDArray[np.int64], epsilon: float) -> list[Measure]:
         """Accuracy, ROC AUC, overconfidence, distance in an order, each label (the second of two), sets, typicality."""
@@ -116,10 +142,12 @@ class ClassPredictions(Predictions):
         measures: list[Measure] = [
             GroupMeasure("accuracy", right),
             AreaMeasure("ROC AUC", truth[:, None] == np.arange(len(names)), p),
-            GroupMeasure("overconfidence", p.max(axis=1) - right, None, False, (-1.0, 1.0)),
+            GroupMeasure("overconfidence", p.max(axis=1) - right, is_rate=False, bounds=(-1.0, 1.0)),
         ]
-        if self.ordered:
-            measures.append(GroupMeasure("distance", np.abs(self.codes - truth), truth >= 0, False, (0.0, np.inf)))
+        if self.target.ordered:
+            measures.append(
+                GroupMeasure("distance", np.abs(self.codes - truth), truth >= 0, is_rate=False, bounds=(0.0, np.inf))
+            )
         for code in range(int(len(names) == 2), len(names)):
             measures += label_measures(names[code], truth == code, self.codes == code, p[:, code])
         if self.conformal is not None:
@@ -127,7 +155,7 @@ class ClassPredictions(Predictions):
             covered = sets[np.arange(len(truth)), truth] & (truth >= 0)
             measures += [
                 GroupMeasure("coverage", covered),
-                GroupMeasure("set size", sets.sum(axis=1), None, False, (0.0, float(len(names)))),
+                GroupMeasure("set size", sets.sum(axis=1), is_rate=False, bounds=(0.0, float(len(names)))),
             ]
         return measures + typicality_measures(self.typicality)
 
@@ -140,7 +168,7 @@ class ClassPredictions(Predictions):
         chosen = [GroupMeasure(f"decided {names[code]}", decided == code)
                   for code in range(int(len(names) == 2), len(names))]  # fmt: skip
         paid = GroupMeasure(
-            "cost", matrix[truth, decided], truth >= 0, False, (float(matrix.min()), float(matrix.max()))
+            "cost", matrix[truth, decided], truth >= 0, is_rate=False, bounds=(float(matrix.min()), float(matrix.max()))
         )
         return spent, [*chosen, paid]
 
@@ -241,41 +269,6 @@ class OrderedEvaluation(Evaluation):
             Fact("mean distance", share(self.mean_distance), "places in the order between predicted and true label"),
             Fact("ranked probability score", share(self.ranked_probability_score), score),
         ]
-
-
-def _compare(predictions: ClassPredictions, truth: NDArray[np.int64], epsilon: float, *, unreadable: int) -> Evaluation:
-    """Compare the predictions of readable rows with codes (n,); -1 is a label unseen in training."""
-    seen = truth >= 0
-    trust, probabilities = predictions.conformal, predictions.probabilities
-    sets = None if trust is None else trust.label_sets(epsilon)
-    by_class = _by_class(predictions, truth, sets)
-    auc = metrics.roc_auc(truth[:, None] == np.arange(len(predictions.classes)), probabilities)
-    typicality = predictions.typicality
-    measures: dict[str, Any] = {
-        "n": len(truth),
-        "accuracy": mean(predictions.codes == truth),
-        "log_loss": metrics.log_loss(truth[seen], predictions.log_probabilities[seen]),
-        "calibration_error": metrics.calibration_error(truth[seen], probabilities[seen]),
-        "epsilon": epsilon,
-        "coverage": None if sets is None else float(sets[seen, truth[seen]].sum() / len(truth)),
-        "mean_set_size": None if sets is None else metrics.set_sizes(sets).mean,
-        "credibility": None if trust is None else float(trust.credibility.mean()),
-        "typicality": None if typicality is None else float(typicality.mean()),
-        "unreadable": unreadable,
-        "unseen": int((~seen).sum()),
-        "by_class": by_class,
-        "coverage_range": _range(trust, epsilon, len(truth)),
-        "undercovered": undercovered_classes(by_class, epsilon, None if trust is None else trust.n_calibration),
-        "roc_auc": mean(auc[~np.isnan(auc)]),
-        "thresholds": threshold_table(truth == 1, probabilities[:, 1]) if len(predictions.classes) == 2 else None,
-    }
-    if not predictions.ordered:
-        return Evaluation(**measures)
-    return OrderedEvaluation(
-        **measures,
-        mean_distance=mean(np.abs(predictions.codes - truth)[seen]),
-        ranked_probability_score=metrics.ranked_probability_score(truth[seen], probabilities[seen]),
-    )
 
 
 def _range(trust: ConformalPrediction | None, epsilon: float, n: int) -> tuple[float, float] | None:

@@ -15,12 +15,11 @@ from dwac import metrics
 from dwac.conformal import LabelPrediction, MissControl
 from dwac.errors import EPSILON
 from dwac.explain import privacy
-from dwac.tasks.answers import AnswerColumn
 from dwac.tasks.base import Bools, Floats, Reasons, zero_nan
 from dwac.tasks.by_group import GroupComparison, label_measures, typicality_measures
 from dwac.tasks.costs import CostEvaluation, label_costs
 from dwac.tasks.group_statistics import AreaMeasure, GroupMeasure, Measure
-from dwac.tasks.labels import label_columns, read_labels
+from dwac.tasks.labels import Labels
 from dwac.tasks.predictions import GAP, TYPICALITY, Evaluated, Fact, Predictions, mean, share
 
 
@@ -29,12 +28,11 @@ class LabelPredictions(Predictions):
     """One pass over n examples: the probability of each of L labels, and everything that follows."""
 
     probabilities: Floats  # (n, L)
-    names: NDArray[Any]  # (L,)
+    target: Labels
     conformal: LabelPrediction | None  # None for a model without calibration rows
     misses: MissControl | None  # the same
     reasons: Reasons | None = None
     private: bool = False
-    listed: bool = True  # whether the model was given lists of labels, rather than a table
     unknown: Reasons | None = None  # (n,): the values of a row that were not in training, if it has any
     h: Tensor | None = None
     within: NDArray[Any] | None = None  # (n,): the groups of the rows, for a guarantee within each
@@ -42,6 +40,11 @@ class LabelPredictions(Predictions):
 
     def __len__(self) -> int:
         return len(self.probabilities)
+
+    @property
+    def names(self) -> NDArray[Any]:
+        """(L,): the labels."""
+        return self.target.names
 
     @property
     def typicality(self) -> Floats | None:
@@ -62,15 +65,8 @@ class LabelPredictions(Predictions):
         if self.misses is None:
             return None
         p = zero_nan(self.probabilities)
-        up = np.minimum(p + 0.5 / privacy.STEPS, 1) if self.private else p
-        return np.asarray(
-            self.misses.sets(up, epsilon, self.within) & self.readable[:, None]
-        )  # up: rounding only adds labels
-
-    def columns(self, quantiles: Sequence[float] = ()) -> tuple[AnswerColumn, ...]:
-        """Labels, the set that misses few, typicality, and the probability of each label with a decision on it."""
-        del quantiles
-        return label_columns(self.names.tolist())
+        up = np.minimum(p + 0.5 / privacy.STEPS, 1) if self.private else p  # rounding only adds labels
+        return np.asarray(self.misses.sets(up, epsilon, self.within) & self.readable[:, None])
 
     def answer(self, epsilon: float = EPSILON, quantiles: Sequence[float] = ()) -> dict[str, Any]:
         """The values of the columns; labels and sets as masks, decisions as codes."""
@@ -88,22 +84,41 @@ class LabelPredictions(Predictions):
         }
 
     def _truth(self, y: Any, *, strict: bool) -> Bools:
-        """(n, L): the true labels, from a table of 0 and 1, or n lists of labels.
-
-        strict has no effect: labels that were not in training are always refused.
-        """
-        del strict
-        return np.asarray(read_labels(y, len(self), self.names, listed=self.listed)[0] > 0)
+        """(n, L): the true labels; those that were not in training are always refused."""
+        return np.asarray(super()._truth(y, strict=strict) > 0)
 
     def _compare(self, truth: Bools, epsilon: float, *, unreadable: int) -> LabelEvaluation:
-        return _compare(self, truth, epsilon, unreadable=unreadable)
+        decided, sets, has, typicality = self.decisions(epsilon), self.sets(epsilon), self.has, self.typicality
+        by_label = _by_label(self, truth, decided)
+        shares = None if decided is None else metrics.decision_shares(truth, decided)
+        right, wrong = int((has & truth).sum()), int((has != truth).sum())
+        auc = metrics.roc_auc(truth, self.probabilities)
+        return LabelEvaluation(
+            n=len(truth),
+            micro_f1=_f1(right, wrong),
+            macro_f1=mean(by_label["f1"].dropna().to_numpy()),
+            hamming_loss=float((has != truth).mean()),
+            subset_accuracy=float((has == truth).all(axis=1).mean()),
+            calibration_error=float(by_label["calibration_error"].mean()),
+            epsilon=epsilon,
+            wrong_of_having=None if shares is None else shares.wrong_of_having,
+            wrong_of_lacking=None if shares is None else shares.wrong_of_lacking,
+            undecided=None if shares is None else shares.undecided,
+            missed_share=None if sets is None else metrics.missed_share(truth, sets),
+            mean_set_size=None if sets is None else float(sets.sum(axis=1).mean()),
+            typicality=None if typicality is None else float(typicality.mean()),
+            unreadable=unreadable,
+            without_label=int((~truth.any(axis=1)).sum()),
+            by_label=by_label,
+            roc_auc=mean(auc[~np.isnan(auc)]),
+        )
 
     def measures(self, truth: Bools, epsilon: float) -> list[Measure]:
         """How many labels are right, ROC AUC, each label, the share that sets miss, their size, and typicality."""
         has, sets = self.has, self.sets(epsilon)
         measures: list[Measure] = [
             GroupMeasure("every label right", (has == truth).all(axis=1)),
-            GroupMeasure("wrong labels", (has != truth).mean(axis=1), None, False),
+            GroupMeasure("wrong labels", (has != truth).mean(axis=1), is_rate=False),
             AreaMeasure("ROC AUC", truth, self.probabilities),
         ]
         for place, name in enumerate(self.names.tolist()):
@@ -111,8 +126,8 @@ class LabelPredictions(Predictions):
         if sets is not None:
             missed = (truth & ~sets).sum(axis=1) / np.maximum(truth.sum(axis=1), 1)
             measures += [
-                GroupMeasure("missed share", missed, None, False),
-                GroupMeasure("set size", sets.sum(axis=1), None, False, (0.0, float(len(self.names)))),
+                GroupMeasure("missed share", missed, is_rate=False),
+                GroupMeasure("set size", sets.sum(axis=1), is_rate=False, bounds=(0.0, float(len(self.names)))),
             ]
         return measures + typicality_measures(self.typicality)
 
@@ -175,34 +190,6 @@ class LabelEvaluation(Evaluated):
             *([Fact("no label", f"{self.without_label:,}", "rows that have no label at all")]
               if self.without_label else []),
         ]  # fmt: skip
-
-
-def _compare(predictions: LabelPredictions, truth: Bools, epsilon: float, *, unreadable: int) -> LabelEvaluation:
-    """Compare the predictions of readable rows with their true labels (n, L)."""
-    decided, sets, has = predictions.decisions(epsilon), predictions.sets(epsilon), predictions.has
-    by_label = _by_label(predictions, truth, decided)
-    shares = None if decided is None else metrics.decision_shares(truth, decided)
-    right, wrong = int((has & truth).sum()), int((has != truth).sum())
-    auc = metrics.roc_auc(truth, predictions.probabilities)
-    return LabelEvaluation(
-        n=len(truth),
-        micro_f1=_f1(right, wrong),
-        macro_f1=mean(by_label["f1"].dropna().to_numpy()),
-        hamming_loss=float((has != truth).mean()),
-        subset_accuracy=float((has == truth).all(axis=1).mean()),
-        calibration_error=float(by_label["calibration_error"].mean()),
-        epsilon=epsilon,
-        wrong_of_having=None if shares is None else shares.wrong_of_having,
-        wrong_of_lacking=None if shares is None else shares.wrong_of_lacking,
-        undecided=None if shares is None else shares.undecided,
-        missed_share=None if sets is None else metrics.missed_share(truth, sets),
-        mean_set_size=None if sets is None else float(sets.sum(axis=1).mean()),
-        typicality=None if predictions.typicality is None else float(predictions.typicality.mean()),
-        unreadable=unreadable,
-        without_label=int((~truth.any(axis=1)).sum()),
-        by_label=by_label,
-        roc_auc=mean(auc[~np.isnan(auc)]),
-    )
 
 
 def _by_label(predictions: LabelPredictions, truth: Bools, decided: NDArray[np.int8] | None) -> pd.DataFrame:

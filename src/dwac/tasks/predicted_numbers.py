@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,12 @@ from dwac._checks import percent
 from dwac.errors import EPSILON, ShapeError
 from dwac.explain import privacy
 from dwac.explain.rendering import Numerals
-from dwac.reference import ReferenceSet, VoteDistribution
-from dwac.tasks.answers import AnswerColumn
+from dwac.reference import ReferenceSet
 from dwac.tasks.base import Floats, Reasons
 from dwac.tasks.by_group import GroupComparison, typicality_measures
 from dwac.tasks.costs import CostEvaluation
 from dwac.tasks.group_statistics import GroupMeasure, Measure
-from dwac.tasks.numbers import read_numbers
+from dwac.tasks.numbers import Numbers
 from dwac.tasks.predictions import LEVEL, TYPICALITY, Evaluated, Fact, Predictions, amount, by_chance, share
 
 
@@ -40,7 +40,7 @@ class PredictedDistribution:
     """
 
     def __init__(self, references: ReferenceSet, h: Tensor, readable: NDArray[np.bool_], *, single: bool) -> None:
-        self._votes: VoteDistribution = references.distribution(h)
+        self._votes = references.distribution(h)
         self._readable, self._single = readable, single
 
     def __len__(self) -> int:
@@ -51,9 +51,9 @@ class PredictedDistribution:
         """The available methods, in one line."""
         return f"<PredictedDistribution of {len(self):,} rows: mean, median, std, quantiles, cdf, crps, histogram>"
 
-    def _answer(self, ask: Callable[[VoteDistribution, Any], Any], rows: Floats | None = None) -> Any:
-        """The result of `ask` on the votes, NaN for rows that could not be read. rows: (n, T) values per row."""
-        values = as_numpy(ask(self._votes, None if rows is None else rows[self._readable]))
+    def _of_rows(self, answers: Any) -> Floats:
+        """(n, …): what the votes answer for the readable rows (r, T, …); NaN for the others."""
+        values = as_numpy(answers)
         if not self._readable.all():
             full = np.full((len(self), *values.shape[1:]), np.nan)
             full[self._readable] = values
@@ -63,45 +63,43 @@ class PredictedDistribution:
     @property
     def mean(self) -> Floats:
         """Σ_i w_i y_i / Σ_i w_i."""
-        return np.asarray(self._answer(lambda votes, _: votes.mean))
+        return self._of_rows(self._votes.mean)
 
     @property
     def median(self) -> Floats:
         """The smallest number with half of the votes at or below it."""
-        return np.asarray(self._answer(lambda votes, _: votes.median))
+        return self._of_rows(self._votes.median)
 
     @property
     def std(self) -> Floats:
         """The standard deviation of the votes."""
-        return np.asarray(np.sqrt(self._answer(lambda votes, _: votes.variance)))
+        return np.asarray(np.sqrt(self._of_rows(self._votes.variance)))
 
     def quantiles(self, levels: ArrayLike) -> Floats:
         """(n, Q), or (n, T, Q): the smallest numbers with at least these shares of the votes at or below them."""
-        return np.asarray(self._answer(lambda votes, _: votes.quantiles(levels)))
+        return self._of_rows(self._votes.quantiles(levels))
 
     def cdf(self, y: ArrayLike) -> Floats:
         """The share of votes at or below y: one number, or one per row."""
-        return np.asarray(self._answer(lambda votes, rows: votes.cdf(rows), self._per_row(y, "y")))
+        return self._of_rows(self._votes.cdf(self._readable_numbers(y)))
 
     def crps(self, y: ArrayLike) -> Floats:
         """The continuous ranked probability score of each row's true number: ∫ (F(t) - 1{y ≤ t})² dt."""
-        return np.asarray(self._answer(lambda votes, rows: votes.crps(rows), self._per_row(y, "y")))
+        return self._of_rows(self._votes.crps(self._readable_numbers(y)))
 
     def histogram(self, edges: ArrayLike) -> Floats:
         """(n, B), or (n, T, B): the shares of the votes in bins between B + 1 edges; the last holds its upper edge."""
-        return np.asarray(self._answer(lambda votes, _: votes.histogram(edges)))
+        return self._of_rows(self._votes.histogram(edges))
 
-    def _per_row(self, y: ArrayLike, name: str) -> Floats:
-        """(n, T): y, one number per row."""
-        numbers = checks.scores(y, name)
-        width = self._votes.n_targets
+    def _readable_numbers(self, y: ArrayLike) -> Floats:
+        """y for the readable rows, (r, T); a single number counts for all."""
+        numbers, width = checks.scores(y, "y"), self._votes.n_targets
         if numbers.ndim == 0:
-            return np.full((len(self), width), float(numbers))
+            return numbers
         wide = numbers[:, None] if numbers.ndim == 1 and width == 1 else numbers
         if wide.shape != (len(self), width):
-            shape = numbers.shape
-            raise ShapeError(f"{name} must have one number per row, and {width} per row if several; got {shape}")
-        return wide
+            raise ShapeError(f"y must have one number per row, and {width} per row if several; got {numbers.shape}")
+        return wide[self._readable]
 
 
 def as_numpy(answer: Any) -> Floats:
@@ -132,14 +130,16 @@ class NumberPredictions(Predictions):
         """(n,): near 0, unlike anything known; None if it was not measured."""
         return self.novel
 
-    @property
-    def _target(self) -> Any:
-        return self.sets.fitted.target
+    @cached_property
+    def target(self) -> Numbers:
+        """What is predicted."""
+        target: Numbers = self.sets.fitted.target
+        return target
 
     @property
     def names(self) -> list[Any]:
         """(T,): the names of the numbers; a single number may have the name None."""
-        return list(self._target.names)
+        return list(self.target.names)
 
     @property
     def n_calibration(self) -> int:
@@ -189,45 +189,51 @@ class NumberPredictions(Predictions):
         """(n, T): the continuous ranked probability score."""
         return self.distribution.crps(y)
 
-    def columns(self, quantiles: Sequence[float] = ()) -> tuple[AnswerColumn, ...]:
-        """Prediction, interval, quantiles and typicality."""
-        columns: tuple[AnswerColumn, ...] = self._target.columns(quantiles)
-        return columns
-
     def answer(self, epsilon: float = EPSILON, quantiles: Sequence[float] = ()) -> dict[str, Any]:
         """The values of the columns, rounded if private."""
         levels = np.empty((*self.values.shape, 0)) if len(quantiles) == 0 else self.quantiles(quantiles)
         values = {"prediction": self.shown, "interval": self.intervals(epsilon), "quantiles": levels}
-        if self._target.single:
+        if self.target.single:
             values = {name: None if array is None else array[:, 0] for name, array in values.items()}
         return {**values, "typicality": self.typicality}
 
-    def _truth(self, y: Any, *, strict: bool) -> Floats:
-        """(n, T): true numbers y, (n,) or (n, T). strict has no effect on numbers."""
-        del strict
-        truth = read_numbers(y, len(self))[0]
-        if truth.shape != self.values.shape:
-            raise ShapeError(f"y must have {self.values.shape[1]} numbers per row, as in fit; got {truth.shape[1]}")
-        return np.asarray(truth)
-
     def _compare(self, truth: Floats, epsilon: float, *, unreadable: int) -> NumberEvaluation:
-        return _compare(self, truth, epsilon, unreadable=unreadable)
+        ends, typicality, single = self.intervals(epsilon), self.typicality, self.target.single
+        by_number = _by_number(self, truth, ends)
+        first: dict[Any, Any] = by_number.iloc[0].to_dict() if single else {}
+        chance = None
+        if single and self.within is None and ends is not None:
+            chance = metrics.coverage_interval(epsilon, self.n_calibration, len(truth), LEVEL)
+        return NumberEvaluation(
+            n=len(truth),
+            **{name: first.get(name) for name in ("rmse", "mae", "crps", "mean_width", "median_width")},
+            r2=float(by_number["r2"].mean()),
+            epsilon=epsilon,
+            coverage=None if ends is None else metrics.interval_coverage(truth, ends),
+            coverage_range=chance,
+            infinite=None if ends is None else metrics.interval_widths(ends).infinite,
+            typicality=None if typicality is None else float(typicality.mean()),
+            unreadable=unreadable,
+            by_number=by_number,
+        )
 
     def measures(self, truth: Floats, epsilon: float) -> list[Measure]:
         """Error, bias, coverage and width of each number, and typicality."""
         ends, measures = self.intervals(epsilon), list[Measure]()
         for t, name in enumerate(self.names):
-            of, wrong = "" if self._target.single else f" of {name}", self.shown[:, t] - truth[:, t]
+            of, wrong = "" if self.target.single else f" of {name}", self.shown[:, t] - truth[:, t]
             measures += [
-                GroupMeasure(f"absolute error{of}", np.abs(wrong), None, False, (0.0, np.inf)),
-                GroupMeasure(f"bias{of}", wrong, None, False, (-np.inf, np.inf)),
+                GroupMeasure(f"absolute error{of}", np.abs(wrong), is_rate=False, bounds=(0.0, np.inf)),
+                GroupMeasure(f"bias{of}", wrong, is_rate=False, bounds=(-np.inf, np.inf)),
             ]
             if ends is not None:
                 low, high = ends[:, t].T
                 finite = np.isfinite(high - low)
                 measures += [
                     GroupMeasure(f"coverage{of}", (low <= truth[:, t]) & (truth[:, t] <= high)),
-                    GroupMeasure(f"width{of}", np.where(finite, high - low, 0.0), finite, False, (0.0, np.inf)),
+                    GroupMeasure(
+                        f"width{of}", np.where(finite, high - low, 0.0), finite, is_rate=False, bounds=(0.0, np.inf)
+                    ),
                 ]
         return measures + typicality_measures(self.typicality)
 
@@ -295,29 +301,6 @@ class NumberEvaluation(Evaluated):
         if self.infinite:
             facts.append(Fact("without end", share(self.infinite), "share of intervals that are infinite"))
         return facts
-
-
-def _compare(predictions: NumberPredictions, truth: Floats, epsilon: float, *, unreadable: int) -> NumberEvaluation:
-    """Compare the predictions of readable rows with numbers (n, T)."""
-    ends = predictions.intervals(epsilon)
-    by_number = _by_number(predictions, truth, ends)
-    alone = predictions._target.single
-    first: dict[Any, Any] = by_number.iloc[0].to_dict() if alone else {}
-    chance = None
-    if alone and predictions.within is None:
-        chance = metrics.coverage_interval(epsilon, predictions.n_calibration, len(truth), LEVEL)
-    return NumberEvaluation(
-        n=len(truth),
-        **{name: first.get(name) for name in ("rmse", "mae", "crps", "mean_width", "median_width")},
-        r2=float(by_number["r2"].mean()),
-        epsilon=epsilon,
-        coverage=None if ends is None else metrics.interval_coverage(truth, ends),
-        coverage_range=None if ends is None else chance,
-        infinite=None if ends is None else metrics.interval_widths(ends).infinite,
-        typicality=None if predictions.typicality is None else float(predictions.typicality.mean()),
-        unreadable=unreadable,
-        by_number=by_number,
-    )
 
 
 def _by_number(predictions: NumberPredictions, truth: Floats, ends: Floats | None) -> pd.DataFrame:

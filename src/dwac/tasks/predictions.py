@@ -117,6 +117,7 @@ def _plain(value: Any) -> Any:
 class Predictions(ABC):
     """One pass over n examples, and everything that follows from it."""
 
+    target: Any  # the `Target` of the model
     reasons: Reasons | None  # (n,): None, or why a row could not be read
     unknown: Reasons | None  # (n,): None, or the values of a row that were not in training; None without columns
     private: bool  # whether numbers are rounded as in `dwac.explain.privacy`
@@ -132,9 +133,10 @@ class Predictions(ABC):
     def typicality(self) -> Floats | None:
         """(n,): near 0, unlike anything known; None if it was not measured."""
 
-    @abstractmethod
     def columns(self, quantiles: Sequence[float] = ()) -> tuple[AnswerColumn, ...]:
         """The columns of an answer; quantiles: of numbers, at these levels."""
+        columns: tuple[AnswerColumn, ...] = self.target.columns(quantiles)
+        return columns
 
     @abstractmethod
     def answer(self, epsilon: float = EPSILON, quantiles: Sequence[float] = ()) -> dict[str, Any]:
@@ -184,9 +186,10 @@ class Predictions(ABC):
             groups = compare_groups(every, by[rows].reset_index(drop=True), private=self.private)
         return replace(result, groups=groups, costs=spent)
 
-    @abstractmethod
     def _truth(self, y: Any, *, strict: bool) -> Any:
-        """The truth y of all rows, in the form of the predictions."""
+        """The truth y of all rows, in the form of the predictions; strict: refuse classes that were not in training."""
+        del strict
+        return self.target.values(y, len(self))
 
     @abstractmethod
     def _compare(self, truth: Any, epsilon: float, *, unreadable: int) -> Any:

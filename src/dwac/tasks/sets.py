@@ -7,7 +7,7 @@ Everything is computed from the references as they are now.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -35,7 +35,7 @@ from dwac.explain.labels import has_it, has_it_not, unreadable_labels
 from dwac.reference import ReferenceSet
 from dwac.tasks.base import LABELS, NUMBERS, Bools, Evidence, Fitted, Floats, readable, zero_nan
 from dwac.tasks.intervals import Intervals
-from dwac.tasks.local import calibration_points, local_rows, local_scores, points_of
+from dwac.tasks.local import folds_of, local_rows, local_scores, points_of
 from dwac.tasks.predicted_classes import ClassPredictions
 from dwac.tasks.predicted_labels import LabelPredictions
 
@@ -50,10 +50,11 @@ def sets_of(fitted: Fitted, settings: Any) -> ClassSets | LabelSets | Intervals:
         return Intervals(fitted, settings.average)
     if fitted.target.kind == LABELS:
         return LabelSets(fitted)
-    # Differs from the paper, whose sets use weights: which labels fit is one question, whether anything similar to the
-    # row is known is another (typicality).
-    asked = settings.nonconformity
-    score = fitted.target.nonconformity if asked == "auto" else asked
+    score = settings.nonconformity
+    if score == "auto":
+        # Differs from the paper, whose sets use weights: which labels fit is one question, whether anything similar to
+        # the row is known is another (typicality).
+        score = fitted.target.nonconformity
     return ClassSets(fitted, score, settings.class_conditional)
 
 
@@ -96,7 +97,8 @@ class ClassSets(VotedSets):
     def calibration(self) -> Calibration:
         """The scores of the true labels of the calibration rows."""
         key = "calibration", self.score, self.class_conditional
-        calibration: Calibration = self.fitted.derive(key, self._calibrate)
+        every = np.arange(len(self.fitted.calibration.y))
+        calibration: Calibration = self.fitted.derive(key, lambda: self._calibrate_with(self._scores(), every))
         return calibration
 
     def calibration_of(
@@ -111,20 +113,14 @@ class ClassSets(VotedSets):
         return self.calibration if within is None else self.by_group.of(within)
 
     def _calibration_at(self, h: Tensor | None, *, local: bool) -> Calibration:
-        fitted = self.fitted
         if h is None:
             raise InputError(
                 "a model that is calibrated for rows from elsewhere needs the embeddings of rows; give the rows "
                 "themselves: clf.conformal(X)"
             )
         key = "local calibration" if local else "calibration by rows", self.score, self.class_conditional
-        points = points_of(fitted, h)
-        whole, scores, folds, labels, weights = fitted.derive(key, lambda: self._calibrate_at(local=local))
-        if fitted.shift is not None:
-            weights = ExampleWeights(weights, fitted.shift.weights(points))
-        return ExampleCalibration(
-            whole, lambda row: scores.of(points[row]) if local else scores, folds, labels, weights
-        )
+        at: Callable[[Floats], Calibration] = self.fitted.derive(key, lambda: self._calibrate_at(local=local))
+        return at(points_of(self.fitted, h))
 
     @property
     def by_group(self) -> GroupCalibration:
@@ -132,9 +128,6 @@ class ClassSets(VotedSets):
         key = "calibration by group", self.score, self.class_conditional
         groups: GroupCalibration = self.fitted.derive(key, self._calibrate_by_group)
         return groups
-
-    def _calibrate(self) -> Calibration:
-        return self._calibrate_with(self._scores(), np.arange(len(self.fitted.calibration.y)))
 
     def _calibrate_by_group(self) -> GroupCalibration:
         scores, y = self._scores(), self.fitted.calibration.y
@@ -145,14 +138,22 @@ class ClassSets(VotedSets):
 
         return GroupCalibration(self.fitted.groups(), calibrate)
 
-    def _calibrate_at(self, *, local: bool) -> tuple[Any, ...]:
-        """The calibration, and of its rows: scores, folds, labels if each is calibrated separately, and weights."""
-        fitted = self.fitted
-        scores, rows = self._scores(), local_rows(fitted) if local else np.arange(len(fitted.calibration.y))
+    def _calibrate_at(self, *, local: bool) -> Callable[[Floats], Calibration]:
+        """A function from where rows are, (n, F, d), to their calibration."""
+        fitted, shift, scores = self.fitted, self.fitted.shift, self._scores()
+        rows = local_rows(fitted) if local else np.arange(len(fitted.calibration.y))
         own, kept, labels = self._own_scores(scores, rows)
-        known: Any = local_scores(fitted, own, rows[kept], labels) if local else own
-        weights = None if fitted.shift is None else fitted.shift.calibration_weights(fitted)[rows[kept]]
-        return self._calibrate_with(scores, rows), known, calibration_points(fitted)[1][rows[kept]], labels, weights
+        whole, folds = self._calibrate_with(scores, rows), folds_of(fitted.calibration, fitted.folds)[rows[kept]]
+        seen = local_scores(fitted, own, rows[kept], labels) if local else None
+        known = None if shift is None else shift.calibration_weights(fitted)[rows[kept]]
+
+        def at(points: Floats) -> Calibration:
+            weights = None if known is None else ExampleWeights(known, shift.weights(points))
+            return ExampleCalibration(
+                whole, lambda row: own if seen is None else seen.of(points[row]), folds, labels, weights
+            )
+
+        return at
 
     def _scores(self) -> Floats:
         """(n_cal, K): the scores of all labels of the calibration rows."""
@@ -213,9 +214,8 @@ class ClassSets(VotedSets):
 
     def predictions(self, evidence: Evidence, *, private: bool) -> ClassPredictions:
         """The same for this kind of target."""
-        target = self.fitted.target
         conformal = self.conformal(evidence, private=private) if self.fitted.calibrated else None
-        return ClassPredictions(evidence.votes, target.names, conformal, evidence.reasons, private, target.ordered)
+        return ClassPredictions(evidence.votes, self.fitted.target, conformal, evidence.reasons, private)
 
     def explain(
         self,
@@ -283,13 +283,11 @@ class LabelSets(VotedSets):
     @property
     def calibration(self) -> LabelCalibrations:
         """The calibration with rows of known labels; folds of a cross-fitted model judge the rows they left out."""
-        return self._calibrated(by_group=False)
+        return self.calibration_of(None)
 
-    def calibration_of(self, within: NDArray[Any] | None) -> LabelCalibrations:
+    def calibration_of(self, within: Any) -> LabelCalibrations:
         """The same for rows of these groups, each by rows of its own groups; by all rows if None."""
-        return self._calibrated(by_group=within is not None)
-
-    def _calibrated(self, *, by_group: bool) -> LabelCalibrations:
+        by_group = within is not None
         calibrations: LabelCalibrations = self.fitted.derive((LABELS, by_group), lambda: self._calibrate(by_group))
         return calibrations
 
@@ -297,7 +295,7 @@ class LabelSets(VotedSets):
         rows, folds = self.fitted.calibration, self.fitted.folds
         rows.require()
         p = self.fitted.target.probabilities(self.fitted.judge(self.fitted.references, rows.h))
-        numbers = None if folds is None else np.maximum(folds.numbers(rows.ids), 0)
+        numbers = None if folds is None else folds_of(rows, folds)
         within = self.fitted.groups() if by_group else None
         return LabelCalibrations(
             LabelCalibration(p, rows.exact, folds=numbers, within=within),
@@ -322,7 +320,7 @@ class LabelSets(VotedSets):
 
     def expected(self, epsilon: float) -> Any:
         """What to expect of the sets at ε."""
-        return self._calibrated(by_group=self.fitted.within is not None).misses.expected(epsilon)
+        return self.calibration_of(self.fitted.within).misses.expected(epsilon)
 
     def predictions(self, evidence: Evidence, *, private: bool) -> LabelPredictions:
         """The same for this kind of target."""
@@ -332,8 +330,7 @@ class LabelSets(VotedSets):
         if self.fitted.calibrated:
             conformal = self.conformal(evidence, private=private)
             misses = self.calibration_of(evidence.within).misses
-        predictions = LabelPredictions(p, target.names, conformal, misses, evidence.reasons, private, target.listed)
-        return replace(predictions, within=evidence.within)
+        return LabelPredictions(p, target, conformal, misses, evidence.reasons, private, within=evidence.within)
 
     def explain(
         self,

@@ -13,7 +13,7 @@ from dwac import _checks as checks
 from dwac.errors import InputError, StorageError
 from dwac.tasks.base import CLASSES, LABELS, NUMBERS, ORDERED, Floats, Ints, Target
 from dwac.tasks.classes import class_target, encode_known, encode_labels, ordered_names
-from dwac.tasks.labels import check_several, holds_lists, is_several, label_sets, label_target, read_labels
+from dwac.tasks.labels import check_several, is_several, label_sets, label_target, read_labels
 from dwac.tasks.numbers import number_bins, number_target, read_numbers
 
 _STRATA = 20  # parts of the range of numbers that validation rows are spread over
@@ -37,10 +37,10 @@ def read_target(y: Any, n: int, *, regression: bool, ordered: bool | str = "auto
     if is_several(y):
         if ordered is True:
             raise InputError("ordered=True is for one label per row; y has several; leave ordered at 'auto'")
-        table, labels = read_labels(y, n)
-        for sentence in check_several(table, labels):
-            checks.warn(sentence)
-        several = label_target(labels, table, listed=holds_lists(y))
+        table, labels, listed = read_labels(y, n)
+        for note in check_several(table, labels):
+            checks.warn(note)
+        several = label_target(labels, table, listed=listed)
         return TargetValues(table, several.codes(table), lambda _: several)
     codes, names = encode_labels(y, n)
     order = None if ordered is False else ordered_names(y)

@@ -43,7 +43,7 @@ class ClassTask(VotedTask):
     def predictions(self, clf: Any, votes: Floats, examples: Any, *, private: bool) -> ClassPredictions:
         """Probabilities, p-values and typicality."""
         if len(votes) == 0:
-            return ClassPredictions(votes, clf.classes_, None, private=private)
+            return ClassPredictions(votes, clf.target_, None, private=private)
         found: ClassPredictions = clf.sets_.predictions(self.evidence(clf, votes, examples), private=private)
         return found
 

@@ -59,7 +59,7 @@ class LabelTask(VotedTask):
     def predictions(self, clf: Any, votes: Floats, examples: Any, *, private: bool) -> LabelPredictions:
         """Probabilities, p-values and typicality."""
         if len(votes) == 0:
-            return LabelPredictions(np.zeros((0, len(self._names))), clf.classes_, None, None, None, private)
+            return LabelPredictions(np.zeros((0, len(self._names))), clf.target_, None, None, None, private)
         with silent():
             found: LabelPredictions = clf.sets_.predictions(self.evidence(clf, votes, examples), private=private)
         return found
@@ -142,7 +142,7 @@ class LabelTask(VotedTask):
     def predicted_code(self, explanation: Any) -> int:
         """The code of the label set nearest to the probabilities."""
         p = np.array([list(explanation.probabilities.values())])
-        return int(self.codes(LabelPredictions(p, self.clf.classes_, None, None))[0])
+        return int(self.codes(LabelPredictions(p, self.clf.target_, None, None))[0])
 
     def goal(self, other: Any, label: int) -> Any:
         """To have the label, 1, or not to have it, 0."""
