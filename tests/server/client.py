@@ -36,11 +36,15 @@ class HeldLoop(asyncio.SelectorEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
-        wait = when - self.time()
-        if wait <= _TICK:
-            return super().call_at(when, callback, *args, context=context)
-        handle = super().call_at(when + _FAR, callback, *args, context=context)
-        self._held.append((self._ahead + wait, handle))
+        return self.call_later(when - self.time(), callback, *args, context=context)
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        if delay <= _TICK:
+            return super().call_at(self.time() + delay, callback, *args, context=context)
+        handle = super().call_at(self.time() + delay + _FAR, callback, *args, context=context)
+        self._held.append((self._ahead + delay, handle))
         return handle
 
     def skip(self, seconds: float) -> None:
