@@ -321,7 +321,7 @@ def test_training_that_is_stopped_is_no_model(monkeypatch: pytest.MonkeyPatch) -
         history.attrs["ended"] = "interrupted"
         return history
 
-    monkeypatch.setattr(sharded, "train_parts", stopped)
+    monkeypatch.setattr(sharded, "train", stopped)
     with pytest.raises(KeyboardInterrupt):
         dwac.DWACClassifier(**PAPER).fit(*table())
 

@@ -189,18 +189,6 @@ def should_condense(voters: Any, m: int, n_validation: int) -> bool:
     return m > AUTOMATIC and n_validation > 0 if voters == "auto" else voters != "all" and voters < m
 
 
-def agreement_on(
-    references: ReferenceSet, h: Tensor, target: Target, judge: Callable[[ReferenceSet, Tensor], Floats]
-) -> Agreement | None:
-    """How often representatives predict what all their members would, on rows h (n, d); None without rows.
-
-    judge: the log votes (n, K) that references give to the rows.
-    """
-    if references.members is None or len(h) == 0:
-        return None
-    return agreement_of(references, references.members, h, target, judge)
-
-
 @torch.no_grad()
 def agreement_of(
     few: ReferenceSet,
@@ -208,8 +196,13 @@ def agreement_of(
     h: Tensor,
     target: Target,
     judge: Callable[[ReferenceSet, Tensor], Floats] | None = None,
-) -> Agreement:
-    """The same for any two sets of voters; by default they vote on the rows directly."""
+) -> Agreement | None:
+    """How often a few voters predict what all would, on rows h (n, d); None without rows.
+
+    judge: the log votes (n, K) that voters give to the rows; by default they vote on the rows directly.
+    """
+    if len(h) == 0:
+        return None
     votes = [
         np.asarray(some.log_class_weights(h).cpu().numpy()) if judge is None else judge(some, h)
         for some in (few, every_voter)

@@ -219,7 +219,7 @@ def _pack_fold_voters(fitted: Fitted, include_examples: bool, *, alone: bool) ->
     folds = fitted.folds
     assert folds is not None
     if not alone:
-        return [], {"fold_votes": torch.as_tensor(folds.voters(fitted.references)[1])}
+        return [], {"fold_votes": torch.as_tensor(folds.voters(fitted.references).votes)}
     few = folds.alone(fitted.references).few
     assert few is not None
     tensors = {"fold_votes": torch.as_tensor(few.votes), "fold_h": few.voters.embeddings, "fold_y": few.voters.labels}

@@ -54,7 +54,7 @@ OWN = (
 class Weights(Protocol):
     """A model whose prediction is a weighted average of m training labels or numbers.
 
-    It may also have `own_weights()`: blocks for its training rows, each without itself; zeros if nobody else votes.
+    It may also have `own_weights()`: blocks for its training rows, each without itself; zeros if no other votes.
 
     >>> class Nearby:
     ...     def weights(self, X):
@@ -150,7 +150,7 @@ class VotingModel:
         return self._read(self.source.weights(X))
 
     def own_weights(self) -> Iterator[csr_array]:
-        """The same on the training rows, each without itself; zeros where nobody else votes."""
+        """The same on the training rows, each without itself; zeros where no other has a vote."""
         own: Any = getattr(self.source, "own_weights", None)
         if own is None:
             raise CalibrationError("the model has no votes on its training rows without themselves; give new X and y")
@@ -210,7 +210,7 @@ class VotingModel:
         else:
             p = self._sums(blocks)
             voted = p.any(axis=1)
-            scores = np.where(codes < 0, np.inf, -p[np.arange(len(p)), codes])[voted]  # what nobody has fits worst
+            scores = np.where(codes < 0, np.inf, -p[np.arange(len(p)), codes])[voted]  # unknown labels fit worst
             calibration = (Calibration(scores, tolerance=_ROUNDING, table=-p[voted]),) if len(scores) else ()
         if len(scores) == 0:
             raise CalibrationError("every part of the model saw every training row; give X and y of new rows")
@@ -292,27 +292,24 @@ class VotingModel:
         known: Any = None
         if self.calibration:
             known = self._intervals(blocks, epsilon) if self.regression else self._conformal(sums)
-        tell = self._explain_number if self.regression else self._explain_label
+        explain_row = self._explain_number if self.regression else self._explain_label
         rows = enumerate(zip(votes, sums, records, strict=True))
-        told = [tell(self._set(vote), k, own, known, row, epsilon, record) for row, (vote, own, record) in rows]
-        return Explanations(told, ids_of(X, len(votes)))
+        every = [explain_row(self._set(vote), k, own, known, row, epsilon, record) for row, (vote, own, record) in rows]
+        return Explanations(every, ids_of(X, len(votes)))
 
     def _explain_label(
         self, voters: ReferenceSet, k: int, p: Floats, known: Any, row: int, epsilon: float, record: Any
     ) -> Any:
-        names, h, more = (
-            self.target.plain_names,
-            torch.zeros(1, 1, dtype=torch.float64),
-            {"epsilon": epsilon, "record": record},
-        )
+        names, h = self.target.plain_names, torch.zeros(1, 1, dtype=torch.float64)
+        options: dict[str, Any] = {"epsilon": epsilon, "record": record}
         if known is not None:
-            more |= {"p_values": dict(zip(names, known.p_values[row].tolist(), strict=True))}
-            more |= {"confidence": float(known.confidence[row]), "credibility": float(known.credibility[row])}
+            options["p_values"] = dict(zip(names, known.p_values[row].tolist(), strict=True))
+            options |= {"confidence": float(known.confidence[row]), "credibility": float(known.credibility[row])}
         near = voters.nearest(h, min(k, len(voters)))
         heaviest = nearest_voters(near, 0, 0.0, [names[code] for code in near.labels[0]], self.records)
         source = Source(names, self.records, None, self._texts(voters), record)
         votes = LabelVotes(voters, h[0], int(_first_largest(p[None])[0]))
-        return make_explanation(votes, source, p, heaviest, private=False, **more)
+        return make_explanation(votes, source, p, heaviest, private=False, **options)
 
     def _explain_number(
         self, voters: ReferenceSet, k: int, mean: Floats, known: Any, row: int, epsilon: float, record: Any
@@ -321,12 +318,14 @@ class VotingModel:
             "records": self.records,
             "shown": [{"record": record}],
             "descriptions": self._texts(voters),
+            "names": self.target.plain_names,
+            "single": self.target.single,
+            "epsilon": epsilon,
         }
-        options |= {"names": self.target.plain_names, "single": self.target.single, "epsilon": epsilon}
         if known is not None:
             options |= {"intervals": known[row][None], "guarantee": 1 - epsilon if self.guarantee == EXACT else 0.0}
-        told = explain_numbers(voters, torch.zeros(1, 1, dtype=torch.float64), k=k, **options)[0]
-        return replace(told, prediction=float(mean[0]) if self.target.single else tuple(mean.tolist()))
+        explanation = explain_numbers(voters, torch.zeros(1, 1, dtype=torch.float64), k=k, **options)[0]
+        return replace(explanation, prediction=float(mean[0]) if self.target.single else tuple(mean.tolist()))
 
     def _set(self, vote: tuple[Ints, Floats]) -> ReferenceSet:
         """The voters on one row, at the distances √(-log w) from it, in the groups of all voters."""
@@ -384,7 +383,7 @@ class VotingModel:
             raise KindError("worth is by shares of a vote; weights here may be negative; use contributions(X)")
         votes, codes, exact = self._judge(X, y)
         blocks = list(votes)
-        voted = [np.diff(rows.indptr) > 0 for rows in blocks]  # nobody may vote on a training row
+        voted = [np.diff(rows.indptr) > 0 for rows in blocks]  # a training row may have no votes but its own
         codes, exact = codes[np.concatenate(voted)], exact[np.concatenate(voted)]
         fitted: Any = SimpleNamespace(references=self.references, target=self.target)
         fitted.log_shares = lambda: Fitted.log_shares(fitted)

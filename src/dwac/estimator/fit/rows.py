@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 from torch.utils.data import Dataset
 
 from dwac import _checks as checks
@@ -22,7 +21,7 @@ from dwac.estimator.condensing import should_condense
 from dwac.estimator.editing import condense, keep
 from dwac.estimator.fit.network import (
     EncodedRows,
-    agree_on_seed,
+    TrainingRows,
     class_weights_of,
     cross_fit,
     encoder_for_target,
@@ -30,7 +29,8 @@ from dwac.estimator.fit.network import (
     name_voters,
     new_model,
     own_seed,
-    train_parts,
+    random_generator,
+    train,
 )
 from dwac.estimator.fitted import Features, Fitted
 from dwac.estimator.held_out import Folds, HeldOutRows
@@ -63,7 +63,7 @@ from dwac.training.rows import fixed_features
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_ROWS, _ASKED, _NEIGHBOURS = 2_000, 200, 100  # compared at most
+_ROWS, _QUERIES, _NEIGHBOURS = 2_000, 200, 100  # compared at most
 _FEWEST, _VALUES = 40, 20  # rows; different values of a numeric column, below which equal rows are normal
 _JUMP = 3.0  # how much farther the next row is than the farthest near-copy
 _SHARE = 0.5  # of rows that have near-copies
@@ -82,7 +82,7 @@ def fit_rows(settings: FitSettings, rows: FitInput) -> Fitted:
     apart = Apart.of(rows.apart, prepared)
     kept_together = None if rows.groups is None else number_groups(rows.groups, names, at_least=FOLDS)
     weights = row_weights(rows.sample_weight, n)
-    rng = check_random_state(settings.random_state if settings.random_state is not None else agree_on_seed())
+    rng = random_generator(settings)
     columns = width_of(prepared.X) if encoder.kind == "tabular" else 0
     ways = ways_of(settings, encoder, n, columns, classes=reading.exact.shape[1] == 0)
     fits = [
@@ -104,7 +104,7 @@ def _choose(crossed: Fitted, split: Fitted) -> Fitted:
     """
     folds, kept = crossed.folds, crossed.calibration
     assert folds is not None
-    rows = kept.without(kept.ids.difference(split.validation.ids, sort=False))
+    rows = kept.at(kept.ids.isin(split.validation.ids))
     sets, units = folds.sets(crossed.references), np.asarray(kept.exact.std(axis=0)) + 1e-300
     losses = [_losses(voters, rows.of_fold(folds, fold), units) for fold, voters in enumerate(sets)]
     other = _losses(split.references, split.validation, units)
@@ -168,11 +168,13 @@ def _fit_way(
             loss = target.loss(codes[parts.training])
             model = new_model(settings, encoder, target, size, loss=loss, groups=apart.n).to(device)
             inputs = fixed.enter_context(fixed_features(model, inputs, show=settings.verbose))
+            learned = TrainingRows.of(inputs, joint, weights, by_joint)
             if crossed:
                 fold_of = folds_of(n, kept_together, seed=seed)
-                history = cross_fit(settings, model, target, inputs, joint, weights, by_joint, fold_of, seed)
+                history = cross_fit(settings, model, target, learned, by_joint, fold_of, seed)
             else:
-                history = train_parts(settings, model, encoder, inputs, joint, weights, by_joint, parts, seed)
+                held_out = learned.at(parts.validation)
+                history = train(settings, model, encoder, learned.at(parts.training), held_out, by_joint, seed)
         apart.merge(model)
         encoded = EncodedRows(inputs, codes, names, reading.exact)
         novelty = name_voters(settings, model, encoder, target, encoded.at(parts.training), by_class)
@@ -285,7 +287,7 @@ def have_near_copies(inputs: Inputs, codes: NDArray[np.int64], numbers: NDArray[
     numeric, categorical = (part[torch.as_tensor(rows)].float() for part in inputs)
     if len(rows) < _FEWEST or not any(len(column.unique()) >= _VALUES for column in numeric.T):
         return False
-    queries = np.arange(min(_ASKED, len(rows)))
+    queries = np.arange(min(_QUERIES, len(rows)))
     squared = torch.cdist(numeric[queries], numeric) ** 2 + 2 * torch.cdist(categorical[queries], categorical, p=0)
     squared[queries, queries] = torch.inf
     near, places = squared.topk(min(_NEIGHBOURS, len(rows) - 1), largest=False)
