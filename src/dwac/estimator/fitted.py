@@ -208,13 +208,6 @@ class Fitted:
             return np.asarray(references.log_class_weights(h).cpu().numpy())
         return self.folds.judge(references, h, self.calibration.ids)
 
-    def log_shares(self) -> Floats:
-        """(K,), finite: the log of each class's share of the vote if all voters were equally near."""
-        references = self.references
-        voters = np.bincount(references.labels.cpu().numpy(), references.weights, references.n_classes)
-        counts: NDArray[Any] = voters * references.class_weights
-        return np.asarray(np.log(np.maximum(counts / counts.sum(), np.finfo(np.float64).tiny)))
-
     @property
     def calibrated(self) -> bool:
         """Whether there are rows to calibrate with."""

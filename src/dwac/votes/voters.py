@@ -10,7 +10,6 @@ from collections.abc import Hashable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -22,9 +21,8 @@ from scipy.sparse import csr_array, issparse
 from dwac import _checks as checks
 from dwac.conformal import Calibration, ConformalPrediction, IntervalCalibration, tail_scores, tails_of
 from dwac.errors import EPSILON, CalibrationError, InputError, KindError, ShapeError
-from dwac.estimator.fitted import Fitted
 from dwac.estimator.preparation import read_known, row_ids
-from dwac.estimator.worth import Judges, Options, worth_by
+from dwac.estimator.worth import Judges, Options, column_of_voters, worth_by
 from dwac.explain import Explanations, explain_numbers
 from dwac.explain.classes import make_explanation
 from dwac.explain.descriptions import GroupTexts, describe
@@ -385,18 +383,10 @@ class VotingModel:
         blocks = list(votes)
         voted = [np.diff(rows.indptr) > 0 for rows in blocks]  # a training row may have no votes but its own
         codes, exact = codes[np.concatenate(voted)], exact[np.concatenate(voted)]
-        fitted: Any = SimpleNamespace(references=self.references, target=self.target)
-        fitted.log_shares = lambda: Fitted.log_shares(fitted)
-        model: Any = SimpleNamespace(references_=self.references, fitted_=fitted, private_=False)
-        model.examples_ = SimpleNamespace(frame=lambda: self.records)
         judges, options = Judges(torch.zeros(len(codes), 0), codes, exact, codes), Options(method, utility, tolerance)
-        return worth_by(
-            model,
-            judges,
-            options,
-            groups=groups,
-            votes=self._log_votes(rows[here] for rows, here in zip(blocks, voted, strict=True)),
-        )
+        groups = column_of_voters(self.records, groups, self.references) if isinstance(groups, str) else groups
+        known = self._log_votes(rows[here] for rows, here in zip(blocks, voted, strict=True))
+        return worth_by(self, judges, options, groups=groups, votes=known)
 
     def _log_votes(self, blocks: Iterable[csr_array]) -> Iterator[tuple[slice, torch.Tensor]]:
         """As `dwac.worth.vote_blocks`: the rows of each block, and the log of every vote on them."""
