@@ -694,12 +694,9 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         overwrite: replace a model in the folder; otherwise that is an error, even if the folder is this model's own.
         """
-        fitted = self._fitted
-        config, tensors, examples = saving.pack(
-            self, include_examples=include_examples, include_members=include_members
-        )
-        rows = saving.all_rows(fitted, include_examples=include_examples)
-        return storage.write_model(path, config, tensors, examples, rows, overwrite=overwrite)
+        check_is_fitted(self, "fitted_")
+        contents = saving.pack(self, include_examples=include_examples, include_members=include_members)
+        return storage.write_model(path, *contents, overwrite=overwrite)
 
     def export(self, path: str | PathLike[str], *, epsilon: float = EPSILON, k: int = 5, X: Any = None) -> Exported:
         """Write the model with its vote to one file: .onnx, or .pt2 for torch.export; it is checked against Python.

@@ -373,14 +373,13 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         column for each class and the index of X; with as_labels, a Series of lists.
         """
         sets = self.sets_.label_sets(self.observe(X, within=within, local=local), checks.epsilon(epsilon))
-        names = self.target_.plain_names
+        if not (as_labels or as_frame):
+            return sets
+        names, index = self.target_.plain_names, pd.Index(ids_of(native(X), len(sets)), tupleize_cols=False)
+        if not as_labels:
+            return pd.DataFrame(sets, index=index, columns=pd.Index(names, tupleize_cols=False))
         labels = [[name for name, here in zip(names, row, strict=True) if here] for row in sets.tolist()]
-        if not as_frame:
-            return labels if as_labels else sets
-        index = pd.Index(ids_of(native(X), len(sets)), tupleize_cols=False)
-        if as_labels:
-            return pd.Series(labels, index=index, name="labels", dtype=object)
-        return pd.DataFrame(sets, index=index, columns=pd.Index(names, tupleize_cols=False))
+        return pd.Series(labels, index=index, name="labels", dtype=object) if as_frame else labels
 
     def expected_sets(self, epsilon: float = EPSILON) -> Any:
         """What to expect of prediction sets at `epsilon`: their size, and how far coverage may be from 1 - ε by chance.

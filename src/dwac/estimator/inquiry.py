@@ -35,7 +35,6 @@ from dwac.tasks.base import LABELS, NUMBERS
 _SMALL = ("default", "paper")  # networks of images
 _PIXELS = 32 * 32  # of an image, up to which a dozen questions take about 50 ms
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

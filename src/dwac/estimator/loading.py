@@ -458,7 +458,7 @@ def _like(references: ReferenceSet, h: Tensor, y: Any, ids: pd.Index[Any], exact
 def unpack_shards(
     config: Mapping[str, Any] | None, tensors: Mapping[str, Tensor], frame: pd.DataFrame | None
 ) -> Shards | None:
-    """How the model was sharded; frame: the rows of `saving.all_rows`."""
+    """How the model was sharded; frame: all rows of fit, as `saving.pack` gives them."""
     if config is None:
         return None
     n = checks.positive_int(config["n"], "shards", minimum=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import torch
@@ -138,16 +138,11 @@ def read_groups_profile(values: Any, shares: Tensor | None, n_groups: int) -> Pr
 # The network
 
 
-class Sizes(NamedTuple):
-    """Sizes of a stored model: the number of networks, the size of h of each, and the width of its features."""
+def sizes_of(stored: Stored, encoder: Encoder, module: nn.Module | None = None) -> tuple[int, int, int]:
+    """(number of networks, size of h of each, width of its features) of the network to build.
 
-    ensemble_size: int
-    embedding_size: int
-    n_features: int
-
-
-def sizes_of(stored: Stored, encoder: Encoder, module: nn.Module | None = None) -> Sizes:
-    """The sizes of the network to build; an error if they differ from those of the stored tensors."""
+    An error if they differ from those of the stored tensors.
+    """
     config, tensors = stored.config, stored.tensors
     ensemble_size = checks.positive_int(config["ensemble_size"], "ensemble_size")
     held = _stored_networks(tensors)
@@ -155,15 +150,15 @@ def sizes_of(stored: Stored, encoder: Encoder, module: nn.Module | None = None) 
         raise StorageError(f"its config has {ensemble_size} networks; {held} are stored")
     joined = len(module) if isinstance(module, Ensemble) else ensemble_size + encoder.n_beside
     # Not from the recipe, which may have changed since.
-    asked = None if isinstance(encoder, Sharded) else config["settings"]["embedding_size"]
-    size = asked or len(tensors["embedding.bias"]) // joined
+    setting = None if isinstance(encoder, Sharded) else config["settings"]["embedding_size"]
+    size = setting or len(tensors["embedding.bias"]) // joined
     n_features = int(tensors["embedding.weight"].shape[1])
     _check_shapes("embedding", {"weight": (joined * size, n_features), "bias": (joined * size,)}, tensors)
     encoder.check()
     _check_numbers({name: value for name, value in tensors.items() if name not in stored.rows})
     if not isinstance(encoder, ModuleEncoder):
         rehearse(encoder, ensemble_size, tensors)
-    return Sizes(ensemble_size, size, n_features)
+    return ensemble_size, size, n_features
 
 
 def _stored_networks(tensors: Mapping[str, Tensor]) -> int:
