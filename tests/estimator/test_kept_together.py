@@ -10,7 +10,7 @@ import pytest
 import dwac
 from dwac import DWACClassifier, DWACRegressor
 from dwac.errors import InputError, ShapeError
-from dwac.estimator.fit.rows import have_near_copies
+from dwac.estimator.fit.near_copies import have_near_copies
 from dwac.estimator.preparation import split
 from tests.named import refuses, warns
 

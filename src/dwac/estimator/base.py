@@ -91,21 +91,21 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             self.training = replace(self.training or Training(), **changed)
         return self
 
-    def _fit(self, *rows: Any, names: Any = None) -> Self:
+    def _fit(self, rows: FitInput, names: Any) -> Self:
         """Fit and keep the result; a fit that fails or is interrupted leaves the estimator as it was.
 
         names: what columns and codes are called, as for `fit`.
         """
-        legend, X = NO_LEGEND if names is None else Legend.read(names), rows[0]
+        legend, X = NO_LEGEND if names is None else Legend.read(names), rows.X
         table = X if isinstance(X, pd.DataFrame) else None
         if isinstance(X, np.ndarray) and X.ndim == 2:
             table = pd.DataFrame(X)
         if table is not None and legend:
             legend = legend.of(table.columns, None if legend is names else table)  # one that was read is checked
-        fitted = fit(self._settings(), FitInput(*rows))
+        fitted = fit(self._settings(), rows)
         if table is None and legend:
             legend = legend.of(_columns_of(fitted))
-        self.fitted_ = replace(fitted, legend=legend or fitted.legend, target_columns=_names_of(rows[1]))
+        self.fitted_ = replace(fitted, legend=legend or fitted.legend, target_columns=_names_of(rows.y))
         return self
 
     @property

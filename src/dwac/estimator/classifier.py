@@ -21,7 +21,7 @@ from dwac import _checks as checks
 from dwac.errors import EPSILON
 from dwac.estimator.base import DWACEstimator
 from dwac.estimator.containers import native
-from dwac.estimator.preparation import row_weights
+from dwac.estimator.preparation import FitInput, row_weights
 from dwac.estimator.readable import require_some, warn_of
 from dwac.estimator.reweighing import Reweighing, reweigh
 from dwac.estimator.settings import Training, takes_training
@@ -186,7 +186,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
                 column, title, unit and codes, such as "dmi,insurance denied,,0=no; 1=yes"; or a dict by column, of
                 titles or of {"title": …, "unit": …, "codes": {1: "yes"}}.
         """
-        return self._fit(X, y, sample_weight, ids, within, groups, apart, names=names)
+        return self._fit(FitInput(X, y, sample_weight, ids, within, groups, apart), names)
 
     @property
     def classes_(self) -> NDArray[Any]:

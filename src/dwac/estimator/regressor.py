@@ -24,7 +24,7 @@ from dwac.conformal import ExpectedIntervals
 from dwac.errors import EPSILON
 from dwac.estimator.base import DWACEstimator
 from dwac.estimator.containers import native
-from dwac.estimator.preparation import row_weights
+from dwac.estimator.preparation import FitInput, row_weights
 from dwac.estimator.readable import require_some, warn_of
 from dwac.estimator.settings import Training, takes_training
 from dwac.estimator.worth import Options, worth_of
@@ -113,7 +113,7 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
             y: one finite number per row, or a table of several.
             within: groups, within each of which `predict_interval(…, within=…)` then has its guarantee.
         """
-        return self._fit(X, y, sample_weight, ids, within, groups, names=names)
+        return self._fit(FitInput(X, y, sample_weight, ids, within, groups), names)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

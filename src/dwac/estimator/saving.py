@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dwac.drawing.legend import ColumnName
 from dwac.encoders import ModuleEncoder
 from dwac.errors import EncodingError
 from dwac.estimator.fitted import Fitted, fits_half
@@ -59,7 +58,10 @@ def pack(
         "ended": fitted.history.attrs.get("ended"),
         "condensed": whole,
         "agreement": None if agreement is None else list(agreement),
-        "names": [[encode_value(column), *_pack_name(name)] for column, name in fitted.legend.names.items()],
+        "names": [
+            [encode_value(column), name.title, name.unit, [*map(list, name.codes.items())]]
+            for column, name in fitted.legend.names.items()
+        ],
         "target_columns": list(fitted.target_columns),
         "private": fitted.private or not include_examples,
         "deletions": [certificate.to_dict() for certificate in fitted.deletions],
@@ -124,10 +126,6 @@ def _encode(values: Iterable[Any]) -> list[Any]:
     return [encode_value(value) for value in values]
 
 
-def _pack_name(name: ColumnName) -> tuple[str, str, list[list[str]]]:
-    return name.title, name.unit, [[code, meaning] for code, meaning in name.codes.items()]
-
-
 def _pack_settings(estimator: Any) -> dict[str, Any]:
     """The settings as fitted, with the current ones that concern predictions; the others are for the next fit."""
     fitted, live = estimator.fitted_, flat(estimator.get_params(deep=False))
@@ -138,10 +136,10 @@ def _pack_settings(estimator: Any) -> dict[str, Any]:
     stored = {name: _pack_setting(value) for name, value in settings.items()}
     stored |= {"random_state": seed if isinstance(seed, int) else None}
     stored |= {"checkpoint": None, "device": str(settings["device"])}
-    asked = encoder if isinstance(encoder, str) else None
+    name = encoder if isinstance(encoder, str) else None
     return {
         "settings": stored,
-        "encoder": {"asked": asked, "kind": fitted.encoder.kind, "config": fitted.encoder.config()},
+        "encoder": {"asked": name, "kind": fitted.encoder.kind, "config": fitted.encoder.config()},
     }
 
 

@@ -203,7 +203,8 @@ def next_labels(
     doubtful = margins.argsort(stable=True)[: _DOUBTFUL * n]
     h_judges, votes_judges = _judging(model, h, votes, judges)
     candidates = h[doubtful.to(h.device)]
-    log_w = _votes_of(references, candidates, h_judges) + _class_weight(references, p[doubtful])
+    by_class = (p[doubtful] @ torch.as_tensor(references.class_weights)).log()  # the expected class weight of each
+    log_w = _votes_of(references, candidates, h_judges) + by_class
     alike = _votes_of(references, candidates, candidates)
     alike = (alike - alike.amax()).exp()
     prior = torch.as_tensor(log_shares(references)) + np.log(_OF_PRIOR)
@@ -294,11 +295,6 @@ def _votes_of(references: ReferenceSet, h: Tensor, queries: Tensor) -> Tensor:
     look: dict[str, Any] = {"kernel": references.kernel, "look_alikes": references.voters.look_alikes}
     voters = ReferenceSet(h, labels, n_classes=references.n_classes, **look)
     return torch.as_tensor(voters.voters.every_vote(queries)).cpu().double()
-
-
-def _class_weight(references: ReferenceSet, p: Tensor) -> Tensor:
-    """(c,): the log of the expected class weight of each row."""
-    return (p @ torch.as_tensor(references.class_weights)).log()
 
 
 def _margins(p: Tensor) -> Tensor:

@@ -76,7 +76,7 @@ def fit_sharded(settings: FitSettings, rows: FitInput) -> Fitted:
     if rows.apart is not None:
         raise InputError("networks of shards cannot tell groups apart; leave out apart=…, or shards")
     encoder = encoder_for_target(settings, _shardable(settings, rows.X))
-    X, features, reading, names, within = prepare(settings, encoder, rows)
+    X, features, outcomes, names, within = prepare(settings, encoder, rows)
     n, weights = len(names), np.ones(len(names))
     if rows.sample_weight is not None:
         row_weights(rows.sample_weight, n)  # an error if they are invalid
@@ -88,10 +88,10 @@ def fit_sharded(settings: FitSettings, rows: FitInput) -> Fitted:
         dealt = pd.Index(read_groups(rows.groups, names, "groups").tolist(), tupleize_cols=False)
     shard, role = deal(dealt, seed, settings.shards, *shares)
     with repeatable_sums():
-        target = reading.target(np.flatnonzero(role == TRAINING))
-    codes = reading.strata if target.has_codes else np.zeros(n, dtype=np.int64)
+        target = outcomes.target(np.flatnonzero(role == TRAINING))
+    codes = outcomes.strata if target.has_codes else np.zeros(n, dtype=np.int64)
     stored = as_stored(plain_rows(encoder, X))
-    every = ShardRows(stored, names, codes, reading.exact, weights, shard, role).at(np.argsort(role, kind="stable"))
+    every = ShardRows(stored, names, codes, outcomes.exact, weights, shard, role).at(np.argsort(role, kind="stable"))
     threads, device = torch.get_num_threads(), device_of(settings.device).type
     shards = Shards(settings.shards, seed, threads, device, every)
     fitted = _from_shards(settings, shards, encoder, target, {})
@@ -266,7 +266,7 @@ def forget_exactly(fitted: Fitted, ids: Iterable[Hashable], device: str, verbose
         after=fingerprint(other),
         rows=len(left),
         seconds=time.perf_counter() - start,
-        device=_device_name(shards.device),
+        device=torch.cuda.get_device_name() if shards.device == "cuda" else shards.device,
         threads=shards.threads,
     )
     return replace(
@@ -347,7 +347,3 @@ def _judged(target: Target, codes: Ints, parts: Parts) -> Ints:
     """The validation rows whose class is in training."""
     held = parts.validation
     return held[np.isin(codes[held], codes[parts.training])] if target.cross_entropy else held
-
-
-def _device_name(kind: str) -> str:
-    return torch.cuda.get_device_name() if kind == "cuda" else kind
