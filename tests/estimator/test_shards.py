@@ -408,3 +408,12 @@ def test_a_category_that_one_shard_never_had_is_known_and_one_that_none_had_is_n
     assert notes.tolist() == [None, None, "rare=nowhere", None]
     gap = clf.predict_proba(new.assign(rare=None))
     np.testing.assert_array_equal(clf.predict_proba(new)[2], gap[2])
+
+
+@pytest.mark.filterwarnings("ignore:the calibration set is too small")
+def test_networks_of_numbers_ignore_the_columns_that_are_named() -> None:
+    X, _ = table()
+    y, other = X["c"] + X["a"].fillna(0), X.assign(c=X["c"].to_numpy()[::-1])
+    reg = dwac.DWACRegressor(training=dwac.Training(ignored="c"), **QUICK).fit(X, y)
+    assert [column.name for column in reg.encoder_.columns if column.used] == ["a", "b", "d", "e"]
+    np.testing.assert_array_equal(reg.predict(other), reg.predict(X))

@@ -223,7 +223,8 @@ def random_generator(settings: FitSettings) -> np.random.RandomState:
     seed, ranks = settings.random_state, sharing_ranks()
     if seed is None and ranks is not None:
         seed = int(ranks.broadcast_numbers([check_random_state(None).randint(2**31 - 1)])[0])
-    return check_random_state(seed)
+    rng: np.random.RandomState = check_random_state(seed)
+    return rng
 
 
 @contextmanager

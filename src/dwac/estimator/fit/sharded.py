@@ -75,7 +75,7 @@ def fit_sharded(settings: FitSettings, rows: FitInput) -> Fitted:
     assert settings.shards is not None
     if rows.apart is not None:
         raise InputError("networks of shards cannot tell groups apart; leave out apart=…, or shards")
-    encoder = encoder_for_target(settings, _shardable(settings, rows.X))
+    encoder = ignore_columns(settings, encoder_for_target(settings, _shardable(settings, rows.X)))
     X, features, outcomes, names, within = prepare(settings, encoder, rows)
     n, weights = len(names), np.ones(len(names))
     if rows.sample_weight is not None:
@@ -109,7 +109,7 @@ def _shardable(settings: FitSettings, X: Any) -> Encoder:
             f"shards are for tables, texts and images with networks of dwac's own; got {encoder.kind} data; a "
             "network of yours may have learned from these rows before"
         )
-    return ignore_columns(settings, encoder)
+    return encoder
 
 
 # From rows to a model
