@@ -372,7 +372,8 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         as_labels: return a list of the labels in each row's set, most often just one. as_frame: a DataFrame with a
         column for each class and the index of X; with as_labels, a Series of lists.
         """
-        sets = self.sets_.label_sets(self.observe(X, within=within, local=local), checks.epsilon(epsilon))
+        observed = self.observe(X, within=within, local=local)
+        sets: NDArray[np.bool_] = self.sets_.label_sets(observed, checks.epsilon(epsilon))
         if not (as_labels or as_frame):
             return sets
         names, index = self.target_.plain_names, pd.Index(ids_of(native(X), len(sets)), tupleize_cols=False)

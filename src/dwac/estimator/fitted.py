@@ -213,6 +213,10 @@ class Fitted:
         """Whether there are rows to calibrate with."""
         return len(self.calibration.y) > 0
 
+    def n_groups_of(self, rows: HeldOutRows) -> int | None:
+        """The largest possible number of groups of these rows, if they calibrate alone; None if they belong to none."""
+        return None if self.n_groups is None else min(self.n_groups, len(rows.y)) or None
+
     def groups(self) -> list[Any]:
         """The groups of the calibration rows, for guarantees within each."""
         assert self.within is not None

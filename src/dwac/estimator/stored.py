@@ -60,10 +60,9 @@ def read_weight(value: Any, *, possible: bool) -> float:
 
 def read_group_count(value: Any, n: int) -> int | None:
     """How many groups the n calibration rows belong to; None if they belong to none."""
-    fits = value is None or (type(value) is int and 0 < value <= n)
+    fits = value is None or (type(value) is int and value > 0)
     require(fits, f"calibration_groups must be how many groups calibrated, or null; got {value!r:.60}")
-    count: int | None = value
-    return count
+    return None if value is None else min(value, n) or None  # until 1.0.0rc1, `forget` did not count again
 
 
 def read_shift(values: Any, coefficients: Tensor | None, n_folds: int, size: int) -> Shift | None:

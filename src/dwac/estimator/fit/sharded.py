@@ -274,7 +274,7 @@ def forget_exactly(fitted: Fitted, ids: Iterable[Hashable], device: str, verbose
         settings=fitted.settings,
         features=fitted.features,
         within=within,
-        n_groups=fitted.n_groups,
+        n_groups=fitted.n_groups_of(other.calibration),
         deletions=(*fitted.deletions, certificate),
     )
 
