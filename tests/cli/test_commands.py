@@ -24,11 +24,11 @@ import dwac
 from dwac.cli.app import app
 from dwac.cli.output import group_tables
 from dwac.encoders import TabularEncoder
-from dwac.estimator.evaluation import as_csv, harmless_cell
 from dwac.explain.rendering import percent
 from dwac.reading import load, read
 from dwac.tasks.by_group import compare_groups, read_groups
 from dwac.tasks.group_statistics import GroupMeasure
+from dwac.tasks.predictions import as_csv, harmless_cell
 from tests.cli.helpers import EXACT, error_line, people, run
 from tests.named import named
 

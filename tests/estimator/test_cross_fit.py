@@ -289,10 +289,10 @@ def test_representatives_without_their_members_are_edited_in_every_fold(clf: DWA
     first = references.ids[0]
     with_first = folds.few.voters.ids[folds.few.places == 0].tolist()
     assert with_first
-    assert {*folds.voters(references)[0].ids} >= {*with_first}
+    assert {*folds.voters(references).voters.ids} >= {*with_first}
     relabelled = copy(references)
     relabelled.relabel([first], [1 - int(references.labels[0])])
-    voters = folds.voters(relabelled)[0]
+    voters = folds.voters(relabelled).voters
     assert (voters.labels[voters.voters.positions(with_first)] == relabelled.labels[0]).all()
     with warns(UserWarning, 12):
         alone.forget([first])

@@ -10,8 +10,8 @@ from dwac import DWACClassifier
 from dwac._checks import percent
 from dwac.errors import LabelError, ShapeError
 from dwac.estimator import DWACRegressor
-from dwac.estimator.evaluation import OrderedEvaluation, evaluate, predict
-from dwac.tasks.predicted_classes import undercovered_classes
+from dwac.estimator.evaluation import evaluate, predict
+from dwac.tasks.predicted_classes import OrderedEvaluation, undercovered_classes
 from tests.estimator.helpers import fit_once
 from tests.named import named, refuses
 

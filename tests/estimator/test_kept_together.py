@@ -1,6 +1,8 @@
 """Rows that belong together: `fit(groups=…)` keeps them in one part, and a warning asks for it where it is missing."""
 
+import json
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,9 @@ import pytest
 import dwac
 from dwac import DWACClassifier, DWACRegressor
 from dwac.errors import InputError, ShapeError
-from dwac.estimator.fit.rows import have_near_copies
+from dwac.estimator.fit.near_copies import have_near_copies
 from dwac.estimator.preparation import split
+from dwac.storage.folder import config_digest
 from tests.named import refuses, warns
 
 pytestmark = pytest.mark.usefixtures("few_steps")
@@ -52,6 +55,18 @@ def test_groups_stay_in_one_fold_and_cover_new_groups(tmp_path) -> None:
     assert "30 groups" in str(expected)
     again = dwac.load(clf.save(tmp_path / "model"), device="cpu")
     assert again.expected_sets(0.1) == expected
+
+
+def test_a_model_with_groups_can_be_loaded_after_rows_were_forgotten(tmp_path: Path) -> None:
+    X, y, _, groups = visits(60, 1, seed=0)
+    clf = DWACClassifier(**QUICK).fit(X, y, groups=groups).forget([3, 4])
+    again = dwac.load(clf.save(tmp_path / "model"), device="cpu")
+    assert again.expected_sets(0.1).n_groups == clf.expected_sets(0.1).n_groups == 58
+    manifest = tmp_path / "model" / "model.json"
+    content = json.loads(manifest.read_text())
+    content["config"]["calibration_groups"] = 60  # as `forget` left it until 1.0.0rc1
+    manifest.write_text(json.dumps(content | {"config_sha256": config_digest(content["config"])}))
+    assert dwac.load(tmp_path / "model", device="cpu").expected_sets(0.1).n_groups == 58
 
 
 def test_groups_of_numbers_stay_in_one_fold() -> None:

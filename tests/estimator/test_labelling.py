@@ -11,6 +11,7 @@ import torch
 from dwac import DWACClassifier
 from dwac.errors import InputError, UnreadableWarning
 from dwac.estimator.worth import expected_worth
+from dwac.tasks.worth import log_shares
 from tests.estimator.helpers import SPLIT, noisy_rows
 from tests.named import refuses, warns
 
@@ -59,7 +60,7 @@ def test_the_first_row_is_worth_most_to_the_pool(of_sixty_rows) -> None:
     assert table.index.is_unique
     assert table.index.name == "id"
     assert len(table) == 16
-    votes, prior = of_sixty_rows.log_class_weights(POOL), np.exp(of_sixty_rows.fitted_.log_shares())
+    votes, prior = of_sixty_rows.log_class_weights(POOL), np.exp(log_shares(of_sixty_rows.references_))
     smooth = np.log(np.exp(votes) + 0.01 * prior * np.exp(votes).sum(axis=1, keepdims=True))
     h, p = of_sixty_rows.embed(POOL).astype(float), of_sixty_rows.predict_proba(POOL)
     worth = {}

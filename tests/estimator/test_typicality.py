@@ -103,7 +103,7 @@ def test_new_rows_like_those_of_calibration_are_atypical_as_often_as_promised(cl
 
 def _held_out(clf: DWACClassifier, X: Any) -> HeldOutRows:
     codes, exact = np.zeros(len(X), dtype=np.int64), np.zeros((len(X), 0))
-    return HeldOutRows.of(clf.model_, clf.encoder_.transform(X), codes, X.index, exact, compared=True)
+    return clf.fitted_.novelty.hold_out(clf.model_, clf.encoder_.transform(X), codes, X.index, exact)
 
 
 def _rows(clf: DWACClassifier, X: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -128,10 +128,9 @@ def test_the_policy_can_be_changed_after_fit_and_is_saved(tmp_path: Path) -> Non
 
 def test_an_old_folder_reads_unknown_values_as_missing(tmp_path: Path) -> None:
     clf = fitted("classes", **SMALL)
-    config, tensors, examples = saving.pack(clf, include_examples=True)
+    config, *others = saving.pack(clf, include_examples=True)
     assert config["settings"].pop("unknown") == "atypical"
-    rows = saving.all_rows(clf, include_examples=True)
-    again = load(storage.write_model(tmp_path / "m", config, tensors, examples, rows), device="cpu")
+    again = load(storage.write_model(tmp_path / "m", config, *others), device="cpu")
     assert again.unknown == "atypical"
     assert predict(again, people(1, gaps=False).assign(job="diver")).frame(0.3)["unknown"].tolist() == ["job=diver"]
 

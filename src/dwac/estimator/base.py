@@ -31,7 +31,7 @@ from dwac.estimator.fit import fit
 from dwac.estimator.fit.sharded import forget_exactly
 from dwac.estimator.fitted import Fitted, StreamReport
 from dwac.estimator.inquiry import RowInquiry, find_recourse, measure_importance
-from dwac.estimator.observed import Observed, has_columns, input_distances, observe, read
+from dwac.estimator.observed import Observed, has_columns, input_distances, judge_rows, observe, rows_for
 from dwac.estimator.preparation import Examples, FitInput
 from dwac.estimator.readable import warn_of
 from dwac.estimator.settings import FitSettings, Training, flat, refuse_moved
@@ -91,21 +91,21 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             self.training = replace(self.training or Training(), **changed)
         return self
 
-    def _fit(self, *rows: Any, names: Any = None) -> Self:
+    def _fit(self, rows: FitInput, names: Any) -> Self:
         """Fit and keep the result; a fit that fails or is interrupted leaves the estimator as it was.
 
         names: what columns and codes are called, as for `fit`.
         """
-        legend, X = NO_LEGEND if names is None else Legend.read(names), rows[0]
+        legend, X = NO_LEGEND if names is None else Legend.read(names), rows.X
         table = X if isinstance(X, pd.DataFrame) else None
         if isinstance(X, np.ndarray) and X.ndim == 2:
             table = pd.DataFrame(X)
         if table is not None and legend:
             legend = legend.of(table.columns, None if legend is names else table)  # one that was read is checked
-        fitted = fit(self._settings(), FitInput(*rows))
+        fitted = fit(self._settings(), rows)
         if table is None and legend:
             legend = legend.of(_columns_of(fitted))
-        self.fitted_ = replace(fitted, legend=legend or fitted.legend, target_columns=_names_of(rows[1]))
+        self.fitted_ = replace(fitted, legend=legend or fitted.legend, target_columns=_names_of(rows.y))
         return self
 
     @property
@@ -246,7 +246,7 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     @property
     def legend_(self) -> Legend:
-        """What columns and codes are called, as `fit(names=…)` was told."""
+        """What columns and codes are called, as `fit(names=…)` was given."""
         return self._fitted.legend
 
     @property
@@ -264,12 +264,14 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def observe(self, X: Any, *, private: bool | None = None, within: Any = None, local: bool = False) -> Observed:
         """The rows of X, read, encoded and embedded once; within: their groups, and local: as for `predict_set`."""
-        options: dict[str, Any] = {"unknown": self.unknown, "private": private, "check": self._check_columns}
-        return observe(self._fitted, X, **options, within=within, local=local)
+        check, unknown = self._check_columns, self.unknown
+        return observe(self._fitted, X, unknown=unknown, private=private, check=check, within=within, local=local)
 
     def _read(self, X: Any) -> tuple[Any, Inputs]:
         """The rows of X, and the tensors that the network takes; an error names a column or row that does not fit."""
-        return read(self._fitted, X, unknown=self.unknown, check=self._check_columns)
+        X = rows_for(X, self._fitted.encoder)
+        self._check_columns(X)
+        return X, judge_rows(self.fitted_, X, self.unknown, private=False).inputs
 
     def unreadable(self, X: Any) -> dict[int, str]:
         """The numbers of the rows of X that cannot be read, and why."""
@@ -325,21 +327,21 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         fitted, k, epsilon = self._fitted, checks.positive_int(k, "k"), checks.epsilon(epsilon)
         private = fitted.private if private is None else private
         observed = self.observe(X, private=private, within=within)
+        sets, readable = self.sets_, observed.readable
         explanations: Iterator[Any] = iter([])
         if len(observed.h):
             rows: dict[str, Any] = {
                 "shown": observed.shown(),
                 "X": observed.rows.X,
-                "novelty": observed.novelty[observed.readable],
+                "novelty": observed.novelty[readable],
+                "within": None if observed.within is None else observed.within[readable],
             }
-            rows["within"] = None if observed.within is None else observed.within[observed.readable]
             explanations = iter(self.explain_of(observed.h, k, epsilon=epsilon, private=private, **rows, **options))
-        sets = self.sets_
-        every = [
+        all_rows = [
             next(explanations) if why is None else sets.unreadable(why, private=private, **options)
             for why in observed.reasons
         ]
-        return Explanations(every, ids_of(X, len(every)))
+        return Explanations(all_rows, ids_of(X, len(all_rows)))
 
     def explain_of(
         self,
@@ -370,8 +372,8 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         sets, alike = self.sets_, None if X is None else input_distances(fitted, X)
         inquire = None
         if X is not None:
-            asked = fitted if references is None else fitted.edited(references)
-            inquire = partial(RowInquiry, asked, sets_of(asked, self), self.unknown, X, alike, private, shown=shown)
+            voting = fitted if references is None else fitted.edited(references)
+            inquire = partial(RowInquiry, voting, sets_of(voting, self), self.unknown, X, alike, private, shown=shown)
         explanations: list[Any] = sets.explain(
             h,
             references,
@@ -692,12 +694,9 @@ class DWACEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         overwrite: replace a model in the folder; otherwise that is an error, even if the folder is this model's own.
         """
-        fitted = self._fitted
-        config, tensors, examples = saving.pack(
-            self, include_examples=include_examples, include_members=include_members
-        )
-        rows = saving.all_rows(fitted, include_examples=include_examples)
-        return storage.write_model(path, config, tensors, examples, rows, overwrite=overwrite)
+        check_is_fitted(self, "fitted_")
+        contents = saving.pack(self, include_examples=include_examples, include_members=include_members)
+        return storage.write_model(path, *contents, overwrite=overwrite)
 
     def export(self, path: str | PathLike[str], *, epsilon: float = EPSILON, k: int = 5, X: Any = None) -> Exported:
         """Write the model with its vote to one file: .onnx, or .pt2 for torch.export; it is checked against Python.

@@ -21,7 +21,7 @@ from dwac import _checks as checks
 from dwac.errors import EPSILON
 from dwac.estimator.base import DWACEstimator
 from dwac.estimator.containers import native
-from dwac.estimator.preparation import row_weights
+from dwac.estimator.preparation import FitInput, row_weights
 from dwac.estimator.readable import require_some, warn_of
 from dwac.estimator.reweighing import Reweighing, reweigh
 from dwac.estimator.settings import Training, takes_training
@@ -186,7 +186,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
                 column, title, unit and codes, such as "dmi,insurance denied,,0=no; 1=yes"; or a dict by column, of
                 titles or of {"title": …, "unit": …, "codes": {1: "yes"}}.
         """
-        return self._fit(X, y, sample_weight, ids, within, groups, apart, names=names)
+        return self._fit(FitInput(X, y, sample_weight, ids, within, groups, apart), names)
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -372,15 +372,15 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         as_labels: return a list of the labels in each row's set, most often just one. as_frame: a DataFrame with a
         column for each class and the index of X; with as_labels, a Series of lists.
         """
-        sets = self.sets_.label_sets(self.observe(X, within=within, local=local), checks.epsilon(epsilon))
-        names = self.target_.plain_names
+        observed = self.observe(X, within=within, local=local)
+        sets: NDArray[np.bool_] = self.sets_.label_sets(observed, checks.epsilon(epsilon))
+        if not (as_labels or as_frame):
+            return sets
+        names, index = self.target_.plain_names, pd.Index(ids_of(native(X), len(sets)), tupleize_cols=False)
+        if not as_labels:
+            return pd.DataFrame(sets, index=index, columns=pd.Index(names, tupleize_cols=False))
         labels = [[name for name, here in zip(names, row, strict=True) if here] for row in sets.tolist()]
-        if not as_frame:
-            return labels if as_labels else sets
-        index = pd.Index(ids_of(native(X), len(sets)), tupleize_cols=False)
-        if as_labels:
-            return pd.Series(labels, index=index, name="labels", dtype=object)
-        return pd.DataFrame(sets, index=index, columns=pd.Index(names, tupleize_cols=False))
+        return pd.Series(labels, index=index, name="labels", dtype=object) if as_frame else labels
 
     def expected_sets(self, epsilon: float = EPSILON) -> Any:
         """What to expect of prediction sets at `epsilon`: their size, and how far coverage may be from 1 - ε by chance.

@@ -48,11 +48,11 @@ class Condenser:
     """
 
     def __init__(self, references: ReferenceSet, h: Tensor, y: NDArray[np.int64], target: Target | None = None) -> None:
-        self.of = class_target(np.arange(references.n_classes)) if target is None else target
-        counts = references.labels.cpu().numpy()
-        known = np.isin(y, counts)  # without a voter for its label, a row has infinite log-loss
+        self.target = class_target(np.arange(references.n_classes)) if target is None else target
+        labels = references.labels.cpu().numpy()
+        known = np.isin(y, labels)  # without a voter for its label, a row has infinite log-loss
         h, y = h[torch.as_tensor(known, device=h.device)], y[known]
-        averaged = self.of.loss(counts).averaged
+        averaged = self.target.loss(labels).averaged
         self.averaged = None if averaged is None else averaged.double().numpy()
         self.every_voter = references if references.members is None else references.members
         self.whole = without_look_alikes(self.every_voter)  # representatives are rarely near enough to a query
@@ -63,12 +63,12 @@ class Condenser:
         # Every second row decides, the others fit. If held-out rows are few, voters may decide too.
         self.fitting = training[::2]
         self.judging = torch.cat([self.h, training[1::2][: max(0, ROWS - len(self.h))]])
-        self.target = over_ranks(self.whole.log_probabilities, self.fitting)
-        self.full = over_ranks(self.whole.log_probabilities, self.judging).cpu().numpy()
+        self.log_p_fitting = over_ranks(self.whole.log_probabilities, self.fitting)
+        self.log_p_judging = over_ranks(self.whole.log_probabilities, self.judging).cpu().numpy()
 
     def represent(self, size: int) -> ReferenceSet:
         """The references, represented by `size` of them."""
-        return self.every_voter.condensed(*_leaves(self.whole, size, self.fitting, self.target))
+        return self.every_voter.condensed(*_leaves(self.whole, size, self.fitting, self.log_p_fitting))
 
     def fewest(self) -> ReferenceSet | None:
         """The fewest representatives that keep labels and probabilities; None if no number up to a quarter of all does.
@@ -104,8 +104,8 @@ class Condenser:
 
     def keeps(self, few: ReferenceSet, share: float = SAME_LABEL) -> bool:
         """Whether this share of rows keep their label, and the probabilities are near enough to those of all voters."""
-        log_p, full = few.log_probabilities(self.judging).cpu().numpy(), self.full
-        same = int(self.of.same(log_p, full).sum())
+        log_p, full = few.log_probabilities(self.judging).cpu().numpy(), self.log_p_judging
+        same = int(self.target.same(log_p, full).sum())
         certain = binomtest(same, len(full)).proportion_ci(0.8).low >= share  # one-sided: 90 %
         certain = certain or same == len(full)  # fewer than 460 rows cannot show more
         if self.averaged is not None:
@@ -123,11 +123,11 @@ class Condenser:
     def _keeps_averages(self, log_p: Floats, change: float) -> bool:
         """The same for averaged values: compares the averages with one another and with the truth."""
         assert self.averaged is not None
-        few, full = (np.exp(part) @ self.averaged for part in (log_p, self.full))
+        few, full = (np.exp(part) @ self.averaged for part in (log_p, self.log_p_judging))
         n = len(self.y)
         apart = np.square(few - full).sum(axis=1).mean()
         if n == 0:  # a cross-fitted model: the variance of the votes replaces their loss
-            spread = (np.exp(self.full) @ np.square(self.averaged) - np.square(full)).sum(axis=1).mean()
+            spread = (np.exp(self.log_p_judging) @ np.square(self.averaged) - np.square(full)).sum(axis=1).mean()
             return bool(apart <= max(change * spread, _NOTHING))
         before, after = (np.square(part[:n] - self.averaged[self.y]).sum(axis=1).mean() for part in (full, few))
         change = max(change * before, _NOTHING)
@@ -141,16 +141,16 @@ def represent(whole: ReferenceSet, size: int) -> ReferenceSet:
     return whole.condensed(*_leaves(whole, size, fitting, over_ranks(whole.log_probabilities, fitting)))
 
 
-def _leaves(whole: ReferenceSet, size: int, fitting: Tensor, target: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
+def _leaves(whole: ReferenceSet, size: int, fitting: Tensor, log_p: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
     """The leaf of each reference (m,), and the factor of each leaf (L,)."""
     leaves = _agreed(divide(whole.embeddings, whole.labels, whole.n_classes, min(size, len(whole))).leaves)
-    return leaves, _agreed(_factors(whole.condensed(leaves), fitting, target))
+    return leaves, _agreed(_factors(whole.condensed(leaves), fitting, log_p))
 
 
-def _factors(few: ReferenceSet, fitting: Tensor, target: Tensor) -> NDArray[np.float64]:
+def _factors(few: ReferenceSet, fitting: Tensor, log_p: Tensor) -> NDArray[np.float64]:
     """(R,): the factors of the weights with which the few best match the probabilities of all.
 
-    Minimises the mean Kullback-Leibler divergence from the log probabilities of all, target (n, K), on training rows
+    Minimises the mean Kullback-Leibler divergence from the log probabilities of all, log_p (n, K), on training rows
     `fitting` (n, d), without using labels. A small penalty keeps the factors of representatives that hardly matter
     at 1.
     """
@@ -159,7 +159,7 @@ def _factors(few: ReferenceSet, fitting: Tensor, target: Tensor) -> NDArray[np.f
     votes = few.voters.log_weights_at(squared_distances(fitting[rows].double(), few.embeddings.double()))
     votes = votes + torch.as_tensor(np.log(few.weights), device=votes.device)
     of_class = torch.nn.functional.one_hot(labels, few.n_classes).double()
-    p = target[rows].exp()
+    p = log_p[rows].exp()
     factors = torch.zeros(len(few), dtype=torch.float64, device=votes.device, requires_grad=True)
     optimizer = AdamW([factors], lr=_RATE, weight_decay=0)
     for _ in range(STEPS):
@@ -189,18 +189,6 @@ def should_condense(voters: Any, m: int, n_validation: int) -> bool:
     return m > AUTOMATIC and n_validation > 0 if voters == "auto" else voters != "all" and voters < m
 
 
-def agreement_on(
-    references: ReferenceSet, h: Tensor, target: Target, judge: Callable[[ReferenceSet, Tensor], Floats]
-) -> Agreement | None:
-    """How often representatives predict what all their members would, on rows h (n, d); None without rows.
-
-    judge: the log votes (n, K) that references give to the rows.
-    """
-    if references.members is None or len(h) == 0:
-        return None
-    return agreement_of(references, references.members, h, target, judge)
-
-
 @torch.no_grad()
 def agreement_of(
     few: ReferenceSet,
@@ -208,8 +196,13 @@ def agreement_of(
     h: Tensor,
     target: Target,
     judge: Callable[[ReferenceSet, Tensor], Floats] | None = None,
-) -> Agreement:
-    """The same for any two sets of voters; by default they vote on the rows directly."""
+) -> Agreement | None:
+    """How often a few voters predict what all would, on rows h (n, d); None without rows.
+
+    judge: the log votes (n, K) that voters give to the rows; by default they vote on the rows directly.
+    """
+    if len(h) == 0:
+        return None
     votes = [
         np.asarray(some.log_class_weights(h).cpu().numpy()) if judge is None else judge(some, h)
         for some in (few, every_voter)

@@ -127,14 +127,9 @@ def gather_batches(batches: Iterable[Any]) -> tuple[Any, Any]:
     return _join([x for x, _ in pairs]), None if labels[0] is None else _join(labels)
 
 
-def in_order(loader: DataLoader[Any]) -> bool:
-    """Whether rows come in the order of the dataset."""
-    return isinstance(loader.dataset, IterableDataset) or not isinstance(loader.sampler, RandomSampler)
-
-
 def require_order(loader: DataLoader[Any], why: str) -> None:
     """Raise an error for a DataLoader that shuffles."""
-    if not in_order(loader):
+    if isinstance(loader.sampler, RandomSampler) and not isinstance(loader.dataset, IterableDataset):
         raise InputError(f"{why}, but this DataLoader shuffles; use one with shuffle=False")
 
 

@@ -140,6 +140,7 @@ def forget(fitted: Fitted, ids: Iterable[Hashable]) -> Fitted:
     gone = fitted.examples.rows(voters) if len(voters) else None
     other = _stop_votes(fitted, voters)
     within, held, shards = other.within, other.validation_ids, other.shards
+    calibration = other.calibration.without(names)
     saw = set() if shards is None or shards.rows is None else shards.rows.seen_by(names)
     if shards is not None and saw:
         how = "in the model that was condensed, forget" if fitted.references.voters.represents else "forget"
@@ -153,7 +154,8 @@ def forget(fitted: Fitted, ids: Iterable[Hashable]) -> Fitted:
         folds=None if other.folds is None else other.folds.without(names),
         validation_ids=held[~held.isin(names)],
         validation=other.validation.without(names),
-        calibration=other.calibration.without(names),
+        calibration=calibration,
+        n_groups=other.n_groups_of(calibration),
         within=None if within is None else within[~within.index.isin(names)],
         shards=None if shards is None else shards.forgot(names),
         origin=None,

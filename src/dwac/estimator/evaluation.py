@@ -17,10 +17,10 @@ from dwac.estimator.classifier import DWACClassifier
 from dwac.estimator.observed import Observed
 from dwac.estimator.regressor import DWACRegressor
 from dwac.tasks.by_group import GroupComparison, read_groups
-from dwac.tasks.predicted_classes import ClassPredictions, Evaluation, OrderedEvaluation
+from dwac.tasks.predicted_classes import ClassPredictions, Evaluation
 from dwac.tasks.predicted_labels import LabelEvaluation, LabelPredictions
 from dwac.tasks.predicted_numbers import NumberEvaluation, NumberPredictions
-from dwac.tasks.predictions import Evaluated, Fact, Predictions, amount, as_csv, harmless_cell, share
+from dwac.tasks.predictions import Evaluated, Fact, Predictions, amount, as_csv
 
 __all__ = [
     "ClassPredictions",
@@ -32,15 +32,12 @@ __all__ = [
     "LabelPredictions",
     "NumberEvaluation",
     "NumberPredictions",
-    "OrderedEvaluation",
     "Predictions",
     "amount",
     "as_csv",
     "evaluate",
-    "harmless_cell",
     "predict",
     "read_groups",
-    "share",
 ]
 
 

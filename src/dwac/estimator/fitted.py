@@ -24,7 +24,7 @@ from dwac.drawing.legend import NO_LEGEND, Legend
 from dwac.encoders import Encoder, TabularEncoder
 from dwac.errors import NonFiniteError
 from dwac.estimator.certificate import Certificate
-from dwac.estimator.condensing import agreement_on
+from dwac.estimator.condensing import agreement_of
 from dwac.estimator.held_out import Folds, HeldOutRows
 from dwac.estimator.novelty import ROUNDING, Novelty
 from dwac.estimator.preparation import Examples
@@ -137,7 +137,9 @@ class Fitted:
 
     def edited(self, references: ReferenceSet, **changes: Any) -> Fitted:
         """The same model with other voters; values computed from the old ones are dropped."""
-        return replace(self, model=with_references(self.model, references), stored_agreement=None, **changes)
+        model = copy(self.model)
+        model.references = references
+        return replace(self, model=model, stored_agreement=None, **changes)
 
     # The voters
 
@@ -206,17 +208,14 @@ class Fitted:
             return np.asarray(references.log_class_weights(h).cpu().numpy())
         return self.folds.judge(references, h, self.calibration.ids)
 
-    def log_shares(self) -> Floats:
-        """(K,), finite: the log of each class's share of the vote if all voters were equally near."""
-        references = self.references
-        voters = np.bincount(references.labels.cpu().numpy(), references.weights, references.n_classes)
-        counts: NDArray[Any] = voters * references.class_weights
-        return np.asarray(np.log(np.maximum(counts / counts.sum(), np.finfo(np.float64).tiny)))
-
     @property
     def calibrated(self) -> bool:
         """Whether there are rows to calibrate with."""
         return len(self.calibration.y) > 0
+
+    def n_groups_of(self, rows: HeldOutRows) -> int | None:
+        """The largest possible number of groups of these rows, if they calibrate alone; None if they belong to none."""
+        return None if self.n_groups is None else min(self.n_groups, len(rows.y)) or None
 
     def groups(self) -> list[Any]:
         """The groups of the calibration rows, for guarantees within each."""
@@ -227,32 +226,23 @@ class Fitted:
 
     def votes_and_novelty(self, h: Tensor, inputs: Inputs) -> tuple[Floats, Floats, Floats | None]:
         """`votes`, `novelty_of` and `fold_votes` of rows, with one pass over the voters for votes and distances."""
-        references, folds, k = self.references, self.folds, NEAREST
-        voters = [references.voters] if folds is None else folds.together(references).sets
-        apart = self.novelty.voters is not None or any(each.weighted or len(each.labels) < k for each in voters)
+        voters, folds = self.references.voters, self.folds
+        sets = (voters,) if folds is None else folds.together(self.references).sets
+        apart = self.novelty.voters is not None or any(each.weighted or len(each.labels) < NEAREST for each in sets)
         if apart or len(h) == 0:
             return self.votes(h), self.novelty_of(h, inputs), self.fold_votes(h)
-        with few_threads(1 if len(h) <= _ROWS and references.voters.stack is not None else None):
-            return self._measure_together(h, inputs)
+        with few_threads(1 if len(h) <= _ROWS and voters.stack is not None else None):
+            if folds is None:
+                result = voters.query(h, NEAREST, "auto")
+                votes = self._finite(result.log_class_weights)
+                return votes, self.novelty_of(h, inputs, result.squared_distances), None
+            by_fold, squared = folds.together(self.references).query(parts_of(h, folds.members), NEAREST)
+            return self.votes(h), self.novelty_of(h, inputs, squared), by_fold.numpy()
 
-    def _measure_together(self, h: Tensor, inputs: Inputs) -> tuple[Floats, Floats, Floats | None]:
-        """The same if votes and novelty have the same voters."""
-        references, folds, k = self.references, self.folds, NEAREST
-        if folds is None:
-            result = references.voters.query(h, k, "auto")
-            novelty = self._novelty_scores(h, self._compared(h, inputs), self.novelty, result.squared_distances)
-            return self._finite(result.log_class_weights), novelty, None
-        by_fold, squared = folds.together(references).query(parts_of(h, folds.members), k)
-        novelty = self._novelty_scores(h, self._compared(h, inputs), self.novelty, squared)
-        return self.votes(h), novelty, by_fold.numpy()
-
-    def novelty_of(self, h: Tensor, inputs: Inputs) -> Floats:
-        """The novelty of rows with embeddings h (n, d): (n,), or by fold (n, F)."""
-        return self._novelty_scores(h, self._compared(h, inputs), self.novelty)
-
-    def _compared(self, h: Tensor, inputs: Inputs) -> Tensor:
-        """(n, q): the features by which rows of a table are compared; (n, 0) if they are not."""
-        return h[:, :0] if self.novelty.known is None else batches.compared_features(self.model, inputs)
+    def novelty_of(self, h: Tensor, inputs: Inputs, squared: Tensor | None = None) -> Floats:
+        """The novelty of rows with embeddings h (n, d): (n,), or by fold (n, F). squared: as for `Novelty.scores`."""
+        z = h[:, :0] if self.novelty.known is None else batches.compared_features(self.model, inputs)
+        return self._novelty_scores(h, z, self.novelty, squared)
 
     def _novelty_scores(self, h: Tensor, z: Tensor, measure: Novelty, squared: Tensor | None = None) -> Floats:
         """The same from features z (n, q), with this measure; squared: of the nearest voters, if known."""
@@ -273,30 +263,30 @@ class Fitted:
         measure, numbers = replace(self.novelty, voters=None), np.maximum(folds.numbers(rows.ids), 0)
         novelty = np.empty(len(numbers))
         for fold, voters in enumerate(folds.sets(self.novelty.voters or self.references)):
-            here = torch.as_tensor(np.flatnonzero(numbers == fold), device=rows.h.device)
-            if len(here):
-                scores = measure.scores(voters, part_of(rows.h[here], fold, folds.members), rows.z[here])
-                novelty[numbers == fold] = scores
+            own = rows.at(numbers == fold)
+            if len(own.y):
+                novelty[numbers == fold] = measure.scores(voters, part_of(own.h, fold, folds.members), own.z)
         return novelty
 
     def novelty_of_voters(self, references: ReferenceSet, places: Ints) -> Floats:
         """The novelty of voters, by position among the references, compared with the others: (n,) or (n, F)."""
-        if self.folds is None:
-            return self.novelty.of_voters(references, places)
-        names = references.voters.ids[places]
+        names, folds, known = references.voters.ids[places], self.folds, self.novelty.known
         h = references.embeddings[torch.as_tensor(places, device=references.embeddings.device)]
-        known = self.novelty.known
-        if known is None:
-            return self.folds.repeat(self._novelty_scores(h, h[:, :0], self.novelty), names)
-        # As in calibration: measured without the rows themselves. Voters added later have no fold.
-        known = known.joined(self.calibration.z, self.calibration.ids)
-        here = names.isin(known.ids)  # voters added to the references alone have only an embedding
-        scores = np.empty((len(places), FOLDS))
+        if folds is not None and known is not None:  # as in calibration: measured without the rows themselves
+            known = known.joined(self.calibration.z, self.calibration.ids)
+        # Voters added to the references alone have only an embedding.
+        here = np.zeros(len(names), dtype=bool) if known is None else names.isin(known.ids)
+        scores = np.empty(len(names) if folds is None else (len(names), FOLDS))
         for some, measure in ((here, self.novelty), (~here, replace(self.novelty, known=None))):
-            if some.any():
-                part = torch.as_tensor(some, device=h.device)
-                scores[some] = self._novelty_scores(h[part], known.of(names[some]).z, measure)
-        return self.folds.repeat(scores, names)
+            if not some.any():
+                continue
+            own = h[torch.as_tensor(some, device=h.device)]
+            z = own[:, :0] if known is None else known.of(names[some]).z
+            if folds is None:
+                scores[some] = measure.scores(references, own, z, own=True)
+            else:
+                scores[some] = self._novelty_scores(own, z, measure)
+        return scores if folds is None else folds.repeat(scores, names)
 
     def typicality(self, novelty: Floats, *, private: bool) -> Floats:
         """(n,): the typicality of rows, from their novelty (n,), or by fold (n, F)."""
@@ -320,12 +310,13 @@ class Fitted:
     @property
     def agreement(self) -> Agreement | None:
         """How often the representatives predict what all voters would, on the calibration rows; None if all vote."""
-        references = self.references
-        if not references.voters.represents:
+        few, members = self.references, self.references.members
+        if not few.voters.represents:
             return None
-        if references.members is None:
+        if members is None:
             return self.stored_agreement
-        return self.derive("agreement", lambda: agreement_on(references, self.calibration.h, self.target, self.judge))
+        h, target = self.calibration.h, self.target
+        return self.derive("agreement", lambda: agreement_of(few, members, h, target, self.judge))
 
     @property
     def descriptions(self) -> GroupTexts | None:
@@ -359,10 +350,3 @@ class Fitted:
 def fits_half(weights: Tensor) -> bool:
     """Whether half precision holds these weights exactly."""
     return weights.dtype == torch.float32 and bool((weights.half().float() == weights).all())
-
-
-def with_references(model: WeightedAverage, references: ReferenceSet) -> WeightedAverage:
-    """The same network with other voters."""
-    other = copy(model)
-    other.references = references
-    return other

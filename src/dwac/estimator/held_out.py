@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,10 +25,10 @@ from torch import Tensor
 from dwac.errors import CalibrationError
 from dwac.estimator.condensing import represent
 from dwac.kernels import squared_distances
-from dwac.nn import Model, batches
 from dwac.reference import ReferenceSet, VoteDistribution
 from dwac.reference.references import with_classes, without_members
 from dwac.reference.sets import VoterSets
+from dwac.reference.voters import Voters
 from dwac.training.cross_fit import FOLDS, part_of, parts_of
 
 Floats = NDArray[np.float64]
@@ -86,17 +87,50 @@ class Representatives(NamedTuple):
         return voters, np.concatenate([votes, np.repeat(now.weights[new, None], FOLDS, axis=1)])
 
 
-@dataclass(eq=False)
-class _Voters:
+@dataclass(frozen=True, eq=False)
+class FoldVoters:
     """The m voters of the models of the folds, for one version of the references."""
 
-    version: object
+    version: Voters
     voters: ReferenceSet
     votes: Floats  # (m, F): how many votes each has
-    weighted: bool
-    few: bool  # whether they stand for others
-    sets: list[ReferenceSet] | None = None  # by fold, once they were requested
-    together: VoterSets | None = None  # the same, as one object
+    members: int  # networks
+
+    @cached_property
+    def sets(self) -> list[ReferenceSet]:
+        """The voters of each fold's model."""
+        if not (self.votes > 0).any(axis=0).all():
+            raise CalibrationError(
+                "p-values of a cross-fitted model need voters in at least two folds; all that are left are in one; "
+                "call recalibrate(X, y) with rows that it was not trained on"
+            )
+        how = {"weighted": self.version.weighted, "few": self.version.represents}
+        return [_set_of_fold(self.voters, fold, self.votes[:, fold], self.members, **how) for fold in range(FOLDS)]
+
+    @cached_property
+    def together(self) -> VoterSets:
+        """The same as one object, which takes `parts_of` embeddings."""
+        return VoterSets(tuple(each.voters for each in self.sets))
+
+
+def _set_of_fold(
+    voters: ReferenceSet, fold: int, votes: Floats, members: int, *, weighted: bool, few: bool
+) -> ReferenceSet:
+    """The voters with votes (m,) in the model of a fold. few: whether they stand for others."""
+    here = np.flatnonzero(votes > 0)
+    rows = torch.as_tensor(here, device=voters.embeddings.device)
+    return ReferenceSet(
+        part_of(voters.embeddings[rows], fold, members),
+        voters.labels[rows],
+        list(voters.ids[here]),
+        voters.n_classes,
+        voters.kernel,
+        voters.class_weights,
+        votes[here] if weighted else None,
+        np.ones(len(here)) if weighted and not few else None,
+        voters.voters.base_vote if few else voters.voters.look_alikes,
+        targets=None if voters.targets is None else voters.targets[rows],
+    )
 
 
 @dataclass(eq=False)
@@ -107,7 +141,7 @@ class Folds:
     of: Ints  # (n,)
     members: int  # networks
     few: Representatives | None = None  # of a condensed model that does not hold the represented examples
-    _known: tuple[_Voters, ...] = field(default=(), repr=False)  # the most recent
+    _known: tuple[FoldVoters, ...] = field(default=(), repr=False)  # the most recent
 
     def numbers(self, ids: pd.Index[Any]) -> Ints:
         """(n,): the fold of each id, -1 if it has none."""
@@ -122,43 +156,25 @@ class Folds:
 
     def alone(self, references: ReferenceSet) -> Folds:
         """The same for representatives without the examples that they represent."""
-        voters, votes = self.voters(references)
-        return Folds(
-            self.ids, self.of, self.members, Representatives.of_votes(voters, votes, without_members(references))
-        )
+        now = self.voters(references)
+        few = Representatives.of_votes(now.voters, now.votes, without_members(references))
+        return Folds(self.ids, self.of, self.members, few)
 
     def knowing(self, references: ReferenceSet, votes: Floats) -> Folds:
         """The same, with known votes (m, F) of the represented examples."""
-        now = references.voters
-        known = _Voters(now, references.members or references, votes, now.weighted, now.represents)
+        known = FoldVoters(references.voters, references.members or references, votes, self.members)
         return Folds(self.ids, self.of, self.members, self.few, (known,))
-
-    def voters(self, references: ReferenceSet) -> tuple[ReferenceSet, Floats]:
-        """The m voters of the models of the folds, and how many votes each has in each model, (m, F)."""
-        known = self._voters(references)
-        return known.voters, known.votes
 
     def sets(self, references: ReferenceSet) -> list[ReferenceSet]:
         """The voters of each fold's model."""
-        known = self._voters(references)
-        if known.sets is None:
-            if not (known.votes > 0).any(axis=0).all():
-                raise CalibrationError(
-                    "p-values of a cross-fitted model need voters in at least two folds; all that are left are in one; "
-                    "call recalibrate(X, y) with rows that it was not trained on"
-                )
-            votes, how = known.votes.T, {"weighted": known.weighted, "few": known.few}
-            known.sets = [self._set(known.voters, fold, votes[fold], **how) for fold in range(FOLDS)]
-        return known.sets
+        return self.voters(references).sets
 
     def together(self, references: ReferenceSet) -> VoterSets:
         """The same as one object, which takes `parts_of` embeddings."""
-        sets, known = self.sets(references), self._voters(references)
-        if known.together is None:
-            known.together = VoterSets(tuple(voters.voters for voters in sets))
-        return known.together
+        return self.voters(references).together
 
-    def _voters(self, references: ReferenceSet) -> _Voters:
+    def voters(self, references: ReferenceSet) -> FoldVoters:
+        """The voters of the models of the folds."""
         known = self._known  # a local name: another thread may replace it meanwhile
         for voting in known:
             if voting.version is references.voters:
@@ -169,7 +185,7 @@ class Folds:
         elif self.few is not None and now.weighted:
             voters, votes = self.few.edited(references)
             votes *= self._outside(voters)  # for rows that were added with the id of a calibration row
-        voting = _Voters(now, voters, votes, now.weighted, now.represents)
+        voting = FoldVoters(now, voters, votes, self.members)
         self._known = (voting, *known[:1])  # two: a condensed model is compared with the one of all voters
         return voting
 
@@ -186,33 +202,17 @@ class Folds:
         outside, votes = self._outside(every_row), np.zeros((len(every_row), FOLDS))
         for fold in np.flatnonzero(outside.any(axis=0)).tolist():
             own = outside[:, fold] * every_row.weights
-            whole = self._set(every_row, fold, own, weighted=every_row.voters.weighted, few=False)
+            whole = _set_of_fold(every_row, fold, own, self.members, weighted=every_row.voters.weighted, few=False)
             few = represent(whole, max(1, round(len(references) * len(whole) / len(every_row))))
             votes[every_row.voters.positions(few.ids), fold] = few.weights
         return votes
-
-    def _set(self, voters: ReferenceSet, fold: int, votes: Floats, *, weighted: bool, few: bool) -> ReferenceSet:
-        here = np.flatnonzero(votes > 0)
-        rows = torch.as_tensor(here, device=voters.embeddings.device)
-        return ReferenceSet(
-            part_of(voters.embeddings[rows], fold, self.members),
-            voters.labels[rows],
-            list(voters.ids[here]),
-            voters.n_classes,
-            voters.kernel,
-            voters.class_weights,
-            votes[here] if weighted else None,
-            np.ones(len(here)) if weighted and not few else None,
-            voters.voters.base_vote if few else voters.voters.look_alikes,
-            targets=None if voters.targets is None else voters.targets[rows],
-        )
 
     def votes(self, references: ReferenceSet, h: Tensor) -> Floats:
         """(n, F, K): log class weights of rows h (n, d) by the model of each fold."""
         return np.asarray(self.together(references).log_class_weights(parts_of(h, self.members)).cpu())
 
     def judge(self, references: ReferenceSet, h: Tensor, ids: pd.Index[Any]) -> Floats:
-        """(n, K): log class weights of rows h (n, d), each by the model without its fold: `own` of `votes`, faster."""
+        """(n, K): log class weights of rows h (n, d), each by the model without its fold."""
         numbers, votes = np.maximum(self.numbers(ids), 0), np.empty((len(h), references.n_classes))
         for fold, voters in enumerate(self.sets(references)):
             rows = np.flatnonzero(numbers == fold)
@@ -247,13 +247,10 @@ class Folds:
                 h = references.embeddings[torch.as_tensor(rows, device=references.embeddings.device)]
                 yield rows, voters.distribution(part_of(h, fold, self.members))
 
-    def own(self, by_fold: Floats, ids: pd.Index[Any]) -> Floats:
-        """(n, …): from answers by fold (n, F, …), those of each row's own fold; of the first fold if it has none."""
-        return np.asarray(by_fold[np.arange(len(by_fold)), np.maximum(self.numbers(ids), 0)])
-
     def repeat(self, by_fold: Floats, ids: pd.Index[Any]) -> Floats:
-        """(n, F, …): for rows that vote, the answers of their own fold, repeated for every fold."""
-        return np.repeat(self.own(by_fold, ids)[:, None], FOLDS, axis=1)
+        """(n, F, …): for rows that vote, the answers of their own fold (or the first), repeated for every fold."""
+        own = by_fold[np.arange(len(by_fold)), np.maximum(self.numbers(ids), 0)]
+        return np.repeat(own[:, None], FOLDS, axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,44 +263,19 @@ class HeldOutRows:
     ids: pd.Index[Any]
     exact: NDArray[np.float64]  # (n, T) their numbers, or (n, L) labels as 0 and 1; (n, 0) for classes
 
-    @classmethod
-    def none(cls) -> HeldOutRows:
-        """No rows."""
-        return cls(torch.zeros(0, 1), torch.zeros(0, 0), np.zeros(0, dtype=np.int64), pd.Index([]), np.zeros((0, 0)))
-
-    @classmethod
-    def of(
-        cls,
-        model: Model,
-        inputs: batches.Inputs,
-        y: NDArray[np.int64],
-        ids: pd.Index[Any],
-        exact: NDArray[np.float64],
-        *,
-        compared: bool,
-    ) -> HeldOutRows:
-        """Embed the rows. compared: keep the raw features of a table."""
-        if len(y) == 0:
-            width = getattr(model, "n_compared_features", 0) if compared else 0
-            h, z = (torch.zeros(0, size, device=model.device) for size in (model.vector_size, width))
-            return cls(h, z, y, ids, exact)
-        h = batches.embed(model, inputs)
-        return cls(h, batches.compared_features(model, inputs) if compared else h[:, :0], y, ids, exact)
+    def at(self, places: NDArray[Any]) -> HeldOutRows:
+        """Some of the rows, by a mask or by position."""
+        rows = torch.as_tensor(places, device=self.h.device)
+        return HeldOutRows(self.h[rows], self.z[rows], self.y[places], self.ids[places], self.exact[places])
 
     def without(self, ids: pd.Index[Any]) -> HeldOutRows:
         """The rows without these ids."""
-        stays = ~self.ids.isin(ids)
-        rows = torch.as_tensor(stays, device=self.h.device)
-        return replace(
-            self, h=self.h[rows], z=self.z[rows], y=self.y[stays], ids=self.ids[stays], exact=self.exact[stays]
-        )
+        return self.at(~self.ids.isin(ids))
 
     def of_fold(self, folds: Folds, fold: int) -> HeldOutRows:
         """The rows of a fold, as the model that left them out embeds them."""
-        here = folds.numbers(self.ids) == fold
-        rows = torch.as_tensor(here, device=self.h.device)
-        h = part_of(self.h[rows], fold, folds.members)
-        return replace(self, h=h, z=self.z[rows], y=self.y[here], ids=self.ids[here], exact=self.exact[here])
+        rows = self.at(folds.numbers(self.ids) == fold)
+        return replace(rows, h=part_of(rows.h, fold, folds.members))
 
     def require(self) -> None:
         """Raise an error if there are no rows to calibrate with."""

@@ -19,7 +19,7 @@ from dwac.drawing.legend import Legend
 from dwac.encoders import ImageEncoder, TabularEncoder
 from dwac.errors import InputError, LabelError
 from dwac.estimator.fitted import Fitted
-from dwac.estimator.observed import Observed, input_distances, judged_inputs, observe
+from dwac.estimator.observed import Observed, input_distances, judge_rows, observe
 from dwac.estimator.preparation import take
 from dwac.explain import Importance, Recourse, privacy
 from dwac.explain.hybrids import Hybrids, Pool, leave_out, mix_images, mix_tables, mix_texts
@@ -35,7 +35,6 @@ from dwac.tasks.base import LABELS, NUMBERS
 _SMALL = ("default", "paper")  # networks of images
 _PIXELS = 32 * 32  # of an image, up to which a dozen questions take about 50 ms
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,8 +129,8 @@ class RowInquiry:
         fitted = self.fitted
         if isinstance(rows, Tensor):
             return batches.embed(fitted.model, (rows,))
-        inputs = judged_inputs(fitted, self._as_given(rows), self.unknown, private=self.private)
-        return batches.embed(fitted.model, inputs)
+        judged = judge_rows(fitted, self._as_given(rows), self.unknown, private=self.private)
+        return batches.embed(fitted.model, judged.inputs)
 
     def _as_given(self, rows: Any) -> Any:
         """Hybrids in the form that the encoder takes: an array for your own network, if X is one."""

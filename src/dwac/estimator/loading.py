@@ -153,7 +153,7 @@ def _settings_of(config: Mapping[str, Any], encoder: Encoder) -> dict[str, Any]:
         raise _ModuleNeededError(
             "this model was trained with a network of your own; pass that network: dwac.load(path, module=…)"
         )
-    asked = config["encoder"]["asked"]
+    name = config["encoder"]["asked"]
     settings = {name: _unpack_setting(value) for name, value in config["settings"].items()}
     head = settings.pop("head", "dwac")  # stored in folders until 1.0.0rc1
     require(
@@ -161,7 +161,7 @@ def _settings_of(config: Mapping[str, Any], encoder: Encoder) -> dict[str, Any]:
         f"its head must be 'dwac', in which training examples vote; got {head!r:.60}, which models no longer have; "
         "train the model again, or load it with dwac 1.0.0rc1",
     )
-    return {**parameters(settings), "encoder": encoder if asked is None else asked, "checkpoint": None}
+    return {**parameters(settings), "encoder": encoder if name is None else name, "checkpoint": None}
 
 
 def _unpack_setting(value: Any) -> Any:
@@ -458,7 +458,7 @@ def _like(references: ReferenceSet, h: Tensor, y: Any, ids: pd.Index[Any], exact
 def unpack_shards(
     config: Mapping[str, Any] | None, tensors: Mapping[str, Tensor], frame: pd.DataFrame | None
 ) -> Shards | None:
-    """How the model was sharded; frame: the rows of `saving.all_rows`."""
+    """How the model was sharded; frame: all rows of fit, as `saving.pack` gives them."""
     if config is None:
         return None
     n = checks.positive_int(config["n"], "shards", minimum=2)

@@ -76,7 +76,13 @@ class Novelty:
         self, model: WeightedAverage, inputs: Inputs, y: NDArray[np.int64], ids: pd.Index[Any], exact: Floats
     ) -> HeldOutRows:
         """Rows that judge the model, embedded, with raw features if these are compared."""
-        return HeldOutRows.of(model, inputs, y, ids, exact, compared=self.known is not None)
+        if len(y):
+            h = batches.embed(model, inputs)
+            z = h[:, :0] if self.known is None else batches.compared_features(model, inputs)
+        else:
+            h = torch.zeros(0, model.vector_size, device=model.device)
+            z = torch.zeros(0, 0 if self.known is None else model.n_compared_features, device=model.device)
+        return HeldOutRows(h, z, y, ids, exact)
 
     def learn(
         self, references: ReferenceSet, validation: HeldOutRows, calibration: HeldOutRows, folds: Folds | None
@@ -136,17 +142,3 @@ class Novelty:
         if apart is not None and self.usual is not None:
             scores = torch.maximum(scores, self.usual[1].units(apart.square()))
         return np.asarray(scores.cpu().numpy())
-
-    def of_voters(self, references: ReferenceSet, places: NDArray[np.int64]) -> Floats:
-        """(n,): the novelty of voters, by position among the references, each compared with the others."""
-        h = references.embeddings[torch.as_tensor(places, device=references.embeddings.device)]
-        if self.known is None:
-            return self.scores(references, h, h[:, :0], own=True)
-        names = references.voters.ids[places]
-        here = names.isin(self.known.ids)  # voters added to the references alone have only an embedding
-        scores = np.empty(len(places))
-        for rows, measure in ((here, self), (~here, replace(self, known=None))):
-            part, z = torch.as_tensor(rows, device=h.device), self.known.of(names[rows]).z
-            if rows.any():
-                scores[rows] = measure.scores(references, h[part], z, own=True)
-        return scores

@@ -175,7 +175,7 @@ def observe(
         check(X)
         return X
 
-    rows = sift(fitted.encoder, X, prepare, lambda X: _judge(fitted, X, unknown, private=private))
+    rows = sift(fitted.encoder, X, prepare, lambda X: judge_rows(fitted, X, unknown, private=private))
     if within is not None and fitted.within is None:
         raise InputError(
             "a guarantee within groups needs the groups of the calibration rows; fit with within=…, or, after "
@@ -209,19 +209,8 @@ def require_local(fitted: Fitted, within: Any, *, private: bool) -> None:
     fitted.calibration.require()
 
 
-def read(fitted: Fitted, X: Any, *, unknown: str, check: Callable[[Any], None]) -> tuple[Any, batches.Inputs]:
-    """The rows of X, and the tensors that the network takes; an error names a column or row that does not fit."""
-    X = rows_for(X, fitted.encoder)
-    check(X)
-    return X, _judge(fitted, X, unknown, private=False).inputs
-
-
-def judged_inputs(fitted: Fitted, X: Any, unknown: str, *, private: bool) -> batches.Inputs:
-    """The tensors that the network takes, of rows in the form of the encoder."""
-    return _judge(fitted, X, unknown, private=private).inputs
-
-
-def _judge(fitted: Fitted, X: Any, unknown: str, *, private: bool) -> Judged:
+def judge_rows(fitted: Fitted, X: Any, unknown: str, *, private: bool) -> Judged:
+    """Rows in the form of the encoder, as inputs of the network, and their values that were not in training."""
     seen: Callable[[Any], Collection[str]] = (lambda _: ()) if private else fitted.examples.values_of
     encoder, inputs = fitted.encoder, fitted.encoder.transform(X)
     parts: list[Any] = getattr(encoder, "parts", []) if encoder.kind == "tabular" else []

@@ -24,7 +24,7 @@ from dwac.conformal import ExpectedIntervals
 from dwac.errors import EPSILON
 from dwac.estimator.base import DWACEstimator
 from dwac.estimator.containers import native
-from dwac.estimator.preparation import row_weights
+from dwac.estimator.preparation import FitInput, row_weights
 from dwac.estimator.readable import require_some, warn_of
 from dwac.estimator.settings import Training, takes_training
 from dwac.estimator.worth import Options, worth_of
@@ -107,29 +107,13 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         ids: Iterable[Hashable] | None = None,
         names: Any = None,
     ) -> Self:
-        """Train on X and y.
+        """Train on X and y. Arguments as for `DWACClassifier.fit`, except:
 
         Args:
-            X: a table, images, texts, tensors, a Dataset or a DataLoader; see `encoder`. Tables may be pandas, polars,
-                Arrow, NumPy or sparse; a sparse one must fit into memory once it is dense. Or a table or texts that are
-                read in batches because memory does not hold them: a `pyarrow.dataset.Dataset`, a path, glob or URL of
-                Parquet files, or an iterable of batches: record batches, DataFrames or pairs (X, y). Then y,
-                sample_weight, within and ids are names of columns; only ids of voters and held-out rows are checked;
-                and `stream_` says what was measured on all rows and what on a sample.
             y: one finite number per row, or a table of several.
-            sample_weight: (n,) weights of the rows in the loss. Votes, validation and calibration ignore them.
-            groups: (n,) hashable names of what rows belong to, such as a patient with several visits. Rows of a group
-                stay together in folds, validation and calibration, as in scikit-learn's GroupKFold, so that
-                measurements and guarantees hold for new groups. At least 5; not for rows that are read in batches.
-            within: (n,) hashable names, or sets of names, of groups; or a table, whose columns are groups that overlap.
-                `predict_interval(…, within=…)` then has its guarantee within each. By default, the columns that the
-                setting `within` names.
-            ids: unique names of the rows; by default the index of a DataFrame or Series, else 0 … n-1.
-            names: what the columns of a table are called in explanations: a CSV file or a DataFrame with the columns
-                column, title, unit and codes, such as "dmi,insurance denied,,0=no; 1=yes"; or a dict by column, of
-                titles or of {"title": …, "unit": …, "codes": {1: "yes"}}.
+            within: groups, within each of which `predict_interval(…, within=…)` then has its guarantee.
         """
-        return self._fit(X, y, sample_weight, ids, within, groups, names=names)
+        return self._fit(FitInput(X, y, sample_weight, ids, within, groups), names)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -100,11 +100,10 @@ def least_change(metric: Metric, slopes: Floats, rates: Floats, now: Floats, pai
 
     Rates (C,) are linear: rates + slopes (C, m) @ (v - now). pairs: (P, 2), which rates are compared. Solved by its
     dual, a quadratic program with one multiplier λ ≥ 0 for each pair: v = 1 - H⁻¹ Σ λ_gh (slope_g - slope_h). Weights
-    beyond `LIMITS` stay there, and the others are found again (with limits, the cost is the least only nearly).
+    beyond `LIMITS` stay there, and the others are solved again (with limits, the cost is only nearly the least).
     """
-    signs = np.zeros((len(pairs), len(rates)))
-    signs[np.arange(len(pairs)), pairs[:, 0]] = 1.0
-    signs[np.arange(len(pairs)), pairs[:, 1]] = -1.0
+    cells = np.eye(len(rates))
+    signs = cells[pairs[:, 0]] - cells[pairs[:, 1]]
     base, free = np.ones(len(now)), np.ones(len(now), dtype=bool)
     for _ in range(_ROUNDS):
         own = slopes * free
@@ -128,8 +127,8 @@ def _multipliers(gram: Floats, excess: Floats) -> Floats:
         return float(multipliers @ pull / 2 - multipliers @ excess), pull - excess
 
     limits, start = [(0, _LARGEST)] * len(excess), np.zeros(len(excess))  # out of reach, they grow without end
-    found = minimize(dual, start, jac=True, method="L-BFGS-B", bounds=limits, options={"ftol": 1e-15, "gtol": 1e-9})
-    return np.asarray(found.x / scale)
+    result = minimize(dual, start, jac=True, method="L-BFGS-B", bounds=limits, options={"ftol": 1e-15, "gtol": 1e-9})
+    return np.asarray(result.x / scale)
 
 
 class GroupRates(NamedTuple):
@@ -207,9 +206,9 @@ def choose_factors(shares: Shares, metric: Metric, cells: GroupRates, at_most: f
             scores, rivals = shares.scores(shares.totals(factors))
             decided = scores > 0
             difference = cells.difference(decided)
-            found = max(difference, at_most), metric.cost(factors - 1)
-            if found < key:
-                best, key = factors, found
+            now = max(difference, at_most), metric.cost(factors - 1)
+            if now < key:
+                best, key = factors, now
             if difference <= at_most and step == 0 and key[1] == 0:
                 return best
             near = norm.pdf(scores / _WIDTH) / _WIDTH
@@ -304,31 +303,31 @@ def reweigh(clf: DWACEstimator, X: Any, y: Any, by: Any, measure: str, at_most: 
     X = native(observed.rows.X if observed is X else X)
     groups = read_groups(by, X, len(observed))
     codes, exact = read_known(target, y, len(observed), strict=False)
-    kept = np.flatnonzero(observed.readable & (codes >= 0))
-    numbers = _folds_of(fitted, observed, ids_of(X, len(observed)))
-    place = names.index(label)
-    truth = codes[kept] if target.kind != LABELS else (exact[kept, place] > 0).astype(np.int64)
-    which = place if target.kind != LABELS else 1
-    groups, has = groups.iloc[kept].reset_index(drop=True), truth == which
-    own, left_out = _large_groups(groups, has, MEASURES[measure])
-    kept, truth, has, groups = kept[own >= 0], truth[own >= 0], has[own >= 0], groups[own >= 0].reset_index(drop=True)
-    own = own[own >= 0]
-    rows = np.cumsum(observed.readable)[kept] - 1
-    shares = _shares(fitted, observed.h[torch.as_tensor(rows, device=observed.h.device)], numbers[rows], place)
-    metric = Metric.of(shares)
-    factors = choose_factors(shares, metric, GroupRates.of(own, has, MEASURES[measure]), at_most)
-    before, judged = shares.totals(np.ones_like(factors)), np.empty((len(own), shares.n_classes))
-    part = np.random.default_rng(0).permutation(len(own)) % _PARTS
+    fold_of = _folds_of(fitted, observed, ids_of(X, len(observed)))
+    place, among = names.index(label), MEASURES[measure]
+    truth, has = codes, codes == place
+    if target.kind == LABELS:
+        has = exact[:, place] > 0
+        truth = has.astype(np.int64)
+    rows = np.flatnonzero(observed.readable & (codes >= 0))
+    group, left_out = _large_groups(groups.iloc[rows], has[rows], among)
+    rows, group = rows[group >= 0], group[group >= 0]
+    truth, has, groups = truth[rows], has[rows], groups.iloc[rows]
+    readable = np.cumsum(observed.readable)[rows] - 1  # their places among the readable rows
+    h = observed.h[torch.as_tensor(readable, device=observed.h.device)]
+    shares = _shares(fitted, h, fold_of[readable], place)
+    metric, cells = Metric.of(shares), GroupRates.of(group, has, among)
+    factors = choose_factors(shares, metric, cells, at_most)
+    before, judged = shares.totals(np.ones_like(factors)), np.empty((len(rows), shares.n_classes))
+    part = np.random.default_rng(0).permutation(len(rows)) % _PARTS
     for each in range(_PARTS):
         some = part != each
-        other = choose_factors(
-            shares.take(some), metric, GroupRates.of(own[some], has[some], MEASURES[measure]), at_most
-        )
+        other = choose_factors(shares.take(some), metric, GroupRates.of(group[some], has[some], among), at_most)
         judged[~some] = shares.take(~some).totals(other)
     decided = [shares.scores(totals)[0] > 0 for totals in (before, shares.totals(factors), judged)]
-    chosen = GroupRates.of(own, has, MEASURES[measure]).difference(decided[1])
+    chosen = cells.difference(decided[1])
     joined = pd.DataFrame({" × ".join(map(str, groups)): pd.Categorical(_names(groups))})
-    first, second = (compare_groups(_measures(label, has, each, MEASURES[measure]), joined) for each in decided[::2])
+    first, second = (compare_groups(_measures(label, has, each, among), joined) for each in decided[::2])
     price = pd.DataFrame([_price(totals, truth) for totals in (before, judged)], index=["before", "after"])
     new = copy(clf)
     new.fitted_, changed = _edit(fitted, factors, shares)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import torch
@@ -60,10 +60,9 @@ def read_weight(value: Any, *, possible: bool) -> float:
 
 def read_group_count(value: Any, n: int) -> int | None:
     """How many groups the n calibration rows belong to; None if they belong to none."""
-    fits = value is None or (type(value) is int and 0 < value <= n)
+    fits = value is None or (type(value) is int and value > 0)
     require(fits, f"calibration_groups must be how many groups calibrated, or null; got {value!r:.60}")
-    count: int | None = value
-    return count
+    return None if value is None else min(value, n) or None  # until 1.0.0rc1, `forget` did not count again
 
 
 def read_shift(values: Any, coefficients: Tensor | None, n_folds: int, size: int) -> Shift | None:
@@ -138,16 +137,11 @@ def read_groups_profile(values: Any, shares: Tensor | None, n_groups: int) -> Pr
 # The network
 
 
-class Sizes(NamedTuple):
-    """Sizes of a stored model: the number of networks, the size of h of each, and the width of its features."""
+def sizes_of(stored: Stored, encoder: Encoder, module: nn.Module | None = None) -> tuple[int, int, int]:
+    """(number of networks, size of h of each, width of its features) of the network to build.
 
-    ensemble_size: int
-    embedding_size: int
-    n_features: int
-
-
-def sizes_of(stored: Stored, encoder: Encoder, module: nn.Module | None = None) -> Sizes:
-    """The sizes of the network to build; an error if they differ from those of the stored tensors."""
+    An error if they differ from those of the stored tensors.
+    """
     config, tensors = stored.config, stored.tensors
     ensemble_size = checks.positive_int(config["ensemble_size"], "ensemble_size")
     held = _stored_networks(tensors)
@@ -155,15 +149,15 @@ def sizes_of(stored: Stored, encoder: Encoder, module: nn.Module | None = None) 
         raise StorageError(f"its config has {ensemble_size} networks; {held} are stored")
     joined = len(module) if isinstance(module, Ensemble) else ensemble_size + encoder.n_beside
     # Not from the recipe, which may have changed since.
-    asked = None if isinstance(encoder, Sharded) else config["settings"]["embedding_size"]
-    size = asked or len(tensors["embedding.bias"]) // joined
+    setting = None if isinstance(encoder, Sharded) else config["settings"]["embedding_size"]
+    size = setting or len(tensors["embedding.bias"]) // joined
     n_features = int(tensors["embedding.weight"].shape[1])
     _check_shapes("embedding", {"weight": (joined * size, n_features), "bias": (joined * size,)}, tensors)
     encoder.check()
     _check_numbers({name: value for name, value in tensors.items() if name not in stored.rows})
     if not isinstance(encoder, ModuleEncoder):
         rehearse(encoder, ensemble_size, tensors)
-    return Sizes(ensemble_size, size, n_features)
+    return ensemble_size, size, n_features
 
 
 def _stored_networks(tensors: Mapping[str, Tensor]) -> int:

@@ -26,7 +26,7 @@ from dwac.estimator.observed import Observed
 from dwac.estimator.preparation import read_known, row_ids
 from dwac.estimator.readable import warn_of
 from dwac.reference import ReferenceSet
-from dwac.tasks.worth import Judges, Options, game_of
+from dwac.tasks.worth import Judges, Options, game_of, log_shares
 from dwac.training.progress import rows_bar
 
 Floats = NDArray[np.float64]
@@ -36,7 +36,7 @@ _DOUBTFUL = 5  # candidates per requested row
 _JUDGES = 1000
 _OF_PRIOR = 0.01  # the prior's share of the vote, as in `dwac.worth.of_log`
 
-__all__ = ["Judges", "Options", "kept_column", "scores_of", "worth_by", "worth_of"]
+__all__ = ["Judges", "Options", "column_of_voters", "kept_column", "scores_of", "worth_by", "worth_of"]
 
 
 def worth_of(
@@ -53,11 +53,13 @@ def worth_of(
     check_is_fitted(model, "fitted_")
     if model.private_:
         raise PrivacyError("a private model shows nothing of single training examples; ask the model it was saved from")
-    return worth_by(model, _judges(model, X, y, ids), options, groups=groups, show=show)
+    judges = _judges(model, X, y, ids)
+    groups = kept_column(model, groups) if isinstance(groups, str) else groups
+    return worth_by(model.fitted_, judges, options, groups=groups, show=show)
 
 
 def worth_by(
-    model: DWACEstimator,
+    fitted: Any,
     judges: Judges,
     options: Options,
     *,
@@ -65,11 +67,14 @@ def worth_by(
     show: bool | str = False,
     votes: Iterable[tuple[slice, Tensor]] | None = None,
 ) -> pd.DataFrame:
-    """The same for rows that are embedded already; votes: the log of every vote on them, if these are known."""
-    references = model.references_
+    """The same for rows that are embedded already, and voters of any model that has references and a target.
+
+    votes: the log of every vote on the rows, if these are known.
+    """
+    references: ReferenceSet = fitted.references
     options.check()
-    game = game_of(model.fitted_, judges, options)
-    members = None if groups is None else _grouped(groups, model)
+    game = game_of(fitted, judges, options)
+    members = None if groups is None else _grouped(groups, references)
     names = references.voters.ids if members is None else pd.Index(members.unique(), tupleize_cols=False)
     codes = None
     if members is not None:
@@ -93,12 +98,12 @@ def worth_by(
     return table
 
 
-def scores_of(model: DWACEstimator, judges: Judges) -> Floats:
+def scores_of(fitted: Any, judges: Judges) -> Floats:
     """(n,): the worth of the whole vote for each row: P of the true label; for several labels, the mean P of being
     right; for numbers, minus the squared error in units of the variance. Leave-one-out is how much the mean would fall.
     """
-    game, means = game_of(model.fitted_, judges, Options("shapley", "probability", 1e-4)), []
-    for rows, log_w in worth.vote_blocks(model.references_, judges.h, judges.own):
+    game, means = game_of(fitted, judges, Options("shapley", "probability", 1e-4)), []
+    for rows, log_w in worth.vote_blocks(fitted.references, judges.h, judges.own):
         shares = torch.softmax(log_w.double(), dim=1)
         means.append(torch.stack([(shares * votes).sum(dim=1) for votes in game.votes(rows)]))
     return np.asarray(game.score(torch.cat(means, dim=1)).mean(dim=0).cpu().numpy())
@@ -122,19 +127,23 @@ def kept_column(model: DWACEstimator, column: str, name: str = "groups") -> pd.S
 
     name: the argument's name, for errors.
     """
-    frame = None if model.private_ else model.examples_.frame()
+    return column_of_voters(None if model.private_ else model.examples_.frame(), column, model.references_, name)
+
+
+def column_of_voters(
+    frame: pd.DataFrame | None, column: str, references: ReferenceSet, name: str = "groups"
+) -> pd.Series[Any]:
+    """The same from a frame of the training examples, by id."""
     if frame is None:
         raise InputError(f"{name} needs a model that holds its training examples; this one keeps none")
     names = {str(each): each for each in frame.columns}
     if column not in names:
         raise InputError(f"{name} must name a column of the training data: {', '.join(names)}; got {column!r}")
-    return _or_missing(frame[names[column]].reindex(model.references_.voters.ids).astype(object))
+    return _or_missing(frame[names[column]].reindex(references.voters.ids).astype(object))
 
 
-def _grouped(groups: Any, model: DWACEstimator) -> pd.Series[Any]:
-    """(m,): the group of each voter; groups are given by id, as the name of a column, or in the order of the voters."""
-    references = model.references_
-    groups = kept_column(model, groups) if isinstance(groups, str) else groups
+def _grouped(groups: Any, references: ReferenceSet) -> pd.Series[Any]:
+    """(m,): the group of each voter; groups are given by id, or in the order of the voters."""
     if isinstance(groups, Mapping):
         groups = pd.Series(list(groups.values()), pd.Index(list(groups), tupleize_cols=False), dtype=object)
     if isinstance(groups, pd.Series):
@@ -194,10 +203,11 @@ def next_labels(
     doubtful = margins.argsort(stable=True)[: _DOUBTFUL * n]
     h_judges, votes_judges = _judging(model, h, votes, judges)
     candidates = h[doubtful.to(h.device)]
-    log_w = _votes_of(references, candidates, h_judges) + _class_weight(references, p[doubtful])
+    by_class = (p[doubtful] @ torch.as_tensor(references.class_weights)).log()  # the expected class weight of each
+    log_w = _votes_of(references, candidates, h_judges) + by_class
     alike = _votes_of(references, candidates, candidates)
     alike = (alike - alike.amax()).exp()
-    prior = torch.as_tensor(model.fitted_.log_shares()) + np.log(_OF_PRIOR)
+    prior = torch.as_tensor(log_shares(references)) + np.log(_OF_PRIOR)
     votes_judges = torch.logaddexp(votes_judges, prior + votes_judges.logsumexp(dim=1, keepdim=True))
     chosen, worth = _one_by_one(log_w, p[doubtful], votes_judges, alike, min(n, len(doubtful)))
     places = doubtful[chosen]
@@ -285,11 +295,6 @@ def _votes_of(references: ReferenceSet, h: Tensor, queries: Tensor) -> Tensor:
     look: dict[str, Any] = {"kernel": references.kernel, "look_alikes": references.voters.look_alikes}
     voters = ReferenceSet(h, labels, n_classes=references.n_classes, **look)
     return torch.as_tensor(voters.voters.every_vote(queries)).cpu().double()
-
-
-def _class_weight(references: ReferenceSet, p: Tensor) -> Tensor:
-    """(c,): the log of the expected class weight of each row."""
-    return (p @ torch.as_tensor(references.class_weights)).log()
 
 
 def _margins(p: Tensor) -> Tensor:

@@ -78,20 +78,20 @@ class Worth:
         sum: the sum of the worth of its single examples. if_removed: the change without the whole group.
         """
         groups = kept_column(self.clf, column)
-        together = worth_by(self.clf, self.judges, _options(self.clf, "shapley"), groups=groups)
-        alone = worth_by(self.clf, self.judges, _options(self.clf, "leave_one_out"), groups=groups)
+        together = worth_by(self.clf.fitted_, self.judges, _options(self.clf, "shapley"), groups=groups)
+        alone = worth_by(self.clf.fitted_, self.judges, _options(self.clf, "leave_one_out"), groups=groups)
         together["sum"] = self.table["worth"].groupby(groups.loc[self.table.index]).sum().reindex(together.index)
         return together.assign(if_removed=-alone["worth"]).sort_values("sum", ascending=False, kind="stable")
 
 
 def worth_for(clf: Estimator, judges: Judges, n_rows: int | None = None) -> Worth:
     """The worth of each voter for these rows, which may be a sample of `n_rows`."""
-    table = worth_by(clf, judges, _options(clf, "shapley"))
-    alone = worth_by(clf, judges, _options(clf, "leave_one_out"))
+    table = worth_by(clf.fitted_, judges, _options(clf, "shapley"))
+    alone = worth_by(clf.fitted_, judges, _options(clf, "leave_one_out"))
     table.insert(3, "if_removed", -alone["worth"])
     table = table.sort_values("relative", ascending=False, kind="stable")
     n = len(judges.own)
-    return Worth(clf, judges, table, float(scores_of(clf, judges).mean()), n if n_rows is None else n_rows)
+    return Worth(clf, judges, table, float(scores_of(clf.fitted_, judges).mean()), n if n_rows is None else n_rows)
 
 
 def _options(clf: Estimator, method: str) -> Options:

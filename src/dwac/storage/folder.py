@@ -138,51 +138,54 @@ def read_model(
     """
     folder = Path(path)
     try:
-        manifest = _read_manifest(folder)
-        while True:
-            _require(folder, manifest[_MARK], expect)
-            try:
-                whole = {part: facts for part, facts in manifest["files"].items() if part != "weights" or not mapped}
-                data = {part: read_part(folder, facts) for part, facts in whole.items()}
-                if mapped:
-                    path_of_weights = folder / manifest["files"]["weights"]["name"]
-                    _check_part(path_of_weights, *digest_of(path_of_weights), manifest["files"]["weights"])
-                break
-            except FileNotFoundError as error:  # perhaps a writer has just replaced the model
-                before, manifest = manifest, _read_manifest(folder)
-                if manifest == before:
-                    name = Path(error.filename).name
-                    raise StorageError(
-                        f"{folder} must contain {name}, which {MANIFEST} names; it is missing; {_REPAIR}"
-                    ) from None
+        manifest, data = _read_parts(folder, mapped=bool(mapped), expect=expect)
     except StorageError:
         raise
     except (OSError, MemoryError) as error:
         raise StorageError(f"could not read a model from {folder}: {error}") from error
     names = {part: str(folder / facts["name"]) for part, facts in manifest["files"].items()}
+    sizes = {part: facts["size"] for part, facts in manifest["files"].items()}
+    rows: dict[str, FileRows] = {}
+    examples = all_rows = None
     try:
-        rows = {name: own for name, own in (tensor_rows(names["weights"]) if mapped else {}).items() if name in mapped}
         if mapped:
-            others = read_tensors(names["weights"], without=rows)
-            tensors = {**others, **{name: own.mapped for name, own in rows.items()}}
+            rows = {name: own for name, own in tensor_rows(names["weights"]).items() if name in mapped}
+            tensors = read_tensors(names["weights"], without=rows) | {name: own.mapped for name, own in rows.items()}
         else:
             tensors, _ = unpack_tensors(data["weights"], names["weights"])
-        examples = None
         if "examples" in data:
-            size = sum(facts["size"] for facts in manifest["files"].values())
-            limits: dict[str, Any] = {"most_bytes": max(MOST_BYTES, _MOST_UNPACKED * size)}
-            if most_examples is not None:
-                limits["most_rows"] = most_examples(tensors)
-            examples = unpack_examples(data["examples"], names["examples"], **limits)
-        all_rows = None
+            most_rows = math.inf if most_examples is None else most_examples(tensors)
+            most_bytes = max(MOST_BYTES, _MOST_UNPACKED * sum(sizes.values()))
+            examples = unpack_examples(data["examples"], names["examples"], most_rows=most_rows, most_bytes=most_bytes)
         if "rows" in data:
-            room = max(MOST_BYTES, _MOST_UNPACKED * manifest["files"]["rows"]["size"])
-            all_rows = unpack_examples(data["rows"], names["rows"], most_bytes=room)
+            most_bytes = max(MOST_BYTES, _MOST_UNPACKED * sizes["rows"])
+            all_rows = unpack_examples(data["rows"], names["rows"], most_bytes=most_bytes)
     except MemoryError as error:
         raise StorageError(f"{folder} needs more memory than is available: {error}") from error
     stored = Stored(manifest["config"], tensors, examples, all_rows)
     stored.rows, stored.fingerprint = rows, manifest[_MARK]
     return stored
+
+
+def _read_parts(folder: Path, *, mapped: bool, expect: str | None) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The manifest, and the bytes of each file that it names; mapped: weights are checked, but stay in their file."""
+    manifest = _read_manifest(folder)
+    while True:
+        _require(folder, manifest[_MARK], expect)
+        files = manifest["files"]
+        try:
+            data = {part: read_part(folder, facts) for part, facts in files.items() if part != "weights" or not mapped}
+            if mapped:
+                weights = folder / files["weights"]["name"]
+                _check_part(weights, *digest_of(weights), files["weights"])
+            return manifest, data
+        except FileNotFoundError as error:  # perhaps a writer has just replaced the model
+            before, manifest = manifest, _read_manifest(folder)
+            if manifest == before:
+                name = Path(error.filename).name
+                raise StorageError(
+                    f"{folder} must contain {name}, which {MANIFEST} names; it is missing; {_REPAIR}"
+                ) from None
 
 
 def fingerprint(path: str | os.PathLike[str]) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dwac import worth
 from dwac.errors import InputError
+from dwac.reference import ReferenceSet
 from dwac.tasks.base import LABELS, NUMBERS, Fitted, Floats, Ints
 from dwac.worth import GameValues
 from dwac.worth.games import METHODS
@@ -51,8 +52,15 @@ class Options(NamedTuple):
         return {"method": self.method, "tolerance": self.tolerance}
 
 
+def log_shares(references: ReferenceSet) -> Floats:
+    """(K,), finite: the log of each class's share of the vote if all voters were equally near."""
+    voters = np.bincount(references.labels.cpu().numpy(), references.weights, references.n_classes)
+    counts = voters * references.class_weights
+    return np.asarray(np.log(np.maximum(counts / counts.sum(), np.finfo(np.float64).tiny)))
+
+
 def game_of(fitted: Fitted, judges: Judges, options: Options) -> Game:
-    """The game of the model's voters for these rows."""
+    """The game of the model's voters for these rows; of the model, references and target are enough."""
     game = {NUMBERS: NumberGame, LABELS: LabelGame}.get(fitted.target.kind, ClassGame)
     return game(fitted, judges, options)
 
@@ -61,7 +69,7 @@ class Game(ABC):
     """The values of voters, or of groups of them, for rows with known outcomes."""
 
     def __init__(self, fitted: Fitted, judges: Judges, options: Options) -> None:
-        self.fitted, self.judges, self.options = fitted, judges, options
+        self.judges, self.options = judges, options
         self.target, self.references = fitted.target, fitted.references
 
     def tensor(self, values: Any) -> Tensor:
@@ -99,7 +107,7 @@ class ClassGame(Game):
 
     def __init__(self, fitted: Fitted, judges: Judges, options: Options) -> None:
         super().__init__(fitted, judges, options)
-        self.prior, self.truths = self.tensor(np.exp(fitted.log_shares())), self.tensor(judges.codes)
+        self.prior, self.truths = self.tensor(np.exp(log_shares(fitted.references))), self.tensor(judges.codes)
 
     def votes(self, rows: slice) -> list[Tensor]:
         """1 for the true label, 0 for another."""

@@ -51,12 +51,11 @@ class Forest:
     def _blocks(self, leaves: Ints, left_out: NDArray[np.bool_]) -> Iterator[csr_array]:
         n, n_trees = leaves.shape
         members = np.diff(self._leaves.indptr).astype(np.float64)
-        size = max(
-            1, int(_ENTRIES * members.sum() / (n_trees * np.square(members).sum()))
-        )  # large leaves are met often
+        mean = np.square(members).sum() / members.sum()  # of the leaves that rows meet: large ones are met often
+        size = max(1, int(_ENTRIES / (n_trees * mean)))
         for start in range(0, n, size):
-            places, asked = leaves[start : start + size] + self._starts, ~left_out[start : start + size]
-            shares = asked / np.maximum(asked.sum(axis=1, keepdims=True), 1)
+            places, voting = leaves[start : start + size] + self._starts, ~left_out[start : start + size]
+            shares = voting / np.maximum(voting.sum(axis=1, keepdims=True), 1)
             yield _rows(shares, places, self._leaves.shape[0]) @ self._leaves
 
 

@@ -10,7 +10,6 @@ from collections.abc import Hashable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -22,9 +21,8 @@ from scipy.sparse import csr_array, issparse
 from dwac import _checks as checks
 from dwac.conformal import Calibration, ConformalPrediction, IntervalCalibration, tail_scores, tails_of
 from dwac.errors import EPSILON, CalibrationError, InputError, KindError, ShapeError
-from dwac.estimator.fitted import Fitted
 from dwac.estimator.preparation import read_known, row_ids
-from dwac.estimator.worth import Judges, Options, worth_by
+from dwac.estimator.worth import Judges, Options, column_of_voters, worth_by
 from dwac.explain import Explanations, explain_numbers
 from dwac.explain.classes import make_explanation
 from dwac.explain.descriptions import GroupTexts, describe
@@ -54,7 +52,7 @@ OWN = (
 class Weights(Protocol):
     """A model whose prediction is a weighted average of m training labels or numbers.
 
-    It may also have `own_weights()`: blocks for its training rows, each without itself; zeros if nobody else votes.
+    It may also have `own_weights()`: blocks for its training rows, each without itself; zeros if no other votes.
 
     >>> class Nearby:
     ...     def weights(self, X):
@@ -150,7 +148,7 @@ class VotingModel:
         return self._read(self.source.weights(X))
 
     def own_weights(self) -> Iterator[csr_array]:
-        """The same on the training rows, each without itself; zeros where nobody else votes."""
+        """The same on the training rows, each without itself; zeros where no other has a vote."""
         own: Any = getattr(self.source, "own_weights", None)
         if own is None:
             raise CalibrationError("the model has no votes on its training rows without themselves; give new X and y")
@@ -210,7 +208,7 @@ class VotingModel:
         else:
             p = self._sums(blocks)
             voted = p.any(axis=1)
-            scores = np.where(codes < 0, np.inf, -p[np.arange(len(p)), codes])[voted]  # what nobody has fits worst
+            scores = np.where(codes < 0, np.inf, -p[np.arange(len(p)), codes])[voted]  # unknown labels fit worst
             calibration = (Calibration(scores, tolerance=_ROUNDING, table=-p[voted]),) if len(scores) else ()
         if len(scores) == 0:
             raise CalibrationError("every part of the model saw every training row; give X and y of new rows")
@@ -292,27 +290,24 @@ class VotingModel:
         known: Any = None
         if self.calibration:
             known = self._intervals(blocks, epsilon) if self.regression else self._conformal(sums)
-        tell = self._explain_number if self.regression else self._explain_label
+        explain_row = self._explain_number if self.regression else self._explain_label
         rows = enumerate(zip(votes, sums, records, strict=True))
-        told = [tell(self._set(vote), k, own, known, row, epsilon, record) for row, (vote, own, record) in rows]
-        return Explanations(told, ids_of(X, len(votes)))
+        every = [explain_row(self._set(vote), k, own, known, row, epsilon, record) for row, (vote, own, record) in rows]
+        return Explanations(every, ids_of(X, len(votes)))
 
     def _explain_label(
         self, voters: ReferenceSet, k: int, p: Floats, known: Any, row: int, epsilon: float, record: Any
     ) -> Any:
-        names, h, more = (
-            self.target.plain_names,
-            torch.zeros(1, 1, dtype=torch.float64),
-            {"epsilon": epsilon, "record": record},
-        )
+        names, h = self.target.plain_names, torch.zeros(1, 1, dtype=torch.float64)
+        options: dict[str, Any] = {"epsilon": epsilon, "record": record}
         if known is not None:
-            more |= {"p_values": dict(zip(names, known.p_values[row].tolist(), strict=True))}
-            more |= {"confidence": float(known.confidence[row]), "credibility": float(known.credibility[row])}
+            options["p_values"] = dict(zip(names, known.p_values[row].tolist(), strict=True))
+            options |= {"confidence": float(known.confidence[row]), "credibility": float(known.credibility[row])}
         near = voters.nearest(h, min(k, len(voters)))
         heaviest = nearest_voters(near, 0, 0.0, [names[code] for code in near.labels[0]], self.records)
         source = Source(names, self.records, None, self._texts(voters), record)
         votes = LabelVotes(voters, h[0], int(_first_largest(p[None])[0]))
-        return make_explanation(votes, source, p, heaviest, private=False, **more)
+        return make_explanation(votes, source, p, heaviest, private=False, **options)
 
     def _explain_number(
         self, voters: ReferenceSet, k: int, mean: Floats, known: Any, row: int, epsilon: float, record: Any
@@ -321,12 +316,14 @@ class VotingModel:
             "records": self.records,
             "shown": [{"record": record}],
             "descriptions": self._texts(voters),
+            "names": self.target.plain_names,
+            "single": self.target.single,
+            "epsilon": epsilon,
         }
-        options |= {"names": self.target.plain_names, "single": self.target.single, "epsilon": epsilon}
         if known is not None:
             options |= {"intervals": known[row][None], "guarantee": 1 - epsilon if self.guarantee == EXACT else 0.0}
-        told = explain_numbers(voters, torch.zeros(1, 1, dtype=torch.float64), k=k, **options)[0]
-        return replace(told, prediction=float(mean[0]) if self.target.single else tuple(mean.tolist()))
+        explanation = explain_numbers(voters, torch.zeros(1, 1, dtype=torch.float64), k=k, **options)[0]
+        return replace(explanation, prediction=float(mean[0]) if self.target.single else tuple(mean.tolist()))
 
     def _set(self, vote: tuple[Ints, Floats]) -> ReferenceSet:
         """The voters on one row, at the distances √(-log w) from it, in the groups of all voters."""
@@ -384,20 +381,12 @@ class VotingModel:
             raise KindError("worth is by shares of a vote; weights here may be negative; use contributions(X)")
         votes, codes, exact = self._judge(X, y)
         blocks = list(votes)
-        voted = [np.diff(rows.indptr) > 0 for rows in blocks]  # nobody may vote on a training row
+        voted = [np.diff(rows.indptr) > 0 for rows in blocks]  # a training row may have no votes but its own
         codes, exact = codes[np.concatenate(voted)], exact[np.concatenate(voted)]
-        fitted: Any = SimpleNamespace(references=self.references, target=self.target)
-        fitted.log_shares = lambda: Fitted.log_shares(fitted)
-        model: Any = SimpleNamespace(references_=self.references, fitted_=fitted, private_=False)
-        model.examples_ = SimpleNamespace(frame=lambda: self.records)
         judges, options = Judges(torch.zeros(len(codes), 0), codes, exact, codes), Options(method, utility, tolerance)
-        return worth_by(
-            model,
-            judges,
-            options,
-            groups=groups,
-            votes=self._log_votes(rows[here] for rows, here in zip(blocks, voted, strict=True)),
-        )
+        groups = column_of_voters(self.records, groups, self.references) if isinstance(groups, str) else groups
+        known = self._log_votes(rows[here] for rows, here in zip(blocks, voted, strict=True))
+        return worth_by(self, judges, options, groups=groups, votes=known)
 
     def _log_votes(self, blocks: Iterable[csr_array]) -> Iterator[tuple[slice, torch.Tensor]]:
         """As `dwac.worth.vote_blocks`: the rows of each block, and the log of every vote on them."""

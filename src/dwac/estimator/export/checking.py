@@ -11,13 +11,11 @@ from copy import copy
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dwac.conformal import label_sets, nonconformity
 from dwac.tasks.base import LABELS, NUMBERS, ORDERED
 from dwac.tasks.intervals import intervals
 
-Floats = NDArray[np.float64]
 _SLACK = 1e-5  # of scores
 _NOVEL = 1e-3  # of novelty, whose logs magnify the rounding of small distances
 

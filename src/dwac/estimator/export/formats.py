@@ -26,7 +26,6 @@ from dwac.estimator.export.graph import ModelGraph, ReadTable
 from dwac.estimator.fitted import Fitted
 
 Inputs = tuple[Tensor, ...]
-Answers = dict[str, Any]
 _MATRIX = "X"
 
 

@@ -19,7 +19,7 @@ from dwac.encoders import Encoder, TabularEncoder, TextEncoder, backbone
 from dwac.encoders.text_networks import LinearNetwork
 from dwac.errors import InputError
 from dwac.estimator.novelty import Novelty
-from dwac.estimator.preparation import Parts, class_weights
+from dwac.estimator.preparation import class_weights
 from dwac.estimator.settings import FitSettings, listed_columns
 from dwac.nn import WeightedAverage
 from dwac.nn.batches import Inputs
@@ -48,6 +48,26 @@ class EncodedRows(NamedTuple):
         """The rows at these positions."""
         inputs = tuple(part[places] for part in self.inputs)
         return EncodedRows(inputs, self.codes[places], self.ids[places], self.exact[places])
+
+
+class TrainingRows(NamedTuple):
+    """Rows as inputs of a network, the codes of their outcomes, and their weights in the loss."""
+
+    inputs: Inputs
+    y: torch.Tensor  # (n,)
+    weights: torch.Tensor | None = None  # (n,); None if all count the same
+
+    @classmethod
+    def of(cls, inputs: Inputs, codes: Ints, weights: Floats, by_class: Floats | None) -> TrainingRows:
+        """Rows whose weights are multiplied by those of their classes."""
+        weights = weights if by_class is None else weights * by_class[codes]
+        return cls(inputs, torch.as_tensor(codes), None if (weights == 1).all() else torch.as_tensor(weights))
+
+    def at(self, places: Ints | torch.Tensor) -> TrainingRows:
+        """Some of the rows, by a mask or by position."""
+        rows = torch.as_tensor(places)
+        inputs = tuple(part[rows] for part in self.inputs)
+        return TrainingRows(inputs, self.y[rows], None if self.weights is None else self.weights[rows])
 
 
 def new_model(
@@ -88,15 +108,13 @@ def train(
     settings: FitSettings,
     model: WeightedAverage,
     encoder: Encoder,
-    x: Inputs,
-    y: torch.Tensor,
-    validation: tuple[Inputs, torch.Tensor] | None,
-    weights: torch.Tensor | None,
+    rows: TrainingRows,
+    validation: TrainingRows,
     by_class: Floats | None,
     seed: int,
     **options: Any,
 ) -> pd.DataFrame:
-    """Train on rows x, y. options: as for `dwac.training.train`."""
+    """Train on rows, some of which are held out. options: as for `dwac.training.train`."""
     if isinstance(encoder, TextEncoder) and encoder.settings["network"] == "linear":
         raise InputError(
             "linear scores of texts are cross-fitted: that needs encoder='text:linear', one label per text, and no "
@@ -117,10 +135,10 @@ def train(
     with progress_bar("training", given["epochs"], show=settings.verbose) as watch:
         return training.train(
             model,
-            x,
-            y,
-            validation=validation,
-            weights=weights,
+            rows.inputs,
+            rows.y,
+            validation=(validation.inputs, validation.y) if len(validation.y) else None,
+            weights=rows.weights,
             class_weights=None if by_class is None else by_class.tolist(),
             augment=encoder.augment,
             seed=seed,
@@ -129,58 +147,25 @@ def train(
         )
 
 
-def train_parts(
-    settings: FitSettings,
-    model: WeightedAverage,
-    encoder: Encoder,
-    inputs: Inputs,
-    codes: Ints,
-    weights: Floats,
-    by_class: Floats | None,
-    parts: Parts,
-    seed: int,
-    **options: Any,
-) -> pd.DataFrame:
-    """Train on rows, some of which are held out; options: as for `dwac.training.train`."""
-    weights = weights if by_class is None else weights * by_class[codes]
-    y = torch.as_tensor(codes)
-    rows, held = torch.as_tensor(parts.training), torch.as_tensor(parts.validation)
-    return train(
-        settings,
-        model,
-        encoder,
-        tuple(part[rows] for part in inputs),
-        y[rows],
-        (tuple(part[held] for part in inputs), y[held]) if len(held) else None,
-        None if (weights == 1).all() else torch.as_tensor(weights)[rows],
-        by_class,
-        seed,
-        **options,
-    )
-
-
 def cross_fit(
     settings: FitSettings,
     model: WeightedAverage,
     target: Target,
-    inputs: Inputs,
-    codes: Ints,
-    weights: Floats,
+    rows: TrainingRows,
     by_class: Floats | None,
     folds: torch.Tensor,
     seed: int,
 ) -> pd.DataFrame:
     """Train the networks of a cross-fitted model, or linear classifiers of texts, each without one fold of the rows."""
-    weights = weights if by_class is None else weights * by_class[codes]
     lines = isinstance(model.backbone, LinearNetwork)
     with progress_bar("training", FOLDS if lines else 10, show=settings.verbose) as watch:
         fit: Any = cross_fit_lines if lines else partial(train_folds, linear_start=target.linear_start)
         history: pd.DataFrame = fit(
             model,
-            inputs,
-            torch.as_tensor(codes),
+            rows.inputs,
+            rows.y,
             folds,
-            weights=None if (weights == 1).all() else torch.as_tensor(weights),
+            weights=rows.weights,
             class_weights=None if by_class is None else by_class.tolist(),
             rescale=settings.rescale,
             base_votes=settings.nonconformity != "weights",  # every example may have a vote at any distance
@@ -233,10 +218,13 @@ def ignore_columns(settings: FitSettings, encoder: Encoder) -> Encoder:
     return encoder
 
 
-def agree_on_seed() -> int | None:
-    """A random seed that all processes share; None for a single process, which needs none."""
-    ranks = sharing_ranks()
-    return None if ranks is None else int(ranks.broadcast_numbers([check_random_state(None).randint(2**31 - 1)])[0])
+def random_generator(settings: FitSettings) -> np.random.RandomState:
+    """The generator that the settings ask for; if they ask for none, all processes share one."""
+    seed, ranks = settings.random_state, sharing_ranks()
+    if seed is None and ranks is not None:
+        seed = int(ranks.broadcast_numbers([check_random_state(None).randint(2**31 - 1)])[0])
+    rng: np.random.RandomState = check_random_state(seed)
+    return rng
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,7 +32,6 @@ from dwac.estimator.preparation import finite_weights, part_sizes
 from dwac.nn.batches import Inputs
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 SAMPLE, _CELLS = 200_000, 2 * 10**7  # rows, and cells, of the sample
 _MOST_HELD = 100_000  # rows for validation, and as many for calibration: they stay in memory
@@ -58,7 +58,7 @@ class StreamParts:
         """How many rows train."""
         return self.n - len(self.held)
 
-    @property
+    @cached_property
     def held(self) -> Ints:
         """All held-out rows."""
         return np.sort(np.concatenate([self.validation, self.calibration, self.left_out]))

@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 from torch.utils.data import Dataset
 
 from dwac import _checks as checks
@@ -20,9 +18,10 @@ from dwac.encoders.module import read_dataset
 from dwac.errors import InputError
 from dwac.estimator.condensing import should_condense
 from dwac.estimator.editing import condense, keep
+from dwac.estimator.fit.near_copies import have_near_copies
 from dwac.estimator.fit.network import (
     EncodedRows,
-    agree_on_seed,
+    TrainingRows,
     class_weights_of,
     cross_fit,
     encoder_for_target,
@@ -30,7 +29,8 @@ from dwac.estimator.fit.network import (
     name_voters,
     new_model,
     own_seed,
-    train_parts,
+    random_generator,
+    train,
 )
 from dwac.estimator.fitted import Features, Fitted
 from dwac.estimator.held_out import Folds, HeldOutRows
@@ -63,12 +63,6 @@ from dwac.training.rows import fixed_features
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_ROWS, _ASKED, _NEIGHBOURS = 2_000, 200, 100  # compared at most
-_FEWEST, _VALUES = 40, 20  # rows; different values of a numeric column, below which equal rows are normal
-_JUMP = 3.0  # how much farther the next row is than the farthest near-copy
-_SHARE = 0.5  # of rows that have near-copies
-_ALIKE, _UNLIKE = 0.2, 0.4  # of the usual difference of outcomes: at most to near-copies, at least to the next row
-
 
 def fit_rows(settings: FitSettings, rows: FitInput) -> Fitted:
     """Train on X and y, and calibrate."""
@@ -77,14 +71,13 @@ def fit_rows(settings: FitSettings, rows: FitInput) -> Fitted:
         rows = rows._replace(X=X, y=labels if rows.y is None else rows.y)
     encoder = choose(settings.encoder, rows.X)
     prepared = prepare(settings, encoder, rows)
-    _, _, reading, names, _ = prepared
-    n = len(names)
+    names, n = prepared.ids, len(prepared.ids)
     apart = Apart.of(rows.apart, prepared)
     kept_together = None if rows.groups is None else number_groups(rows.groups, names, at_least=FOLDS)
     weights = row_weights(rows.sample_weight, n)
-    rng = check_random_state(settings.random_state if settings.random_state is not None else agree_on_seed())
+    rng = random_generator(settings)
     columns = width_of(prepared.X) if encoder.kind == "tabular" else 0
-    ways = ways_of(settings, encoder, n, columns, classes=reading.exact.shape[1] == 0)
+    ways = ways_of(settings, encoder, n, columns, classes=prepared.outcomes.exact.shape[1] == 0)
     fits = [
         _fit_way(settings, encoder, prepared, apart, weights, kept_together, rng, crossed=crossed) for crossed in ways
     ]
@@ -104,7 +97,7 @@ def _choose(crossed: Fitted, split: Fitted) -> Fitted:
     """
     folds, kept = crossed.folds, crossed.calibration
     assert folds is not None
-    rows = kept.without(kept.ids.difference(split.validation.ids, sort=False))
+    rows = kept.at(kept.ids.isin(split.validation.ids))
     sets, units = folds.sets(crossed.references), np.asarray(kept.exact.std(axis=0)) + 1e-300
     losses = [_losses(voters, rows.of_fold(folds, fold), units) for fold, voters in enumerate(sets)]
     other = _losses(split.references, split.validation, units)
@@ -131,7 +124,7 @@ def _fit_way(
     crossed: bool,
 ) -> Fitted:
     """Fit all rows by cross-fitting, or with some of them held out."""
-    X, features, reading, names, within = rows
+    X, features, outcomes, names, within = rows
     n, table = len(names), encoder.kind == "tabular"
     if crossed:
         waves = WAVES if table and n < min(SMALL_TABLE, WIDE * width_of(X)) else 0
@@ -139,20 +132,20 @@ def _fit_way(
         parts = all_rows(n)
     else:
         encoder = encoder_for_target(settings, encoder)
-        parts = split(reading.strata, settings.validation_size, settings.calibration_size, rng, kept_together)
+        parts = split(outcomes.strata, settings.validation_size, settings.calibration_size, rng, kept_together)
     encoder = ignore_columns(settings, encoder)
     if not (weights[parts.training] > 0).any():
         raise InputError(
             "sample_weight must be positive for at least one training row; all rows with positive weights are in "
             "validation or calibration"
         )
-    target = reading.target(parts.training)
-    codes = reading.strata if target.has_codes else target.codes(reading.exact)
+    target = outcomes.target(parts.training)
+    codes = outcomes.strata if target.has_codes else target.codes(outcomes.exact)
     by_class = class_weights_of(settings, target, codes[parts.training])
     joint, by_joint = apart.joint(codes, target), apart.factors(by_class)
     seed = int(rng.randint(2**31 - 1))
     inputs = _encode(encoder, X, joint, parts)
-    numbers = target.numbers_of_voters(reading.exact)
+    numbers = target.numbers_of_voters(outcomes.exact)
     if kept_together is None and encoder.kind == "tabular" and have_near_copies(inputs, codes, numbers):
         checks.warn(
             "most rows have near-copies among the others, with which they share what is predicted; if rows belong "
@@ -168,13 +161,15 @@ def _fit_way(
             loss = target.loss(codes[parts.training])
             model = new_model(settings, encoder, target, size, loss=loss, groups=apart.n).to(device)
             inputs = fixed.enter_context(fixed_features(model, inputs, show=settings.verbose))
+            learned = TrainingRows.of(inputs, joint, weights, by_joint)
             if crossed:
                 fold_of = folds_of(n, kept_together, seed=seed)
-                history = cross_fit(settings, model, target, inputs, joint, weights, by_joint, fold_of, seed)
+                history = cross_fit(settings, model, target, learned, by_joint, fold_of, seed)
             else:
-                history = train_parts(settings, model, encoder, inputs, joint, weights, by_joint, parts, seed)
+                held_out = learned.at(parts.validation)
+                history = train(settings, model, encoder, learned.at(parts.training), held_out, by_joint, seed)
         apart.merge(model)
-        encoded = EncodedRows(inputs, codes, names, reading.exact)
+        encoded = EncodedRows(inputs, codes, names, outcomes.exact)
         novelty = name_voters(settings, model, encoder, target, encoded.at(parts.training), by_class)
         validation = novelty.hold_out(model, *encoded.at(parts.validation))
         folds = Folds(names, fold_of.numpy(), size) if crossed else None
@@ -232,12 +227,9 @@ class Apart(NamedTuple):
         if self.n > 1:
             voters = model.references.voters
             model.n_classes //= self.n
-            outcomes: dict[str, Any] = {
-                "labels": voters.labels // self.n,
-                "n_classes": model.n_classes,
-                "division": None,
-            }
-            model.references = set_of(replace(voters, **outcomes, class_weights=None))
+            labels = voters.labels // self.n
+            merged = replace(voters, labels=labels, n_classes=model.n_classes, division=None, class_weights=None)
+            model.references = set_of(merged)
 
 
 class PreparedRows(NamedTuple):
@@ -245,7 +237,7 @@ class PreparedRows(NamedTuple):
 
     X: Any
     features: Features
-    values: TargetValues
+    outcomes: TargetValues
     ids: pd.Index[Any]
     within: pd.Series[Any] | None  # their groups, by id, for guarantees within each
 
@@ -254,10 +246,10 @@ def prepare(settings: FitSettings, encoder: Encoder, rows: FitInput) -> Prepared
     """Read X, y, ids and within; an error names what does not fit."""
     X = rows_for(rows.X, encoder)
     features, n = features_of(X, encoder), count(X)
-    values = read_target(rows.y, n, regression=settings.regression, ordered=settings.ordered)
+    outcomes = read_target(rows.y, n, regression=settings.regression, ordered=settings.ordered)
     names = row_ids(X, rows.ids, n)
     within = read_within(rows.within, settings.within, X, names)
-    return PreparedRows(X, features, values, names, within)
+    return PreparedRows(X, features, outcomes, names, within)
 
 
 def _encode(encoder: Encoder, X: Any, codes: Ints, parts: Parts) -> Inputs:
@@ -268,40 +260,3 @@ def _encode(encoder: Encoder, X: Any, codes: Ints, parts: Parts) -> Inputs:
         encoder.fit(X)  # its error names the row as the caller counts it
         raise
     return encoder.transform(X)
-
-
-def have_near_copies(inputs: Inputs, codes: NDArray[np.int64], numbers: NDArray[np.float64] | None) -> bool:
-    """Whether most rows of a table have near-copies with the same outcomes, unlike those of the rows just beyond.
-
-    A near-copy is a neighbour before a jump: the next one is three times as far. (Among independent rows in d
-    dimensions, a share of about 3^-d has a jump after the first neighbour.) Well-separated classes jump, too: a row
-    whose near-copies are all rows of its label does not count. Outcomes differ by 0 or 1, or by the difference of
-    their numbers. A sample decides.
-
-    inputs: numeric (n, p), categorical (n, q). codes: (n,) outcomes; numbers: (n, T), if numbers are predicted.
-    """
-    rng = np.random.default_rng(0)
-    rows = rng.permutation(len(codes))[:_ROWS]
-    numeric, categorical = (part[torch.as_tensor(rows)].float() for part in inputs)
-    if len(rows) < _FEWEST or not any(len(column.unique()) >= _VALUES for column in numeric.T):
-        return False
-    queries = np.arange(min(_ASKED, len(rows)))
-    squared = torch.cdist(numeric[queries], numeric) ** 2 + 2 * torch.cdist(categorical[queries], categorical, p=0)
-    squared[queries, queries] = torch.inf
-    near, places = squared.topk(min(_NEIGHBOURS, len(rows) - 1), largest=False)
-    distance = near.sqrt().clamp_min(1e-6 * float(near[:, -1].median().sqrt()) + 1e-12)
-    jump, last = (distance[:, 1:] / distance[:, :-1]).max(dim=1)  # after the neighbour `last`
-    copied, y = jump.numpy() >= _JUMP, codes[rows] if numbers is None else numbers[rows]
-    if numbers is None:
-        same = (y[places.numpy()] == y[queries, None]) & (np.arange(places.shape[1]) <= last.numpy()[:, None])
-        copied &= same.sum(axis=1) + 1 < np.bincount(y)[y[queries]]
-    if copied.mean() < _SHARE:
-        return False
-    apart = np.sign if numbers is None else np.abs  # the difference between outcomes
-
-    def differ(others: Any) -> float:
-        return float(apart(np.abs(y[queries] - y[others]))[copied].mean())
-
-    usual = differ(rng.permutation(len(rows))[queries])
-    first, beyond = differ(places[:, 0].numpy()), differ(places[queries, last + 1].numpy())
-    return first <= _ALIKE * usual and beyond >= max(_UNLIKE * usual, 1e-300)

@@ -10,9 +10,10 @@ everything else from the networks and the remaining rows. See docs/decisions/002
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar, cast
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -30,13 +31,14 @@ from dwac.estimator.certificate import Certificate, Retrained, fingerprint, hash
 from dwac.estimator.editing import forgettable_ids, keep
 from dwac.estimator.fit.network import (
     EncodedRows,
+    TrainingRows,
     class_weights_of,
     encoder_for_target,
     ignore_columns,
     name_voters,
     new_model,
     own_seed,
-    train_parts,
+    train,
 )
 from dwac.estimator.fit.rows import prepare
 from dwac.estimator.fitted import Fitted
@@ -54,9 +56,10 @@ from dwac.training.validation import fit_look_alikes, fit_raw_features, fit_scal
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-T = TypeVar("T")
 
 _JUDGES = 400  # validation rows that choose what all networks share
+# Targets find groups of several numbers by sums, which several threads would add in any order.
+repeatable_sums = partial(threadpool_limits, 1)
 
 
 class Trained(NamedTuple):
@@ -72,8 +75,8 @@ def fit_sharded(settings: FitSettings, rows: FitInput) -> Fitted:
     assert settings.shards is not None
     if rows.apart is not None:
         raise InputError("networks of shards cannot tell groups apart; leave out apart=…, or shards")
-    encoder = encoder_for_target(settings, _shardable(settings, rows.X))
-    X, features, reading, names, within = prepare(settings, encoder, rows)
+    encoder = ignore_columns(settings, encoder_for_target(settings, _shardable(settings, rows.X)))
+    X, features, outcomes, names, within = prepare(settings, encoder, rows)
     n, weights = len(names), np.ones(len(names))
     if rows.sample_weight is not None:
         row_weights(rows.sample_weight, n)  # an error if they are invalid
@@ -84,10 +87,11 @@ def fit_sharded(settings: FitSettings, rows: FitInput) -> Fitted:
     if rows.groups is not None:
         dealt = pd.Index(read_groups(rows.groups, names, "groups").tolist(), tupleize_cols=False)
     shard, role = deal(dealt, seed, settings.shards, *shares)
-    target = _numbers_apart(lambda: reading.target(np.flatnonzero(role == TRAINING)))
-    codes = reading.strata if target.has_codes else np.zeros(n, dtype=np.int64)
+    with repeatable_sums():
+        target = outcomes.target(np.flatnonzero(role == TRAINING))
+    codes = outcomes.strata if target.has_codes else np.zeros(n, dtype=np.int64)
     stored = as_stored(plain_rows(encoder, X))
-    every = ShardRows(stored, names, codes, reading.exact, weights, shard, role).at(np.argsort(role, kind="stable"))
+    every = ShardRows(stored, names, codes, outcomes.exact, weights, shard, role).at(np.argsort(role, kind="stable"))
     threads, device = torch.get_num_threads(), device_of(settings.device).type
     shards = Shards(settings.shards, seed, threads, device, every)
     fitted = _from_shards(settings, shards, encoder, target, {})
@@ -105,7 +109,7 @@ def _shardable(settings: FitSettings, X: Any) -> Encoder:
             f"shards are for tables, texts and images with networks of dwac's own; got {encoder.kind} data; a "
             "network of yours may have learned from these rows before"
         )
-    return ignore_columns(settings, encoder)
+    return encoder
 
 
 # From rows to a model
@@ -134,18 +138,20 @@ def _train_member(
     """Train the network of a shard, on its rows alone."""
     rows, seed = cast(ShardRows, shards.rows).of(shard), shards.seed_of(shard)
     parts = rows.parts
-    own, codes = _own_target(target, rows)
+    with repeatable_sums():
+        own = target.of_part(rows.exact, parts.training)
+    codes = rows.codes if own.has_codes else own.codes(rows.exact)
     part = unfitted_copy(encoder).fit(take(rows.X, parts.training), codes[parts.training])
     weights = np.ones(len(rows))
     weights[parts.training] = row_weights(rows.weights[parts.training], len(parts.training))
     by_class = class_weights_of(settings, own, codes[parts.training])
-    held_out = Parts(parts.training, _judged(own, codes, parts), parts.calibration)
     with few_threads(part.recipe.threads), own_seed(seed, device):
         loss = own.loss(codes[parts.training])
         model = new_model(settings, part, own, 1, loss=loss).to(device)
         options = {"raw_features": False, "look_alikes": False}  # these belong to all networks together
-        inputs = part.transform(rows.X)
-        history = train_parts(settings, model, part, inputs, codes, weights, by_class, held_out, seed, **options)
+        learned = TrainingRows.of(part.transform(rows.X), codes, weights, by_class)
+        held_out = learned.at(_judged(own, codes, parts))
+        history = train(settings, model, part, learned.at(parts.training), held_out, by_class, seed, **options)
     if history.attrs["ended"] == "interrupted":
         raise KeyboardInterrupt  # a partly trained network depends on when it was stopped
     history.insert(0, "shard", shard)
@@ -184,7 +190,6 @@ def _join_members(
     novelty = name_voters(settings, model, whole, target, encoded.at(parts.training), by_class)
     validation = novelty.hold_out(model, *encoded.at(parts.validation))
     calibration = parts.calibration if len(parts.calibration) else parts.validation
-    others = rows.ids[~rows.ids.isin(rows.ids[_some(parts.validation)])]
     return Fitted(
         settings=settings,
         encoder=whole,
@@ -192,7 +197,7 @@ def _join_members(
         target=target,
         history=history,
         examples=keep(Examples(), whole, rows.ids[parts.training], take(rows.X, parts.training)),
-        novelty=novelty.fit(model.references, validation.without(others)),
+        novelty=novelty.fit(model.references, validation.at(_some(np.arange(len(validation.y))))),
         validation=validation,
         validation_ids=rows.ids[parts.validation],
         calibration=novelty.hold_out(model, *encoded.at(calibration)),
@@ -230,11 +235,11 @@ def forget_exactly(fitted: Fitted, ids: Iterable[Hashable], device: str, verbose
     shards = _exact_shards(fitted, names, device)
     rows, before = cast(ShardRows, shards.rows), fingerprint(fitted)
     left, stale = rows.without(names), shards.stale | rows.seen_by(names)
-    target, left = _remaining_target(fitted.target, left)
+    with repeatable_sums():
+        target, codes, exact = fitted.target.remaining(left.codes, left.exact, left.parts.training)
+    left = replace(left, codes=codes, exact=exact)
     if len(target.names) != len(fitted.target.names):
-        warn(
-            f"these were the last rows with their label; all {shards.n} networks are trained again",
-        )
+        warn(f"these were the last rows with their label; all {shards.n} networks are trained again")
         stale = frozenset(range(shards.n))
     known = _learned_members(fitted)
     within = None if fitted.within is None else fitted.within[fitted.within.index.isin(left.ids)]
@@ -261,7 +266,7 @@ def forget_exactly(fitted: Fitted, ids: Iterable[Hashable], device: str, verbose
         after=fingerprint(other),
         rows=len(left),
         seconds=time.perf_counter() - start,
-        device=_device_name(shards.device),
+        device=torch.cuda.get_device_name() if shards.device == "cuda" else shards.device,
         threads=shards.threads,
     )
     return replace(
@@ -269,7 +274,7 @@ def forget_exactly(fitted: Fitted, ids: Iterable[Hashable], device: str, verbose
         settings=fitted.settings,
         features=fitted.features,
         within=within,
-        n_groups=fitted.n_groups,
+        n_groups=fitted.n_groups_of(other.calibration),
         deletions=(*fitted.deletions, certificate),
     )
 
@@ -342,25 +347,3 @@ def _judged(target: Target, codes: Ints, parts: Parts) -> Ints:
     """The validation rows whose class is in training."""
     held = parts.validation
     return held[np.isin(codes[held], codes[parts.training])] if target.cross_entropy else held
-
-
-def _own_target(target: Target, rows: ShardRows) -> tuple[Target, Ints]:
-    """The target of a shard's network, from its own rows alone, and their codes."""
-    own = _numbers_apart(lambda: target.of_part(rows.exact, rows.parts.training))
-    return own, rows.codes if own.has_codes else own.codes(rows.exact)
-
-
-def _remaining_target(target: Target, rows: ShardRows) -> tuple[Target, ShardRows]:
-    """The target, from the remaining rows alone, and these rows with its codes."""
-    other, codes, exact = _numbers_apart(lambda: target.remaining(rows.codes, rows.exact, rows.parts.training))
-    return other, replace(rows, codes=codes, exact=exact)
-
-
-def _numbers_apart(read: Callable[[], T]) -> T:
-    """A repeatable target: sums find groups of several numbers, and several threads would add in any order."""
-    with threadpool_limits(1):
-        return read()
-
-
-def _device_name(kind: str) -> str:
-    return torch.cuda.get_device_name() if kind == "cuda" else kind

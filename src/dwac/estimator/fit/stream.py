@@ -27,7 +27,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from dwac._machine import memory
 from dwac.encoders import Encoder, TabularEncoder, choose
@@ -36,13 +35,14 @@ from dwac.estimator.condensing import Condenser, agreement_of, count_votes, shar
 from dwac.estimator.editing import keep
 from dwac.estimator.fit.network import (
     EncodedRows,
-    agree_on_seed,
+    TrainingRows,
     class_weights_of,
     encoder_for_target,
     ignore_columns,
     name_voters,
     new_model,
     own_seed,
+    random_generator,
     train,
 )
 from dwac.estimator.fit.passes import Spool, StreamParts, Survey, located, parts_of, survey
@@ -71,8 +71,7 @@ VOTERS = 100_000  # rows that are remembered, from which representatives are cho
 
 def fit_stream(settings: FitSettings, stream: Stream, folder: Path) -> Fitted:
     """Train on the rows of a stream; folder: for temporary files."""
-    rng = check_random_state(settings.random_state if settings.random_state is not None else agree_on_seed())
-    seed = int(rng.randint(2**31 - 1))
+    seed = int(random_generator(settings).randint(2**31 - 1))
     draws = np.random.default_rng(seed)
     encoder = _stream_encoder(settings, stream)
     stream = stream if encoder.kind == "tabular" else stream.without_empty_texts()
@@ -284,23 +283,13 @@ def _train_spooled(
     seed: int,
     places: Ints | None,
 ) -> pd.DataFrame:
-    y = spool.tensor("y")
-    held, there = torch.as_tensor(validation.codes), torch.as_tensor(spool.counts("y", model.n_classes) > 0)
-    known = there[held] if getattr(model, "averaged", None) is None else torch.ones_like(held, dtype=torch.bool)
-    weights = spool.tensors("w")
-    return train(
-        settings,
-        model,
-        encoder,
-        spool.tensors("x"),
-        y,
-        (tuple(part[known] for part in validation.inputs), held[known]) if bool(known.any()) else None,
-        weights[0] if weights else None,
-        by_class,
-        seed,
-        block_rows=spool.block_rows,
-        remembered=None if places is None else torch.as_tensor(places),
-    )
+    held = TrainingRows(validation.inputs, torch.as_tensor(validation.codes))
+    if getattr(model, "averaged", None) is None:  # validation judges classes that have training rows
+        held = held.at(torch.as_tensor(spool.counts("y", model.n_classes) > 0)[held.y])
+    rows = TrainingRows(spool.tensors("x"), spool.tensor("y"), next(iter(spool.tensors("w")), None))
+    remembered = None if places is None else torch.as_tensor(places)
+    options = {"block_rows": spool.block_rows, "remembered": remembered}
+    return train(settings, model, encoder, rows, held, by_class, seed, **options)
 
 
 # After training
@@ -331,7 +320,7 @@ def _represent(
         )
     else:
         return sample, None, f"all {n:,} training rows vote"
-    return voters, agreement_of(voters, sample, calibration.h, target) if len(calibration.h) else None, note
+    return voters, agreement_of(voters, sample, calibration.h, target), note
 
 
 def _read_all(stream: Stream, parts: StreamParts, spool: Spool) -> Chunk:
@@ -353,11 +342,10 @@ def _embedded(model: WeightedAverage, spool: Spool) -> Iterator[tuple[torch.Tens
             yield h, y[block].to(h.device)
 
 
-def _require_unique(ids: pd.Index[Any]) -> pd.Index[Any]:
-    """The ids of kept rows, which must be unique."""
+def _require_unique(ids: pd.Index[Any]) -> None:
+    """Raise an error if ids of kept rows are repeated."""
     if not ids.is_unique:
         raise IdError(f"ids must be unique; {ids[ids.duplicated()].tolist()[0]!r} is repeated; choose another column")
-    return ids
 
 
 def _require_memory(rows: int, each: float) -> None:

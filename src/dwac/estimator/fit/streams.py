@@ -293,11 +293,11 @@ def _spooled(batches: Any, roles: Roles, folder: Path) -> tuple[pads.Dataset, Ro
     schemas: list[pa.Schema] = []
     names: dict[str, Any] = {}
     paths: list[str] = []
-    texts, asked = False, roles
+    texts, given = False, roles
     writer: pq.ParquetWriter | None = None
     try:
         for number, batch in enumerate(batches):
-            table, columns, roles = _as_table(batch, asked, number)
+            table, columns, roles = _as_table(batch, given, number)
             texts = isinstance(batch, tuple | list) and isinstance(batch[0], list) and columns.get("text") == "text"
             if number and list(columns) != list(names):
                 wrong = f"batch {number} has {listed(list(columns))}"
