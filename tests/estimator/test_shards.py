@@ -12,6 +12,7 @@ import torch
 from sklearn.datasets import load_digits
 
 import dwac
+from dwac.encoders import TabularEncoder
 from dwac.errors import IdError, InputError, LabelError
 from dwac.estimator import saving
 from dwac.estimator.certificate import Certificate, fingerprint
@@ -415,5 +416,7 @@ def test_networks_of_numbers_ignore_the_columns_that_are_named() -> None:
     X, _ = table()
     y, other = X["c"] + X["a"].fillna(0), X.assign(c=X["c"].to_numpy()[::-1])
     reg = dwac.DWACRegressor(training=dwac.Training(ignored="c"), **QUICK).fit(X, y)
-    assert [column.name for column in reg.encoder_.columns if column.used] == ["a", "b", "d", "e"]
+    encoder = reg.encoder_
+    assert isinstance(encoder, TabularEncoder)
+    assert [column.name for column in encoder.columns if column.used] == ["a", "b", "d", "e"]
     np.testing.assert_array_equal(reg.predict(other), reg.predict(X))

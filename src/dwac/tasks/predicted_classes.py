@@ -236,7 +236,9 @@ class Evaluation(Evaluated):
             *self._distances,
             Fact("log loss", share(self.log_loss), "mean of -log P(true label); 0 is perfect"),
             Fact(
-                "ROC AUC", share(self.roc_auc), "how often a row of a class has a higher probability of it than another"
+                "ROC AUC",
+                share(self.roc_auc),
+                "how often a row of a class gets a higher probability of it than a row of another class",
             ),
             Fact("calibration error", share(self.calibration_error), GAP),
             Fact("coverage", share(self.coverage), promise),
