@@ -10,7 +10,7 @@ import math
 import struct
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pandas as pd
@@ -76,6 +76,10 @@ def title_of(name: Any) -> str:
     return name if isinstance(name, str) else say("column {name}", name=name)
 
 
+@overload
+def plain(value: Mapping[Any, Any], digits: int | None = None) -> dict[str, Any]: ...
+@overload
+def plain(value: Any, digits: int | None = None) -> Any: ...
 def plain(value: Any, digits: int | None = None) -> Any:
     """A JSON value: NumPy scalars become Python values, non-finite numbers None, other objects text.
 

@@ -30,7 +30,7 @@ from dwac.explain.voters import plain_ids
 from dwac.explain.votes import Ints, LabelVotes, NumberVotes, Votes
 
 Floats = NDArray[np.float64]
-Values = Callable[[Bools], Floats]  # (n, d) masks, True where a part comes from the precedent → (n,) values of f
+Solve = Callable[[Floats], tuple[Floats, float]]  # values of f at hybrids → contributions, and a bound on their error
 
 ENUMERATED = 11  # parts up to which all combinations are asked
 _ORDERS, _FEWEST = 64, 8  # orders of the parts that are sampled beyond, and as many reversed ones
@@ -101,31 +101,27 @@ class Inquiry(Protocol):
 # Shapley values
 
 
-def shapley_values(values: Values, n: int, games: int = 1) -> tuple[Floats, float]:
-    """(contributions (n,) of n parts, a bound on their error): what each part adds when it comes from the row.
+@lru_cache(maxsize=16)
+def plan_game(n: int, games: int = 1) -> tuple[Bools, Solve]:
+    """(masks of the hybrids of n parts to ask about, a function that solves the game from the values f of these).
 
-    All combinations are asked if parts are few, and the error is 0. Otherwise orders of the parts are sampled, each
-    with its reverse: the sum is still exact, and with a probability of about 99.7 % each contribution is within the
-    error. The sample is the same in every call. games: how many share the evaluations that one has.
+    It returns the contributions (n,), what each part adds when it comes from the row, and a bound on their error. All
+    combinations are asked if parts are few, and the error is 0. Otherwise orders of the parts are sampled, each with
+    its reverse: the sum is still exact, and with a probability of about 99.7 % each contribution is within the error.
+    The sample is the same in every call. games: how many share the evaluations that one has.
 
-    >>> contributions, error = shapley_values(lambda masks: 3.0 - masks @ [1.0, 2.0], 2)
+    >>> masks, solve = plan_game(2)
+    >>> contributions, error = solve(3.0 - masks @ [1.0, 2.0])
     >>> contributions.tolist(), error
     ([1.0, 2.0], 0.0)
     """
-    masks, solve = plan_game(n, games)
-    return solve(values(masks))
-
-
-@lru_cache(maxsize=16)
-def plan_game(n: int, games: int = 1) -> tuple[Bools, Callable[[Floats], tuple[Floats, float]]]:
-    """(the hybrids to ask about, a function of their values that gives `shapley_values`)."""
     if n == 0:
         return np.zeros((0, 0), dtype=bool), lambda _: (np.zeros(0), 0.0)
     return _all_combinations(n) if 2**n * games <= 2**ENUMERATED else _some_orders(n, games)
 
 
-def _all_combinations(n: int) -> tuple[Bools, Callable[[Floats], tuple[Floats, float]]]:
-    masks = (np.arange(2**n)[:, None] >> np.arange(n)) & 1 == 1
+def _all_combinations(n: int) -> tuple[Bools, Solve]:
+    masks = (np.arange(2**n)[:, None] >> np.arange(n)) & 1 == 1  # True where a part comes from the precedent
     size = masks.sum(axis=1)  # how many parts come from the precedent
 
     def solve(f: Floats) -> tuple[Floats, float]:
@@ -140,7 +136,7 @@ def _all_combinations(n: int) -> tuple[Bools, Callable[[Floats], tuple[Floats, f
     return masks, solve
 
 
-def _some_orders(n: int, games: int) -> tuple[Bools, Callable[[Floats], tuple[Floats, float]]]:
+def _some_orders(n: int, games: int) -> tuple[Bools, Solve]:
     """Random orders of the parts, each followed by its reverse."""
     orders = min(max(_STEPS // n // games, _FEWEST if games == 1 else _FEWEST // 2), _ORDERS)
     rng = np.random.default_rng(0)
@@ -234,7 +230,7 @@ def reasons_between(
     inquiry: Inquiry, case: LabelCase, against: Any, precedents: int | str, tied: Sequence[Collection[Any]]
 ) -> Reasons:
     """The reasons for the label of a row, against another label, the runner-up, or a training example."""
-    label, names = case.votes.label, list(case.names)
+    label, names = case.votes.label, case.names
     other, places = label_precedents(inquiry, case, against, precedents)
     facts = _weigh(inquiry, case.votes, places, tied, label, other)
     known = Reasons(label=names[label], other=names[other], is_random=precedents == RANDOM, **facts)
@@ -258,7 +254,7 @@ def _weigh(
 
 def label_precedents(inquiry: Inquiry, case: LabelCase, against: Any, precedents: int | str) -> tuple[int, list[int]]:
     """(the code of another label, the places of precedents that have it)."""
-    label, names = case.votes.label, list(case.names)
+    label, names = case.votes.label, case.names
     others = [code for code in np.argsort(-case.probabilities, kind="stable").tolist() if code != label]
     places: list[int] = []
     if against is None:
@@ -312,7 +308,7 @@ def number_reasons(
     """The reasons for a predicted number, against a range or a training example; name: of several numbers."""
     if name is not None and name not in case.names:
         raise InputError(f"name must be one of the predicted numbers, {checks.listed(case.names)}; got {name!r}")
-    t = 0 if name is None else list(case.names).index(name)
+    t = 0 if name is None else case.names.index(name)
     inquiry, votes, own = inquire(t), case.votes, float(case.predictions[t])
     places = number_precedents(inquiry, case, t, against, precedents)
     facts = _weigh(inquiry, votes, places, tied, 0, 0)

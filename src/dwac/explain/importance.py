@@ -55,7 +55,7 @@ class Importance:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain Python values, ready for JSON."""
-        shown: dict[str, Any] = plain(
+        return plain(
             {
                 "label": self.label,
                 "unit": self.unit,
@@ -66,7 +66,6 @@ class Importance:
                 ],
             }
         )
-        return shown
 
     def _sentence(self) -> str:
         rows = numeral(f"{len(self.contributions):,}")

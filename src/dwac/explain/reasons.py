@@ -169,7 +169,7 @@ class Reasons(Rendered):
         if self.legend:
             titles = map(self.title, self.contributions)
             parts = [{**each, "title": title} for each, title in zip(parts, titles, strict=True)]
-        shown: dict[str, Any] = plain(
+        return plain(
             {
                 "label": self.label,
                 "other": self.other,
@@ -182,13 +182,12 @@ class Reasons(Rendered):
                 "private": self.private,
             }
         )
-        return shown
 
     # Words
 
     def outcome(self, outcome: Any) -> str:
         """A label, or a number with few digits, as text."""
-        return self._outcome(outcome)
+        return self._number(outcome) if self.unit != LOG_ODDS else label_name(outcome)
 
     @spoken
     def sentences(self, *, language: str | None = None) -> list[str]:
@@ -202,7 +201,7 @@ class Reasons(Rendered):
         return [f"{self._case()}: {listed}.", self._scale()]
 
     def _case(self) -> str:
-        label, other = self._outcome(self.label), self._outcome(self.other)
+        label, other = self.outcome(self.label), self.outcome(self.other)
         known = {"label": label, "other": other}
         if self.is_random and self.unit == LOG_ODDS:
             return say("Predicted {label}, not {other}, compared with training examples drawn at random", **known)
@@ -213,9 +212,6 @@ class Reasons(Rendered):
         if (n := len(self.precedents)) > 1:
             return say("Predicted {label}, where {n} similar training examples get {other}", n=n, **known)
         return say("Predicted {label}, where {example} gets {other}", example=self._other_title(), **known)
-
-    def _outcome(self, outcome: Any) -> str:
-        return self._number(outcome) if self.unit != LOG_ODDS else label_name(outcome)
 
     def title(self, part: Contribution) -> str:
         """The name of a column, of tied columns, of a phrase or of a patch."""
