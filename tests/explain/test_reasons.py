@@ -18,7 +18,7 @@ from torch import nn
 
 from dwac import DWACClassifier, DWACRegressor, ReferenceSet
 from dwac.errors import IdError, InputError, PrivacyError
-from dwac.explain import Reasons, explain
+from dwac.explain import Contribution, Reasons, explain
 from dwac.explain.comparing import plan_game
 from dwac.explain.hybrids import Pool, mix_images, mix_tables, mix_texts, split_phrases
 from tests.explain.helpers import held
@@ -568,3 +568,11 @@ def test_importance_is_drawn_as_bars_and_by_value() -> None:
     with refuses(InputError, "column", "incom"):
         found.plot("incom")
     assert classifier().explain(NEW[:1])[0].reasons().plot().axes
+
+
+def test_the_title_of_a_picture_has_the_whole_label() -> None:
+    part = Contribution("age", 20, 30, 1.5)
+    e = Reasons(label="risk: low", other="risk: high", precedents=(), contributions=(part,), total=1.5, error=0.0)
+    assert e.headline == "Predicted risk: low, where a similar training example gets risk: high"
+    assert e.sentences()[0].startswith(f"{e.headline}: ")
+    assert e.plot().axes[0].get_title() == e.headline

@@ -369,8 +369,8 @@ def worth(inside: Any, n: Any, rest: Any, n_rest: Any) -> Any:
 
 def usable_words(text: Any) -> set[str]:
     """The words of a text that descriptions may use: no numbers and no single letters, but c++ and c#."""
-    every = words(text) if isinstance(text, str) else set()
-    return {word for word in every if not word[0].isdigit() and (len(word) > 1 or not word.isascii())}
+    known = words(text) if isinstance(text, str) else set()
+    return {word for word in known if not word[0].isdigit() and (len(word) > 1 or not word.isascii())}
 
 
 def words(text: str) -> set[str]:

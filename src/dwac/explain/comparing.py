@@ -27,7 +27,7 @@ from dwac.explain.hybrids import Bools, Hybrids, Part, Pool
 from dwac.explain.reasons import LOG_ODDS, RANDOM, Contribution, Example, Precedent, Reasons
 from dwac.explain.rendering import Numerals
 from dwac.explain.voters import plain_ids
-from dwac.explain.votes import Ints, LabelVotes, NumberVotes, Votes
+from dwac.explain.votes import LabelVotes, NumberVotes, Votes
 
 Floats = NDArray[np.float64]
 Solve = Callable[[Floats], tuple[Floats, float]]  # values of f at hybrids → contributions, and a bound on their error
@@ -160,23 +160,25 @@ def _some_orders(n: int, games: int) -> tuple[Bools, Solve]:
 # Precedents and their reasons
 
 
-def find_precedents(inquiry: Inquiry, votes: Votes, rows: Ints, outcome: Any, n: int) -> list[int]:
-    """The places of the n voters most like the row that the model gives this outcome; rows: the candidates.
+def find_precedents(inquiry: Inquiry, votes: Votes, own: Bools, outcome: Any, n: int) -> list[int]:
+    """The places of the n voters most like the row that the model gives this outcome.
 
-    If there are many candidates, those with the heaviest votes are compared.
+    own: (m,) which voters have it themselves; others count only if the model gives it to none of these. If there are
+    many candidates, those with the heaviest votes are compared.
     """
-    heaviest = rows[np.argsort(-votes.log_w[rows], kind="stable")[:_CANDIDATES]]
-    if not len(heaviest):
-        return []
-    apart = inquiry.alike(plain_ids(votes.references.ids[heaviest]))
-    order = heaviest[np.argsort(apart, kind="stable")]  # of equally similar ones the heavier comes first
     places: list[int] = []
-    for start in range(0, len(order), _AT_ONCE):
-        some = order[start : start + _AT_ONCE]
-        given = inquiry.gives(votes.references.embeddings[some.tolist()], outcome)
-        places += some[given].tolist()
-        if len(places) >= n:
-            break
+    for rows in (np.flatnonzero(own), np.flatnonzero(~own)):
+        heaviest = rows[np.argsort(-votes.log_w[rows], kind="stable")[:_CANDIDATES]]
+        if places or not len(heaviest):
+            continue
+        differences = inquiry.alike(plain_ids(votes.references.ids[heaviest]))
+        order = heaviest[np.argsort(differences, kind="stable")]  # of equally similar ones the heavier comes first
+        for start in range(0, len(order), _AT_ONCE):
+            some = order[start : start + _AT_ONCE]
+            given = inquiry.gives(votes.references.embeddings[some.tolist()], outcome)
+            places += some[given].tolist()
+            if len(places) >= n:
+                break
     return places[:n]
 
 
@@ -188,10 +190,11 @@ def weigh_parts(
         raise InputError("several precedents need columns or patches, which all have; compare a text with precedents=1")
     mixed = inquiry.hybrids(voters, tied)
     games = [plan_game(len(hybrids.parts), len(voters)) for hybrids in mixed]
-    asked = [hybrids.choose(masks) for hybrids, (masks, _) in zip(mixed, games, strict=True) if len(masks)]
+    choices = [hybrids.choose(masks) for hybrids, (masks, _) in zip(mixed, games, strict=True) if len(masks)]
     values = np.zeros(0)
-    if asked:
-        joined = asked[0] if len(asked) == 1 else (torch.cat if torch.is_tensor(asked[0]) else np.concatenate)(asked)
+    if choices:
+        join = torch.cat if torch.is_tensor(choices[0]) else np.concatenate
+        joined = choices[0] if len(choices) == 1 else join(choices)
         values = inquiry.contrast(inquiry.embed(mixed[0].build(joined)), label, other)
     ends = np.cumsum([len(masks) for masks, _ in games])
     totals, errors, table = [], [], list[dict[Any, float]]()
@@ -277,13 +280,9 @@ def label_precedents(inquiry: Inquiry, case: LabelCase, against: Any, precedents
 
 
 def _label_precedents(inquiry: Inquiry, votes: LabelVotes, other: int, n: int | str) -> list[int]:
-    """Voters with a label that the model gives it, too; if there are none, any voters that the model gives it."""
     if not isinstance(n, int):
         return _random_voters(votes)
-    own = votes.labels == other
-    return next(
-        filter(None, (find_precedents(inquiry, votes, np.flatnonzero(rows), other, n) for rows in (own, ~own))), []
-    )
+    return find_precedents(inquiry, votes, votes.labels == other, other, n)
 
 
 class NumberCase(NamedTuple):
@@ -336,8 +335,7 @@ def number_precedents(inquiry: Inquiry, case: NumberCase, t: int, against: Any, 
     else:
         for ranges in _ranges(against, own, float(numbers.std())):
             inside = np.any([(low <= numbers) & (numbers <= high) for low, high in ranges], axis=0)
-            for rows in (np.flatnonzero(inside), np.flatnonzero(~inside)):
-                places = places or find_precedents(inquiry, votes, rows, ranges, precedents)
+            places = places or find_precedents(inquiry, votes, inside, ranges, precedents)
         if not places:
             which = "another number" if against is None else f"a number in the range {against!r}"
             raise InputError(f"the model gives {which} to no training example, so there is nobody to compare with")

@@ -1,4 +1,4 @@
-"""VoteFacts: what explanations of labels and of numbers hold alike: voters, groups, reasons and tables."""
+"""VoteFacts: what explanations of labels and of numbers have in common: voters, groups, reasons and tables."""
 
 from __future__ import annotations
 
@@ -143,7 +143,8 @@ class VoteFacts:
             against: another label, by default the runner-up; or the id of a training example to compare with. For a
                 number: a range (low, high), by default any number at least half a standard deviation away.
             precedents: with how many precedents to compare; contributions are then means. "random": with ten training
-                examples drawn at random, whatever they get (the same in every call): what matters on average.
+                examples drawn at random (the same in every call), whatever the model gives them: what matters on
+                average.
             tied: groups of columns that move together, such as [["height", "weight"]].
             example: the id of a training example to compare with, also where that is the name of a label.
             which: name=…, if several numbers are predicted.
@@ -159,9 +160,9 @@ class VoteFacts:
 
     @cached_property
     def main_reasons(self) -> Reasons | None:
-        """The reasons against the runner-up, for a row of a table; None if private, or without anybody to compare with.
+        """The reasons against the runner-up, for a row of a table; None if private, or if there is no precedent.
 
-        A private explanation keeps nothing beyond what it tells; its `reasons()` can be asked for.
+        A private explanation keeps no reasons, but `reasons()` computes them.
         """
         if self.private or self.unreadable or kind_of(self.record) != "table":
             return None

@@ -69,7 +69,7 @@ class Hybrids(NamedTuple):
 class Pool:
     """Rows of one table, and new rows whose columns each come from one of them. Types and gaps stay as they are.
 
-    rows: a frame with the row itself first. names: of its columns.
+    row: a frame of the row itself, which comes first. others: the rows after it, with the same columns.
     """
 
     def __init__(self, row: pd.DataFrame, others: pd.DataFrame) -> None:

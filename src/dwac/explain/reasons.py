@@ -30,7 +30,7 @@ from dwac.languages import count, label_name, message, numeral, say, spoken
 _NAMED, _SMALL = 5, 0.02  # parts in the sentence, and the least share of the largest one that they have
 _MAIN, _MATTERS = 3, 0.1  # the same for the main ones
 LOG_ODDS = "log-odds"
-RANDOM = "random"  # precedents, whatever they get
+RANDOM = "random"  # precedents, whatever the model gives them
 _HEADS = (message("column"), message("this example"), message("contribution"), message("spread"))
 
 
@@ -129,7 +129,7 @@ class Reasons(Rendered):
     unit: str = LOG_ODDS  # or "number"
     private: bool = False
     record: Any = None  # of the row itself
-    is_random: bool = False  # whether precedents were drawn at random, whatever they get
+    is_random: bool = False  # whether precedents were drawn at random, whatever the model gives them
     legend: Legend = NO_LEGEND
     _number: Callable[[float], str] = field(default=lambda value: numeral(f"{value:.2f}"), repr=False)
 
@@ -198,9 +198,11 @@ class Reasons(Rendered):
         rest = self.deciding[len(large) :]
         more = [count("{n} other {sum}", "{n} others {sum}", len(rest), sum=self._sum(rest))] if rest else []
         listed = "; ".join([*map(self._part, large), *more]) or say("the model sees no difference between the two")
-        return [f"{self._case()}: {listed}.", self._scale()]
+        return [f"{self.headline}: {listed}.", self._scale()]
 
-    def _case(self) -> str:
+    @property
+    def headline(self) -> str:
+        """The two cases, such as "Predicted yes, where example 7 gets no"."""
         label, other = self.outcome(self.label), self.outcome(self.other)
         known = {"label": label, "other": other}
         if self.is_random and self.unit == LOG_ODDS:
@@ -279,7 +281,7 @@ class Reasons(Rendered):
     def __repr__(self) -> str:
         """The two cases, and the largest contribution."""
         first = f": {self._part(self.deciding[0])}" if self.deciding else ""
-        return f"<{type(self).__name__}: {self._case()}{first}>"
+        return f"<{type(self).__name__}: {self.headline}{first}>"
 
     @spoken
     def to_text(self, width: int | None = None, *, language: str | None = None) -> str:
