@@ -104,8 +104,10 @@ class Legend:
                     f"columns are {checks.listed(known.values())}"
                 )
         legend = Legend({known[str(name)]: each for name, each in self.names.items()})
-        for column, each in legend.names.items() if values is not None else ():
-            cells: Any = values[column] if each.codes else []
+        for column, each in legend.names.items():
+            if values is None or not each.codes:
+                continue
+            cells: Any = values[column]
             codes = {code_of(value) for value in pd.unique(cells)}
             absent = next((code for code in each.codes if code not in codes), None)
             if absent is not None:

@@ -10,7 +10,7 @@ import math
 import struct
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -76,17 +76,18 @@ def title_of(name: Any) -> str:
     return name if isinstance(name, str) else say("column {name}", name=name)
 
 
-@overload
-def plain(value: Mapping[Any, Any], digits: int | None = None) -> dict[str, Any]: ...
-@overload
-def plain(value: Any, digits: int | None = None) -> Any: ...
+def plain_dict(values: Mapping[Any, Any], digits: int | None = None) -> dict[str, Any]:
+    """A mapping as a JSON object; see `plain`."""
+    return {key if isinstance(key, str) else str(plain(key)): plain(part, digits) for key, part in values.items()}
+
+
 def plain(value: Any, digits: int | None = None) -> Any:
     """A JSON value: NumPy scalars become Python values, non-finite numbers None, other objects text.
 
     digits: round numbers to this many significant digits.
     """
     if isinstance(value, Mapping):
-        return {key if isinstance(key, str) else str(plain(key)): plain(part, digits) for key, part in value.items()}
+        return plain_dict(value, digits)
     if isinstance(value, list | tuple | np.ndarray):
         return [plain(part, digits) for part in value]
     if isinstance(value, np.generic):

@@ -12,7 +12,7 @@ import pandas as pd
 
 from dwac import _checks as checks
 from dwac.drawing.legend import NO_LEGEND, Legend
-from dwac.drawing.records import kind_of, plain
+from dwac.drawing.records import kind_of, plain_dict
 from dwac.errors import InputError
 from dwac.explain import privacy
 from dwac.explain.descriptions import GroupTexts
@@ -262,7 +262,7 @@ class VoteFacts:
     def to_dict(self, *, language: str | None = None) -> dict[str, Any]:
         """Everything as plain Python values, ready for JSON; language: of the texts, such as "de"."""
         del language  # see `spoken`
-        return plain(
+        return plain_dict(
             {
                 **self._prediction(),
                 "typicality": self.typicality,

@@ -19,7 +19,7 @@ from dwac import _checks as checks
 from dwac.conformal import LabelPrediction
 from dwac.drawing.legend import NO_LEGEND, Legend
 from dwac.drawing.pages import render
-from dwac.drawing.records import plain
+from dwac.drawing.records import plain_dict
 from dwac.errors import EPSILON, ShapeError
 from dwac.explain.base import series, set_sentences, typicality_sentences, unknown_sentences, unread_sentences
 from dwac.explain.classes import Explanation, make_explanation, unreadable
@@ -173,7 +173,7 @@ class LabelExplanations(Rendered, Mapping[Any, Explanation]):
         language: of the texts, such as "de".
         """
         del language  # see `spoken`
-        return plain(
+        return plain_dict(
             {
                 "labels": None if self.unreadable else self.labels,
                 "probabilities": self.probabilities,

@@ -21,7 +21,7 @@ import pandas as pd
 from dwac.drawing.legend import NO_LEGEND, Legend
 from dwac.drawing.pages import render
 from dwac.drawing.reasons import draw_reasons
-from dwac.drawing.records import data_url, image_of, kind_of, plain, shorten
+from dwac.drawing.records import data_url, image_of, kind_of, plain_dict, shorten
 from dwac.errors import InputError
 from dwac.explain.hybrids import Box
 from dwac.explain.rendering import Rendered, line_width, table_lines, wrap
@@ -169,7 +169,7 @@ class Reasons(Rendered):
         if self.legend:
             titles = map(self.title, self.contributions)
             parts = [{**each, "title": title} for each, title in zip(parts, titles, strict=True)]
-        return plain(
+        return plain_dict(
             {
                 "label": self.label,
                 "other": self.other,

@@ -16,7 +16,7 @@ import pandas as pd
 
 from dwac.drawing.legend import NO_LEGEND, Legend
 from dwac.drawing.pages import render
-from dwac.drawing.records import plain, shorten
+from dwac.drawing.records import plain_dict, shorten
 from dwac.errors import InputError
 from dwac.explain import privacy
 from dwac.explain.base import STRANGE
@@ -191,11 +191,12 @@ class Recourse(Rendered):
             return [start, *(f"{n}. {way.words(self._write, self.legend)}." for n, way in enumerate(self.ways, 1))]
         if self.obstacle:
             titles = map(self.legend.title, self.obstacle)
+            columns = reduce(lambda first, last: say("{first} and {last}", first=first, last=last), titles)
             start = count(
                 "Now {now}. No allowed change gives {wanted}: {columns} would have to change as well.",
                 "Now {now}. No allowed change gives {wanted}: {columns} would have to change as well.",
                 len(self.obstacle),
-                columns=reduce(lambda first, last: say("{first} and {last}", first=first, last=last), titles),
+                columns=columns,
                 **known,
             )
         elif self.closest is None:
@@ -246,7 +247,7 @@ class Recourse(Rendered):
             }
             for way in self.ways
         ]
-        return plain(
+        return plain_dict(
             {
                 "label": self.label,
                 "wanted": self.wanted,
