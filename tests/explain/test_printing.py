@@ -3,6 +3,7 @@
 import copy
 import pickle
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from dwac import ReferenceSet
 from dwac.conformal import Calibration
+from dwac.drawing.legend import Legend
 from dwac.errors import ShapeError
 from dwac.explain import Explanation, Explanations, explain, explain_labels, explain_numbers
 from tests.explain.helpers import COLUMNS, IDS, RECORDS, REFS, explained_by_groups, explained_by_voters
@@ -139,6 +141,13 @@ def test_a_record_may_have_columns_of_our_names() -> None:
             assert page.count("7777") == 8 * page.count('<table class="dwac-records')
             assert "7777" in page
             assert "7777" in each.to_text(300)
+        if not e.few_suffice:
+            assert "This example: share 7777, label 7777, id 7777" in e.to_text(300)
+        town = replace(e, legend=Legend.read({"label": {"title": "town", "codes": {7777: "Ulm"}}}))
+        for text in (town.to_text(300), town.to_html()):
+            assert "town" in text
+            assert "Ulm" in text
+            assert "record.label" not in text
 
 
 def test_a_reply_in_a_terminal_is_one_line() -> None:

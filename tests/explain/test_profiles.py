@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dwac
@@ -73,6 +73,7 @@ def holds(text: str, name: str, value: Any) -> bool:
 
 
 @given(st.integers(0, 10_000))
+@example(3380)  # a group with gaps, whose usual range held for less than nine tenths of its known values
 @settings(max_examples=12, deadline=None)
 def test_a_row_meets_every_condition_that_it_is_said_to_share_as_printed(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -87,7 +88,6 @@ def test_a_row_meets_every_condition_that_it_is_said_to_share_as_printed(seed: i
         for condition in compared.shared:
             name = condition.column
             assert holds(condition.text, name, row[name]), (condition.text, row[name])
-            assert condition.holds(row[name])
             members = X.loc[codes == group, name]
             met = np.mean([holds(condition.text, name, value) for value in members])
             assert met == pytest.approx(condition.share)

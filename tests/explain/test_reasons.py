@@ -18,8 +18,8 @@ from torch import nn
 
 from dwac import DWACClassifier, DWACRegressor, ReferenceSet
 from dwac.errors import IdError, InputError, PrivacyError
-from dwac.explain import Reasons, explain
-from dwac.explain.comparing import shapley_values
+from dwac.explain import Contribution, Reasons, explain
+from dwac.explain.comparing import plan_game
 from dwac.explain.hybrids import Pool, mix_images, mix_tables, mix_texts, split_phrases
 from tests.explain.helpers import held
 from tests.named import named, refuses
@@ -97,6 +97,12 @@ def oracle(values: Callable[[Any], Floats], n: int) -> Floats:
     return found / math.factorial(n)
 
 
+def contributions_of(values: Callable[[Any], Floats], n: int) -> tuple[Floats, float]:
+    """The contributions of n parts, and the bound on their error, from the values at the planned hybrids."""
+    masks, solve = plan_game(n)
+    return solve(values(masks))
+
+
 def game(n: int, seed: int) -> Callable[[Any], Floats]:
     table_of = np.random.default_rng(seed).normal(size=2**n)
     return lambda masks: table_of[np.asarray(masks) @ (1 << np.arange(n))]
@@ -105,7 +111,7 @@ def game(n: int, seed: int) -> Callable[[Any], Floats]:
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_contributions_are_the_mean_over_all_orders(n: int) -> None:
     values = game(n, n)
-    found, error = shapley_values(values, n)
+    found, error = contributions_of(values, n)
     assert np.allclose(found, oracle(values, n), atol=1e-12)
     assert error == 0
 
@@ -116,7 +122,7 @@ def test_sampled_contributions_add_up_and_are_within_their_bound() -> None:
     def values(masks: Any) -> Floats:
         return np.asarray(-(masks @ weights) + 0.5 * masks[:, 0] * masks[:, 1] * masks[:, 2])
 
-    found, error = shapley_values(values, n)
+    found, error = contributions_of(values, n)
     pairs = 0.5 * np.array([i < 3 for i in range(n)]) / 3  # what three parts do together, each gets a third of
     exact = weights - pairs
     assert found.sum() == pytest.approx(exact.sum(), abs=1e-12)
@@ -125,7 +131,7 @@ def test_sampled_contributions_add_up_and_are_within_their_bound() -> None:
 
 
 def test_symmetric_parts_contribute_alike_and_a_part_without_effect_nothing() -> None:
-    found, _ = shapley_values(lambda masks: (~masks[:, 0] & ~masks[:, 1]).astype(float), 3)
+    found, _ = contributions_of(lambda masks: (~masks[:, 0] & ~masks[:, 1]).astype(float), 3)
     assert found[0] == pytest.approx(0.5)
     assert found[0] == pytest.approx(found[1], abs=1e-15)
     assert found[2] == pytest.approx(0, abs=1e-15)
@@ -562,3 +568,11 @@ def test_importance_is_drawn_as_bars_and_by_value() -> None:
     with refuses(InputError, "column", "incom"):
         found.plot("incom")
     assert classifier().explain(NEW[:1])[0].reasons().plot().axes
+
+
+def test_the_title_of_a_picture_has_the_whole_label() -> None:
+    part = Contribution("age", 20, 30, 1.5)
+    e = Reasons(label="risk: low", other="risk: high", precedents=(), contributions=(part,), total=1.5, error=0.0)
+    assert e.headline == "Predicted risk: low, where a similar training example gets risk: high"
+    assert e.sentences()[0].startswith(f"{e.headline}: ")
+    assert e.plot().axes[0].get_title() == e.headline

@@ -184,9 +184,7 @@ def _axes_of(h: NDArray[Any], leaves: Whole, n_leaves: int) -> tuple[Floats, Flo
         scatter += own
         if len(rows) >= _OWN:
             axes[leaf], spread[leaf] = _principal(own / len(rows))
-    if (
-        n_leaves > 1 and not scatter.any()
-    ):  # every group is one example: treat each as if it was as wide as its part of the whole
+    if n_leaves > 1 and not scatter.any():  # every group is one example: each is as wide as its part of the whole
         scatter = np.cov(means.T, bias=True).reshape(h.shape[1], -1) * len(h) / n_leaves
         scatter = basis @ scatter @ basis.T
     usual, typical = _principal(scatter / len(h))

@@ -105,14 +105,14 @@ class Legend:
                 )
         legend = Legend({known[str(name)]: each for name, each in self.names.items()})
         for column, each in legend.names.items():
-            codes: set[str] = set()
-            if values is not None and each.codes:
-                cells: Any = values[column]
-                codes = {code_of(value) for value in pd.unique(cells)}
-            absent = [code for code in each.codes if code not in codes and values is not None]
-            if absent:
+            if values is None or not each.codes:
+                continue
+            cells: Any = values[column]
+            codes = {code_of(value) for value in pd.unique(cells)}
+            absent = next((code for code in each.codes if code not in codes), None)
+            if absent is not None:
                 raise InputError(
-                    f"names has the code {absent[0]!r} of column {column!r}, which no row has; its values are "
+                    f"names has the code {absent!r} of column {column!r}, which no row has; its values are "
                     f"{checks.listed(sorted(codes), most=8)}"
                 )
         owners: dict[str, Any] = {}

@@ -90,7 +90,7 @@ def _votes(explanation: Any) -> Any:
         mine = voter.label == explanation.label
         look = {"color": COLOURS[0]} if mine else {"facecolor": "none", "edgecolor": COLOURS[1], "hatch": "////"}
         panel.barh(place, voter.share, height=0.7, **look)
-        share = f"{percent(voter.share, 0)}" if explanation.private else f"{percent(voter.share)}"
+        share = percent(voter.share, 0 if explanation.private else 1)
         panel.text(voter.share, place, f" {share}", fontsize=7, color=INK, va="center")
     panel.set_yticks(range(len(voters)), names)
     panel.invert_yaxis()
@@ -126,16 +126,16 @@ def _vote(sheet: Sheet, voter: Any, explanation: Any) -> None:
     look = {"facecolor": "none", "hatch": "/////"} if other else {"facecolor": COLOURS[0]}
     longest = max(v.share for v in explanation.shown) or 1
     sheet.box(0, 56 * voter.share / longest, 8, edgecolor=COLOURS[other], **look)
-    sheet.write(f"{percent(voter.share)}", 62)
+    sheet.write(percent(voter.share), 62)
     sheet.write(label_name(voter.label), 100, width=76, bold=True)
     sheet.write(voter.record["text"] if kind_of(voter.record) == "text" else voter.id, 180)
 
 
 def _table(explanation: Any) -> Any:
     voters = explanation.shown[:_BESIDE]
-    every = compare(explanation.record, [voter.record for voter in voters], legend=explanation.legend)
-    columns = sorted(every, key=lambda column: not any(column.differs))[:_ROWS]
-    sheet = Sheet(len(columns) + 3 + (len(every) > len(columns)))
+    compared = compare(explanation.record, [voter.record for voter in voters], legend=explanation.legend)
+    columns = sorted(compared, key=lambda column: not any(column.differs))[:_ROWS]
+    sheet = Sheet(len(columns) + 3 + (len(compared) > len(columns)))
     first = 116
     wide = (sheet.width - first) / (len(voters) + 1)
     sheet.write(_title(explanation), bold=True)
@@ -154,7 +154,7 @@ def _table(explanation: Any) -> Any:
             if differs:
                 sheet.mark(x, wide - 3)
             sheet.write(f"≠ {text}" if differs else text, x, width=wide - 6, bold=differs)
-    if more := len(every) - len(columns):
+    if more := len(compared) - len(columns):
         sheet.down()
         sheet.write(count("and {n} more column", "and {n} more columns", more))
     return sheet.figure

@@ -55,7 +55,7 @@ def _visible(value: Any) -> Any:
 
 
 def fill(template: str, form: str, values: dict[str, Any], name: str = "the template") -> str:
-    """A template that may come from anybody, filled with values; form: "html", "markdown" or "text".
+    """A template that need not be trusted, filled with values; form: "html", "markdown" or "text".
 
     It runs in a sandbox without other files. name: of the template, for errors.
     """
@@ -84,5 +84,5 @@ def one_line(value: Any) -> str:
 
 
 def _unmarked(value: Any) -> str:
-    """A value for Markdown: none of its characters is a mark, or HTML."""
+    """A value for Markdown, in which every mark and all HTML is escaped."""
     return _MARKS.sub(r"\\\1", escape(one_line(value), quote=False))

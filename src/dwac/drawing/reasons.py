@@ -27,7 +27,7 @@ def draw_reasons(reasons: Any) -> Any:
         return _patches(reasons, pictures)
     parts = reasons.deciding[:_BARS]
     names = [f"{reasons.title(part)} = {reasons.cell(part, part.value)}" for part in parts]
-    return _bars(names, [part.contribution for part in parts], plain(reasons.sentences()[0].partition(":")[0], 80))
+    return _bars(names, [part.contribution for part in parts], plain(reasons.headline, 80))
 
 
 def draw_importance(importance: Any) -> Any:
@@ -55,7 +55,7 @@ def _patches(reasons: Any, pictures: list[Any]) -> Any:
     from matplotlib.patches import Rectangle
 
     figure, axes = new(1, len(pictures), width=1.9, height=2.5)  # legible on a phone
-    figure.suptitle(fill(plain(reasons.sentences()[0].partition(":")[0], 80), 44), fontsize=9, color=INK)
+    figure.suptitle(fill(plain(reasons.headline, 80), 44), fontsize=9, color=INK)
     titles = [say("this example"), "" if reasons.precedent is None else plain(reasons.precedent.id, 24)]
     for panel, png, title in zip(axes[0], pictures, titles[: len(pictures)], strict=True):
         panel.imshow(imread(io.BytesIO(png), format="png"), cmap="gray", interpolation="nearest")

@@ -76,13 +76,18 @@ def title_of(name: Any) -> str:
     return name if isinstance(name, str) else say("column {name}", name=name)
 
 
+def plain_dict(values: Mapping[Any, Any], digits: int | None = None) -> dict[str, Any]:
+    """A mapping as a JSON object; see `plain`."""
+    return {key if isinstance(key, str) else str(plain(key)): plain(part, digits) for key, part in values.items()}
+
+
 def plain(value: Any, digits: int | None = None) -> Any:
     """A JSON value: NumPy scalars become Python values, non-finite numbers None, other objects text.
 
     digits: round numbers to this many significant digits.
     """
     if isinstance(value, Mapping):
-        return {key if isinstance(key, str) else str(plain(key)): plain(part, digits) for key, part in value.items()}
+        return plain_dict(value, digits)
     if isinstance(value, list | tuple | np.ndarray):
         return [plain(part, digits) for part in value]
     if isinstance(value, np.generic):

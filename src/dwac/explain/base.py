@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -35,8 +35,8 @@ from dwac.explain.rendering import (
     wrap,
 )
 from dwac.explain.turning import Turn
-from dwac.explain.voters import Group, record_items
-from dwac.languages import YesNo, count, label_name, message, numeral, say, spoken
+from dwac.explain.voters import Group
+from dwac.languages import count, label_name, message, numeral, say, spoken
 from dwac.metrics import Agreement
 from dwac.reference import ReferenceSet
 
@@ -325,27 +325,29 @@ class VoteExplanation(Rendered, VoteFacts):
         facts, details = (wrap(part, width) for part in self._printed(again=again))
         if self.unreadable:
             return "\n".join(facts)
-        frame = self._shown_frame()
-        columns, own = self._arrange(frame)
-        filling = "group" if "group" in columns else "text" if columns[own:] == ["text"] else None
-        rows = frame[columns[:own] if filling == "group" else columns].astype(object)
-        if "distance" in rows:
-            rows["distance"] = [distance(value) for value in frame["distance"]]
-        rows["share"] = [
-            share if isinstance(share, str) else percent(share, private=self.private) for share in frame["share"]
+        votes, records = self._shown_votes(), self._shown_records()
+        filling = "group" if "group" in votes else "text" if list(records) == ["text"] else None
+        if "distance" in votes:
+            votes["distance"] = [distance(value) for value in votes["distance"]]
+        votes["share"] = [
+            share if isinstance(share, str) else percent(share, private=self.private) for share in votes["share"]
         ]
-        if filling != "group" and own < len(columns):
-            rows = pd.concat([self._example_row(columns[:own], columns[own:]), rows])
-        rows, heads = self._decoded(rows), self._heads(rows.columns)
-        lines, left_out = table_lines(rows, width, always=own, filling=filling, heads=heads)
+        always, heads = len(votes.columns), self._vote_heads(votes)
         if filling == "group":
-            mine, left_out = self._own_values(columns[own:], width)
+            lines, _ = table_lines(votes, width, always=always, filling=filling, heads=heads)
+            mine, left_out = self._own_values(list(records), width)
             lines += mine
+        else:
+            table = self._join(votes, records)
+            if len(records.columns) and kind_of(self.record) in ("table", "text"):
+                table = pd.concat([self._join(*self._example_rows(votes, records)), table])
+            heads += map(self._head, records)
+            lines, left_out = table_lines(table, width, always=always, filling=filling, heads=heads)
         after = ["", *details] if details else []
-        return "\n".join([*facts, "", *lines, *more_columns(self._heads(left_out), width), *after])
+        return "\n".join([*facts, "", *lines, *more_columns(left_out, width), *after])
 
-    def _own_values(self, columns: Sequence[Any], width: int) -> tuple[list[str], list[Any]]:
-        """(as many values of the example as fit, from columns that set groups apart; the columns left out).
+    def _own_values(self, columns: Sequence[Any], width: int) -> tuple[list[str], list[str]]:
+        """(as many values of the example as fit, from columns that set groups apart; the names of those left out).
 
         A text is cut to its beginning; an image is left out.
         """
@@ -355,29 +357,24 @@ class VoteExplanation(Rendered, VoteFacts):
         start = say("This example: ")
         if kind == "text":
             return [textwrap.shorten(start + self.record["text"], width, placeholder=" …")], []
-        legend, record = self.legend, self.record
-        known = [name for name in columns if name in record]
-        values = {name: f"{legend.title(name)} {legend.value(name, record[name])}" for name in known}
-        ends = accumulate(len(f"{value}, ") for value in values.values())
+        known = [name for name in columns if name in self.record]
+        values = [f"{self.legend.title(name)} {self.legend.value(name, self.record[name])}" for name in known]
+        ends = accumulate(len(f"{value}, ") for value in values)
         shown = max(sum(end <= width - len(start) for end in ends), 1)
-        line = start + ", ".join(list(values.values())[:shown])
-        return [textwrap.shorten(line, width, placeholder=" …")], list(values)[shown:]
+        line = start + ", ".join(values[:shown])
+        return [textwrap.shorten(line, width, placeholder=" …")], list(map(self._head, known[shown:]))
 
-    def _heads(self, names: Iterable[Any]) -> list[str]:
-        """The names of columns of a table of voters, for people."""
-        own = OWN_HEADS if self.private else self._own_names
-        return [say(name) if name in own and name in OWN_HEADS else self.legend.head(name) for name in names]
+    def _vote_heads(self, votes: pd.DataFrame) -> list[str]:
+        """The names of the columns of votes, for people."""
+        return [say(name) if name in OWN_HEADS else str(name) for name in votes]
 
-    def _decoded(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """A table of voters with names of labels and meanings of codes as people read them."""
-        names, decoded = self.legend.names, frame.copy(deep=False)
-        for column in frame.columns:
-            if column in names and names[column].codes:
-                decoded[column] = [self.legend.meaning(column, value) or value for value in frame[column]]
-        if "label" in frame:
-            known = {voter.label: label_name(voter.label) for voter in self.shown if isinstance(voter.label, YesNo)}
-            decoded["label"] = [known.get(label, label) for label in frame["label"]]
-        return decoded
+    def _head(self, column: Any) -> str:
+        """The name of a column of records, for people."""
+        return self.legend.title(column) if column in self.legend.names else str(self._title(column))
+
+    def _join(self, votes: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
+        """Votes and records as one table."""
+        return pd.concat([votes, records.rename(columns=self._title)], axis=1).astype(object)
 
     def _printed(self, *, again: bool) -> tuple[list[str], list[str]]:
         """(sentences before, sentences after a table of the voters), without what the table already says."""
@@ -393,21 +390,12 @@ class VoteExplanation(Rendered, VoteFacts):
         """The sentences that repeat what a printed table says."""
         return []
 
-    def _arrange(self, frame: pd.DataFrame) -> tuple[list[Any], int]:
-        """(columns of `_shown_frame` in the order shown, how many of them do not come from records)."""
-        keys = {key for voter in self.shown if voter.record is not None for key in record_items(voter.record)}
-        titles = {self._title(key) for key in keys}
-        own = [name for name in frame.columns if self.private or name not in titles]
-        return [*own, *self._order_columns([name for name in frame.columns if name not in own])], len(own)
-
-    def _example_row(self, own: Sequence[Any], columns: Sequence[Any]) -> pd.DataFrame:
-        """The explained example as a row of the table of voters; no row if it has no such columns."""
-        if kind_of(self.record) not in ("table", "text"):
-            return pd.DataFrame(columns=[*own, *columns], dtype=object)
-        name = next((name for name in ("most alike", "id") if name in own), own[-1])
-        mine = {self._title(key): value for key, value in self.record.items()}
-        row = dict.fromkeys(own, "") | {name: say(EXAMPLE)} | {column: mine.get(column, "") for column in columns}
-        return pd.DataFrame([row], columns=[*own, *columns], dtype=object)
+    def _example_rows(self, votes: pd.DataFrame, records: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """The explained example as a row of votes, which names it, and as a row of records."""
+        name = next((name for name in ("most alike", "id") if name in votes), votes.columns[-1])
+        mine = self._read_record(self.record)
+        own_votes = pd.DataFrame([{column: say(EXAMPLE) if column == name else "" for column in votes}])
+        return own_votes, pd.DataFrame([{column: mine.get(column, "") for column in records}], dtype=object)
 
     @spoken
     def to_html(self, *, example: bool = True, language: str | None = None) -> str:
@@ -417,36 +405,36 @@ class VoteExplanation(Rendered, VoteFacts):
         for all labels of the example. language: of the texts, such as "de".
         """
         del language  # see `spoken`
-        frame = self._shown_frame()
-        columns, own = self._arrange(frame)
-        mine = self._example_row(columns[:own], columns[own:]) if example and own < len(columns) else frame.iloc[:0]
-        beside = len(mine) > 0 and kind_of(self.record) == "table"
-        apart = columns[own:] if len(columns) - own > _BESIDE else []
-        columns = columns[:own] if apart else columns
-        frame, mine = self._decoded(frame), self._decoded(mine)
-        own_row = rows_of(mine[columns], "dwac-example", private=self.private) if beside and not apart else []
-        tables = [VoterTable(self._heads(columns), own_row + rows_of(frame[columns], private=self.private))]
-        for start in range(0, len(frame), _ABREAST) if apart else ():
-            tables.append(self._records(frame.iloc[start : start + _ABREAST], mine if beside else mine[:0], apart))
+        votes, records = self._shown_votes(), self._shown_records()
+        beside = example and kind_of(self.record) == "table" and len(records.columns) > 0
         lead, details = self._printed(again=example)
         return render(
             "explain/templates/explanation.html",
             sentences=lead,
             details=details,
-            tables=[] if self.unreadable else tables,
+            tables=[] if self.unreadable else self._tables(votes, records, with_example=beside),
             **(example_values(self.record, self.attention, self.legend) if example and not beside else NOT_SHOWN),
         )
 
-    def _records(self, frame: pd.DataFrame, mine: pd.DataFrame, columns: Sequence[Any]) -> VoterTable:
-        """The records of a few voters side by side, one line per column: for records with many columns."""
-        who = next(name for name in ("most alike", "id", *frame.columns) if name in frame)
-        cells = pd.concat([mine[columns].astype(object), frame[columns].astype(object)])
-        rows = [
-            Row([cell_of("", value, private=self.private) for value in cells[name]], name=head)
-            for name, head in zip(columns, self._heads(columns), strict=True)
-        ]
-        head = ["", *[say(EXAMPLE)] * len(mine), *frame[who]]
-        return VoterTable(head, rows, "dwac-records" + " dwac-example" * len(mine))
+    def _tables(self, votes: pd.DataFrame, records: pd.DataFrame, *, with_example: bool) -> list[VoterTable]:
+        """The voters as tables of a page; records with many columns in tables of their own."""
+        own_votes, own_record = self._example_rows(votes, records) if with_example else (votes[:0], records[:0])
+        heads = self._vote_heads(votes)
+        if len(records.columns) > _BESIDE:
+            names = next(votes[name] for name in ("most alike", "id", *votes) if name in votes)
+            parts = [slice(start, start + _ABREAST) for start in range(0, len(votes), _ABREAST)]
+            tables = [self._record_table(names[part], records[part], own_record) for part in parts]
+            return [VoterTable(heads, rows_of(votes, private=self.private)), *tables]
+        own_rows = rows_of(self._join(own_votes, own_record), "dwac-example", private=self.private)
+        rows = rows_of(self._join(votes, records), private=self.private)
+        return [VoterTable([*heads, *map(self._head, records)], own_rows + rows)]
+
+    def _record_table(self, names: pd.Series[Any], records: pd.DataFrame, own_record: pd.DataFrame) -> VoterTable:
+        """The records of a few voters with these names side by side, one line per column, after that of the example."""
+        cells = pd.concat([own_record, records.astype(object)])
+        rows = [Row([cell_of("", value) for value in cells[column]], name=self._head(column)) for column in records]
+        head = ["", *[say(EXAMPLE)] * len(own_record), *names]
+        return VoterTable(head, rows, "dwac-records" + " dwac-example" * len(own_record))
 
 
 def set_sentences(labels: Sequence[Any] | None, epsilon: float) -> list[str]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -113,33 +114,34 @@ class RangeColumn:
                 yield claim
 
 
+@dataclass(frozen=True)
 class NumberScale:
-    """Numbers rounded to a step of 1 or 5 times a power of ten, perhaps with a unit.
+    """Numbers rounded to a step of 1 or 5 times a power of ten, perhaps with a unit: " days", for durations."""
 
-    x: (n,) the numbers; the step is about 1/`parts` of their usual range, from the 5th to the 95th percentile.
-    whole: whether the step of whole numbers is at least 1. unit: of durations, one of days, hours, minutes and seconds.
-    """
+    step: float
+    decimals: int
+    unit: str = ""
+    below: ClassVar[str] = message("at most {high}")
+    above: ClassVar[str] = message("at least {low}")
 
-    below, above = message("at most {high}"), message("at least {low}")
-
-    def __init__(self, x: Floats, *, unit: str = "", parts: int = _STEPS, whole: bool = True) -> None:
-        low, high = np.quantile(x, (0.05, 0.95))
-        span = float(high - low) or float(x.max() - x.min())
-        power = 10.0 ** math.floor(math.log10(span / parts)) if span / parts > 1e-300 else 0.0
-        self.step = 5 * power if span / parts >= 5 * power else power
-        if whole and (x == np.round(x)).all():
-            self.step = max(self.step, 1.0)
-        self.decimals = max(0, -math.floor(math.log10(self.step))) if self.step else 300
-        self.unit = f" {unit}" if unit else ""
+    def __post_init__(self) -> None:
+        numbers = isinstance(self.step, int | float) and isinstance(self.decimals, int)
+        if not numbers or self.unit.strip() not in {"", *dict(_UNITS)}:  # in a damaged file
+            raise ValueError(f"a scale must have a step, decimals and a known unit; got {self}")
 
     @classmethod
-    def of(cls, *, step: float, decimals: int, unit: str) -> NumberScale:
-        """The scale with these attributes; ValueError if its unit is none."""
-        if unit.strip() not in {"", *dict(_UNITS)}:
-            raise ValueError(f"unknown unit {unit!r}")
-        scale = cls.__new__(cls)
-        scale.step, scale.decimals, scale.unit = float(step), int(decimals), unit
-        return scale
+    def of(cls, x: Floats, *, unit: str = "", parts: int = _STEPS, whole: bool = True) -> NumberScale:
+        """The scale of numbers (n,): the step is about 1/`parts` of their usual range (5th to 95th percentile).
+
+        whole: whether the step of whole numbers is at least 1. unit: one of days, hours, minutes and seconds.
+        """
+        part = _usual_range(x) / parts
+        power = 10.0 ** math.floor(math.log10(part)) if part > 1e-300 else 0.0
+        step = 5 * power if part >= 5 * power else power
+        if whole and (x == np.round(x)).all():
+            step = max(step, 1.0)
+        decimals = max(0, -math.floor(math.log10(step))) if step else 300
+        return cls(step, decimals, f" {unit}" if unit else "")
 
     def number(self, value: Any) -> float:
         """A value of the column as a number; NaN if it is missing, infinite or no number."""
@@ -175,25 +177,23 @@ class NumberScale:
         return f"{text}{self.unit}"
 
 
+@dataclass(frozen=True)
 class DateScale:
-    """Seconds since 1970 as months, days or minutes, whichever suits the column's usual range."""
+    """Seconds since 1970 as months ("M"), days ("D") or minutes ("m")."""
 
-    below, above = message("until {high}"), message("since {low}")
+    unit: Any
+    below: ClassVar[str] = message("until {high}")
+    above: ClassVar[str] = message("since {low}")
 
-    def __init__(self, x: Floats) -> None:
-        low, high = np.quantile(x, (0.05, 0.95))
-        span = float(high - low) or float(x.max() - x.min())
-        day = 86_400
-        self.unit: Any = "M" if span > 4 * 365 * day else "D" if span > 4 * day else "m"
+    def __post_init__(self) -> None:
+        if self.unit not in ("M", "D", "m"):
+            raise ValueError(f"unknown unit {self.unit!r}")
 
     @classmethod
-    def of(cls, *, unit: str) -> DateScale:
-        """The scale with this unit; ValueError if it is none."""
-        if unit not in ("M", "D", "m"):
-            raise ValueError(f"unknown unit {unit!r}")
-        scale = cls.__new__(cls)
-        scale.unit = unit
-        return scale
+    def of(cls, x: Floats) -> DateScale:
+        """The scale that suits the usual range of dates (n,)."""
+        days = _usual_range(x) / 86_400
+        return cls("M" if days > 4 * 365 else "D" if days > 4 else "m")
 
     def number(self, value: Any) -> float:
         """A date as seconds; NaN if it is missing or no date."""
@@ -222,6 +222,12 @@ class DateScale:
         return str(np.datetime64(math.floor(value), "s").astype(f"datetime64[{unit}]")).replace("T", " ")
 
 
+def _usual_range(x: Floats) -> float:
+    """From the 5th to the 95th percentile; of numbers that are nearly all the same, from the lowest to the highest."""
+    low, high = np.quantile(x, (0.05, 0.95))
+    return float(high - low) or float(x.max() - x.min())
+
+
 def _number_column(series: pd.Series[Any], title: str, dtype: str) -> RangeColumn | CategoryColumn | None:
     unit = ""
     if dtype.startswith("timedelta"):
@@ -238,7 +244,7 @@ def _number_column(series: pd.Series[Any], title: str, dtype: str) -> RangeColum
         return None
     if len(pd.unique(known)) <= 2 and not unit:  # such as 0 and 1: claims name one of them, or that it is missing
         return _category_column(pd.Series(x), title)
-    return RangeColumn(title, x, NumberScale(known, unit=unit))
+    return RangeColumn(title, x, NumberScale.of(known, unit=unit))
 
 
 def _date_column(series: pd.Series[Any], title: str) -> RangeColumn | None:
@@ -246,7 +252,7 @@ def _date_column(series: pd.Series[Any], title: str) -> RangeColumn | None:
     known = seconds[~np.isnan(seconds)]
     if len(known) == 0 or (known.min() == known.max() and len(known) == len(seconds)):
         return None
-    return RangeColumn(title, seconds, DateScale(known))
+    return RangeColumn(title, seconds, DateScale.of(known))
 
 
 def _seconds(series: pd.Series[Any]) -> Floats:
@@ -363,8 +369,8 @@ def worth(inside: Any, n: Any, rest: Any, n_rest: Any) -> Any:
 
 def usable_words(text: Any) -> set[str]:
     """The words of a text that descriptions may use: no numbers and no single letters, but c++ and c#."""
-    every = words(text) if isinstance(text, str) else set()
-    return {word for word in every if not word[0].isdigit() and (len(word) > 1 or not word.isascii())}
+    known = words(text) if isinstance(text, str) else set()
+    return {word for word in known if not word[0].isdigit() and (len(word) > 1 or not word.isascii())}
 
 
 def words(text: str) -> set[str]:

@@ -511,23 +511,21 @@ def explain(
         if len(known) != len(votes):
             raise ShapeError(f"typicality must have one entry per query: {len(votes)} required, got {len(known)}")
         trust = [{**each, "typicality": value} for each, value in zip(trust, known.tolist(), strict=True)]
+    shown, common = shown or [{}] * len(votes), {"epsilon": epsilon, "ordered": ordered, "agreement": agreement}
     explanations = []
     for row, log_votes in enumerate(votes):
-        label = int(log_votes.argmax())
         source = Source(
             names,
             None if private else records,
             None if alike is None else partial(alike, row),
             descriptions,
-            None if shown is None else shown[row].get("record"),
+            shown[row].get("record"),
         )
         labels = [names[code] for code in near.labels[row]]
         voters = nearest_voters(near, row, float(log_total[row]), labels, source.records)
-        more = {"epsilon": epsilon, "ordered": ordered, **trust[row], **({} if shown is None else shown[row])}
-        own = LabelVotes(references, h[row], label)
-        inquiry = None if inquire is None else inquire(row, 0)
-        more |= {"private": private, "agreement": agreement}
-        explanations.append(make_explanation(own, source, probabilities[row], voters, inquiry, **more))
+        own = LabelVotes(references, h[row], int(log_votes.argmax()))
+        inquiry, more = None if inquire is None else inquire(row, 0), {**common, **trust[row], **shown[row]}
+        explanations.append(make_explanation(own, source, probabilities[row], voters, inquiry, private=private, **more))
     return explanations
 
 

@@ -27,10 +27,10 @@ from dwac.explain.hybrids import Bools, Hybrids, Part, Pool
 from dwac.explain.reasons import LOG_ODDS, RANDOM, Contribution, Example, Precedent, Reasons
 from dwac.explain.rendering import Numerals
 from dwac.explain.voters import plain_ids
-from dwac.explain.votes import Ints, LabelVotes, NumberVotes, Votes
+from dwac.explain.votes import LabelVotes, NumberVotes, Votes
 
 Floats = NDArray[np.float64]
-Values = Callable[[Bools], Floats]  # (n, d) masks, True where a part comes from the precedent → (n,) values of f
+Solve = Callable[[Floats], tuple[Floats, float]]  # values of f at hybrids → contributions, and a bound on their error
 
 ENUMERATED = 11  # parts up to which all combinations are asked
 _ORDERS, _FEWEST = 64, 8  # orders of the parts that are sampled beyond, and as many reversed ones
@@ -101,31 +101,27 @@ class Inquiry(Protocol):
 # Shapley values
 
 
-def shapley_values(values: Values, n: int, games: int = 1) -> tuple[Floats, float]:
-    """(contributions (n,) of n parts, a bound on their error): what each part adds when it comes from the row.
+@lru_cache(maxsize=16)
+def plan_game(n: int, games: int = 1) -> tuple[Bools, Solve]:
+    """(masks of the hybrids of n parts to ask about, a function that solves the game from the values f of these).
 
-    All combinations are asked if parts are few, and the error is 0. Otherwise orders of the parts are sampled, each
-    with its reverse: the sum is still exact, and with a probability of about 99.7 % each contribution is within the
-    error. The sample is the same in every call. games: how many share the evaluations that one has.
+    It returns the contributions (n,), what each part adds when it comes from the row, and a bound on their error. All
+    combinations are asked if parts are few, and the error is 0. Otherwise orders of the parts are sampled, each with
+    its reverse: the sum is still exact, and with a probability of about 99.7 % each contribution is within the error.
+    The sample is the same in every call. games: how many share the evaluations that one has.
 
-    >>> contributions, error = shapley_values(lambda masks: 3.0 - masks @ [1.0, 2.0], 2)
+    >>> masks, solve = plan_game(2)
+    >>> contributions, error = solve(3.0 - masks @ [1.0, 2.0])
     >>> contributions.tolist(), error
     ([1.0, 2.0], 0.0)
     """
-    masks, solve = plan_game(n, games)
-    return solve(values(masks))
-
-
-@lru_cache(maxsize=16)
-def plan_game(n: int, games: int = 1) -> tuple[Bools, Callable[[Floats], tuple[Floats, float]]]:
-    """(the hybrids to ask about, a function of their values that gives `shapley_values`)."""
     if n == 0:
         return np.zeros((0, 0), dtype=bool), lambda _: (np.zeros(0), 0.0)
     return _all_combinations(n) if 2**n * games <= 2**ENUMERATED else _some_orders(n, games)
 
 
-def _all_combinations(n: int) -> tuple[Bools, Callable[[Floats], tuple[Floats, float]]]:
-    masks = (np.arange(2**n)[:, None] >> np.arange(n)) & 1 == 1
+def _all_combinations(n: int) -> tuple[Bools, Solve]:
+    masks = (np.arange(2**n)[:, None] >> np.arange(n)) & 1 == 1  # True where a part comes from the precedent
     size = masks.sum(axis=1)  # how many parts come from the precedent
 
     def solve(f: Floats) -> tuple[Floats, float]:
@@ -140,7 +136,7 @@ def _all_combinations(n: int) -> tuple[Bools, Callable[[Floats], tuple[Floats, f
     return masks, solve
 
 
-def _some_orders(n: int, games: int) -> tuple[Bools, Callable[[Floats], tuple[Floats, float]]]:
+def _some_orders(n: int, games: int) -> tuple[Bools, Solve]:
     """Random orders of the parts, each followed by its reverse."""
     orders = min(max(_STEPS // n // games, _FEWEST if games == 1 else _FEWEST // 2), _ORDERS)
     rng = np.random.default_rng(0)
@@ -164,23 +160,25 @@ def _some_orders(n: int, games: int) -> tuple[Bools, Callable[[Floats], tuple[Fl
 # Precedents and their reasons
 
 
-def find_precedents(inquiry: Inquiry, votes: Votes, rows: Ints, outcome: Any, n: int) -> list[int]:
-    """The places of the n voters most like the row that the model gives this outcome; rows: the candidates.
+def find_precedents(inquiry: Inquiry, votes: Votes, own: Bools, outcome: Any, n: int) -> list[int]:
+    """The places of the n voters most like the row that the model gives this outcome.
 
-    If there are many candidates, those with the heaviest votes are compared.
+    own: (m,) which voters have it themselves; others count only if the model gives it to none of these. If there are
+    many candidates, those with the heaviest votes are compared.
     """
-    heaviest = rows[np.argsort(-votes.log_w[rows], kind="stable")[:_CANDIDATES]]
-    if not len(heaviest):
-        return []
-    apart = inquiry.alike(plain_ids(votes.references.ids[heaviest]))
-    order = heaviest[np.argsort(apart, kind="stable")]  # of equally similar ones the heavier comes first
     places: list[int] = []
-    for start in range(0, len(order), _AT_ONCE):
-        some = order[start : start + _AT_ONCE]
-        given = inquiry.gives(votes.references.embeddings[some.tolist()], outcome)
-        places += some[given].tolist()
-        if len(places) >= n:
-            break
+    for rows in (np.flatnonzero(own), np.flatnonzero(~own)):
+        heaviest = rows[np.argsort(-votes.log_w[rows], kind="stable")[:_CANDIDATES]]
+        if places or not len(heaviest):
+            continue
+        differences = inquiry.alike(plain_ids(votes.references.ids[heaviest]))
+        order = heaviest[np.argsort(differences, kind="stable")]  # of equally similar ones the heavier comes first
+        for start in range(0, len(order), _AT_ONCE):
+            some = order[start : start + _AT_ONCE]
+            given = inquiry.gives(votes.references.embeddings[some.tolist()], outcome)
+            places += some[given].tolist()
+            if len(places) >= n:
+                break
     return places[:n]
 
 
@@ -192,10 +190,11 @@ def weigh_parts(
         raise InputError("several precedents need columns or patches, which all have; compare a text with precedents=1")
     mixed = inquiry.hybrids(voters, tied)
     games = [plan_game(len(hybrids.parts), len(voters)) for hybrids in mixed]
-    asked = [hybrids.choose(masks) for hybrids, (masks, _) in zip(mixed, games, strict=True) if len(masks)]
+    choices = [hybrids.choose(masks) for hybrids, (masks, _) in zip(mixed, games, strict=True) if len(masks)]
     values = np.zeros(0)
-    if asked:
-        joined = asked[0] if len(asked) == 1 else (torch.cat if torch.is_tensor(asked[0]) else np.concatenate)(asked)
+    if choices:
+        join = torch.cat if torch.is_tensor(choices[0]) else np.concatenate
+        joined = choices[0] if len(choices) == 1 else join(choices)
         values = inquiry.contrast(inquiry.embed(mixed[0].build(joined)), label, other)
     ends = np.cumsum([len(masks) for masks, _ in games])
     totals, errors, table = [], [], list[dict[Any, float]]()
@@ -234,7 +233,7 @@ def reasons_between(
     inquiry: Inquiry, case: LabelCase, against: Any, precedents: int | str, tied: Sequence[Collection[Any]]
 ) -> Reasons:
     """The reasons for the label of a row, against another label, the runner-up, or a training example."""
-    label, names = case.votes.label, list(case.names)
+    label, names = case.votes.label, case.names
     other, places = label_precedents(inquiry, case, against, precedents)
     facts = _weigh(inquiry, case.votes, places, tied, label, other)
     known = Reasons(label=names[label], other=names[other], is_random=precedents == RANDOM, **facts)
@@ -258,7 +257,7 @@ def _weigh(
 
 def label_precedents(inquiry: Inquiry, case: LabelCase, against: Any, precedents: int | str) -> tuple[int, list[int]]:
     """(the code of another label, the places of precedents that have it)."""
-    label, names = case.votes.label, list(case.names)
+    label, names = case.votes.label, case.names
     others = [code for code in np.argsort(-case.probabilities, kind="stable").tolist() if code != label]
     places: list[int] = []
     if against is None:
@@ -281,13 +280,9 @@ def label_precedents(inquiry: Inquiry, case: LabelCase, against: Any, precedents
 
 
 def _label_precedents(inquiry: Inquiry, votes: LabelVotes, other: int, n: int | str) -> list[int]:
-    """Voters with a label that the model gives it, too; if there are none, any voters that the model gives it."""
     if not isinstance(n, int):
         return _random_voters(votes)
-    own = votes.labels == other
-    return next(
-        filter(None, (find_precedents(inquiry, votes, np.flatnonzero(rows), other, n) for rows in (own, ~own))), []
-    )
+    return find_precedents(inquiry, votes, votes.labels == other, other, n)
 
 
 class NumberCase(NamedTuple):
@@ -312,7 +307,7 @@ def number_reasons(
     """The reasons for a predicted number, against a range or a training example; name: of several numbers."""
     if name is not None and name not in case.names:
         raise InputError(f"name must be one of the predicted numbers, {checks.listed(case.names)}; got {name!r}")
-    t = 0 if name is None else list(case.names).index(name)
+    t = 0 if name is None else case.names.index(name)
     inquiry, votes, own = inquire(t), case.votes, float(case.predictions[t])
     places = number_precedents(inquiry, case, t, against, precedents)
     facts = _weigh(inquiry, votes, places, tied, 0, 0)
@@ -340,8 +335,7 @@ def number_precedents(inquiry: Inquiry, case: NumberCase, t: int, against: Any, 
     else:
         for ranges in _ranges(against, own, float(numbers.std())):
             inside = np.any([(low <= numbers) & (numbers <= high) for low, high in ranges], axis=0)
-            for rows in (np.flatnonzero(inside), np.flatnonzero(~inside)):
-                places = places or find_precedents(inquiry, votes, rows, ranges, precedents)
+            places = places or find_precedents(inquiry, votes, inside, ranges, precedents)
         if not places:
             which = "another number" if against is None else f"a number in the range {against!r}"
             raise InputError(f"the model gives {which} to no training example, so there is nobody to compare with")

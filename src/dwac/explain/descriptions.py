@@ -121,17 +121,13 @@ def describe(
             from the values where missing; or "text" for texts.
         legend: what columns and codes are called.
     """
-    table = _Table.read(X, codes, n_groups, kinds, legend)
-    if isinstance(table, _Texts):
-        return GroupTexts([", ".join(words) or NOTHING["text"] for words in table.word_lists()], table.profile())
-    rows, columns = table.rows, list(table.columns.values())
-    texts = [", ".join(_claims(columns, rows, g)) if rows.counts[g] else "" for g in range(n_groups)]
-    return GroupTexts([text or NOTHING["table"] for text in texts], table.profile())
+    members = _read_members(X, codes, n_groups, kinds, legend)
+    return GroupTexts(members.describe(), members.profile())
 
 
 def profile(X: Any, codes: Ints, n_groups: int, kinds: Mapping[Any, str] | str, legend: Legend = NO_LEGEND) -> Profile:
     """The profile alone; arguments as for `describe`."""
-    return _Table.read(X, codes, n_groups, kinds, legend).profile()
+    return _read_members(X, codes, n_groups, kinds, legend).profile()
 
 
 def summary(describe: Callable[[int], str | None], shares: ArrayLike) -> str | None:
@@ -202,6 +198,23 @@ class _Rows(NamedTuple):
         return cls(np.concatenate(rows), slices, weights, counts)
 
 
+def _read_members(
+    X: Any, codes: Ints, n_groups: int, kinds: Mapping[Any, str] | str, legend: Legend
+) -> _Table | _Texts:
+    """A sample of the members of each group, in the form in which they are described."""
+    frame = pd.DataFrame(X.numpy(force=True) if isinstance(X, Tensor) else X)
+    rows = _Rows.sample(codes, n_groups)
+    frame = frame.iloc[rows.rows]
+    if isinstance(kinds, str) or (frame.shape[1] == 1 and kinds.get(frame.columns[0]) == "text"):
+        return _Texts.read(frame.iloc[:, 0], rows)
+    columns = {
+        name: column(frame.iloc[:, i].reset_index(drop=True), name, kinds.get(name), legend)
+        for i, name in enumerate(frame.columns)
+        if kinds.get(name) != "text"
+    }
+    return _Table({name: each for name, each in columns.items() if each is not None}, rows)
+
+
 # Tables
 
 
@@ -211,19 +224,11 @@ class _Table(NamedTuple):
     columns: dict[Any, RangeColumn | CategoryColumn]
     rows: _Rows
 
-    @staticmethod
-    def read(X: Any, codes: Ints, n_groups: int, kinds: Mapping[Any, str] | str, legend: Legend) -> _Table | _Texts:
-        frame = pd.DataFrame(X.numpy(force=True) if isinstance(X, Tensor) else X)
-        rows = _Rows.sample(codes, n_groups)
-        frame = frame.iloc[rows.rows]
-        if isinstance(kinds, str) or (frame.shape[1] == 1 and kinds.get(frame.columns[0]) == "text"):
-            return _Texts.read(frame.iloc[:, 0], rows)
-        columns = {
-            name: column(frame.iloc[:, i].reset_index(drop=True), name, kinds.get(name), legend)
-            for i, name in enumerate(frame.columns)
-            if kinds.get(name) != "text"
-        }
-        return _Table({name: each for name, each in columns.items() if each is not None}, rows)
+    def describe(self) -> list[str]:
+        """The claims that together tell each group from the rest."""
+        columns, rows = list(self.columns.values()), self.rows
+        claims = [_claims(columns, rows, group) if n else [] for group, n in enumerate(rows.counts.tolist())]
+        return [", ".join(each) or NOTHING["table"] for each in claims]
 
     def profile(self) -> TableProfile:
         return TableProfile.of(self.columns, self.rows.slices, self.rows.counts)
@@ -305,14 +310,14 @@ class _Texts(NamedTuple):
         owner = np.repeat(np.arange(len(used)), [len(text) for text in used])
         return cls(rows, list(vocabulary), np.asarray(ids, dtype=np.int64), owner)
 
-    def word_lists(self) -> list[list[str]]:
+    def describe(self) -> list[str]:
         """The most distinctive words of each group: those worth most as claims that a text contains the word."""
-        lists = []
+        texts = []
         for _, gains in self._gains():
             order = np.argsort(-gains, kind="stable")[:_WORDS]
-            listed = [self.names[i] for i in order if gains[i] >= _LEAST_OF_WORD]
-            lists.append([_WORDS_ARE + ", ".join(listed)] if listed else [])
-        return lists
+            words = [self.names[i] for i in order if gains[i] >= _LEAST_OF_WORD]
+            texts.append(_WORDS_ARE + ", ".join(words) if words else NOTHING["text"])
+        return texts
 
     def profile(self) -> TextProfile:
         """The shares of the most distinctive words of all groups."""

@@ -1,4 +1,4 @@
-"""VoteFacts: what explanations of labels and of numbers hold alike: voters, groups, reasons and tables."""
+"""VoteFacts: what explanations of labels and of numbers have in common: voters, groups, reasons and tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 
 from dwac import _checks as checks
 from dwac.drawing.legend import NO_LEGEND, Legend
-from dwac.drawing.records import kind_of, plain
+from dwac.drawing.records import kind_of, plain_dict
 from dwac.errors import InputError
 from dwac.explain import privacy
 from dwac.explain.descriptions import GroupTexts
@@ -21,7 +21,7 @@ from dwac.explain.reasons import RANDOM, Example, Reasoner, Reasons
 from dwac.explain.turning import Turn
 from dwac.explain.voters import Group, Neighbor, Source, groups_of, record_items, voter_dict
 from dwac.explain.votes import Votes
-from dwac.languages import spoken
+from dwac.languages import YesNo, label_name, spoken
 from dwac.metrics import Agreement
 
 _OWN = ("id", "label", "weight", "log_weight", "share", "size", "distance", "examples", "most alike", "group")
@@ -143,7 +143,8 @@ class VoteFacts:
             against: another label, by default the runner-up; or the id of a training example to compare with. For a
                 number: a range (low, high), by default any number at least half a standard deviation away.
             precedents: with how many precedents to compare; contributions are then means. "random": with ten training
-                examples drawn at random, whatever they get (the same in every call): what matters on average.
+                examples drawn at random (the same in every call), whatever the model gives them: what matters on
+                average.
             tied: groups of columns that move together, such as [["height", "weight"]].
             example: the id of a training example to compare with, also where that is the name of a label.
             which: name=…, if several numbers are predicted.
@@ -159,9 +160,9 @@ class VoteFacts:
 
     @cached_property
     def main_reasons(self) -> Reasons | None:
-        """The reasons against the runner-up, for a row of a table; None if private, or without anybody to compare with.
+        """The reasons against the runner-up, for a row of a table; None if private, or if there is no precedent.
 
-        A private explanation keeps nothing beyond what it tells; its `reasons()` can be asked for.
+        A private explanation keeps no reasons, but `reasons()` computes them.
         """
         if self.private or self.unreadable or kind_of(self.record) != "table":
             return None
@@ -185,8 +186,18 @@ class VoteFacts:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per neighbour: id, label, weight, share, distance, and the columns of its record."""
+        if self.unreadable:
+            return pd.DataFrame(columns=["label", "weight", "log_weight", "share"])
+        if self.private:
+            return pd.DataFrame([{"label": n.label, "share": n.share} for n in self.neighbors])
         names = ["id", "label", "weight", "log_weight", "share", *(["size"] if self._represents else []), "distance"]
-        return self._frame(self.neighbors, names)
+        rows = []
+        for n in self.neighbors:
+            record = {} if n.record is None else record_items(n.record)
+            rows.append(
+                {name: getattr(n, name) for name in names} | {self._title(key): value for key, value in record.items()}
+            )
+        return pd.DataFrame(rows)
 
     def groups_frame(self) -> pd.DataFrame:
         """One row per group, heaviest first: label, share, size, description, and the id of its representative."""
@@ -194,25 +205,41 @@ class VoteFacts:
         rows = [(g.label, g.share, g.size, g.description, g.representative.id) for g in self.groups]
         return pd.DataFrame(rows, columns=columns)
 
-    def _shown_frame(self) -> pd.DataFrame:
-        """The voters to show, as a table for people: share, vote, id, and their records."""
+    def _shown_votes(self) -> pd.DataFrame:
+        """The votes of the voters to show, as a table for people; without their records."""
         if self.private or self.unreadable:
-            return self._frame(self.neighbors, ["share", "label"])
-        if self.few_suffice:
+            names = ["label", "share"]
+        elif self.few_suffice:
             names = ["share", "label", "id", *(["size"] if self._represents else []), "distance"]
-            return self._frame(self.neighbors, names)
-        faces = self._frame(self.shown, ["share", "label", "size", "id"])
-        faces = faces.rename(columns={"size": "examples", "id": "most alike"})
+        else:
+            names = ["share", "label", "size", "id"]
+        frame = pd.DataFrame([{name: getattr(n, name) for name in names} for n in self.shown], columns=names)
+        frame["label"] = [label_name(n.label) if isinstance(n.label, YesNo) else n.label for n in self.shown]
+        if self.few_suffice:
+            return frame
+        frame = frame.rename(columns={"size": "examples", "id": "most alike"})
         if any(group.compared for group in self.shown_groups):
-            faces.insert(4, "group", [group.compared or "" for group in self.shown_groups])
-        return faces
+            frame["group"] = [group.compared or "" for group in self.shown_groups]
+        return frame
+
+    def _shown_records(self) -> pd.DataFrame:
+        """The records of the voters to show, in the same order, for people.
+
+        Columns that compare the example with the shown groups come first.
+        """
+        frame = pd.DataFrame([{} if n.record is None else self._read_record(n.record) for n in self.shown])
+        return frame[self._order_columns(list(frame))]
+
+    def _read_record(self, record: Any) -> dict[Any, Any]:
+        """A record as columns, with the meanings of codes."""
+        return {name: self.legend.meaning(name, value) or value for name, value in record_items(record).items()}
 
     def _order_columns(self, columns: Sequence[Any]) -> list[Any]:
         """The columns of records; those that compare the example with the shown groups come first."""
         places: dict[Any, int] = {}
         for group in self.shown_groups:
             for column in () if group.comparison is None else group.comparison.columns:
-                places.setdefault(self._title(column), len(places))
+                places.setdefault(column, len(places))
         for part in () if places else ", ".join(group.words or "" for group in self.shown_groups).split(", "):
             column = max(
                 (name for name in columns if part.startswith(f"{self.legend.title(name)} ")),
@@ -221,19 +248,6 @@ class VoteFacts:
             )
             places.setdefault(column, len(places))
         return sorted(columns, key=lambda name: places.get(name, len(places)))
-
-    def _frame(self, voters: Sequence[Neighbor], names: Sequence[str]) -> pd.DataFrame:
-        if self.unreadable:
-            return pd.DataFrame(columns=["label", "weight", "log_weight", "share"])
-        if self.private:
-            return pd.DataFrame([{"label": n.label, "share": n.share} for n in voters])
-        rows = []
-        for n in voters:
-            record = {} if n.record is None else record_items(n.record)
-            rows.append(
-                {name: getattr(n, name) for name in names} | {self._title(key): value for key, value in record.items()}
-            )
-        return pd.DataFrame(rows)
 
     def _title(self, key: Any) -> Any:
         """The name of a column of records, changed where it would clash with one of our own columns."""
@@ -248,7 +262,7 @@ class VoteFacts:
     def to_dict(self, *, language: str | None = None) -> dict[str, Any]:
         """Everything as plain Python values, ready for JSON; language: of the texts, such as "de"."""
         del language  # see `spoken`
-        shown: dict[str, Any] = plain(
+        return plain_dict(
             {
                 **self._prediction(),
                 "typicality": self.typicality,
@@ -268,7 +282,6 @@ class VoteFacts:
                 **({"columns": self.legend.to_dict()} if self.legend else {}),
             }
         )
-        return shown
 
     def _prediction(self) -> dict[str, Any]:
         """The prediction, and what would change it, for `to_dict`."""

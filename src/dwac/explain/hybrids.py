@@ -69,7 +69,7 @@ class Hybrids(NamedTuple):
 class Pool:
     """Rows of one table, and new rows whose columns each come from one of them. Types and gaps stay as they are.
 
-    rows: a frame with the row itself first. names: of its columns.
+    row: a frame of the row itself, which comes first. others: the rows after it, with the same columns.
     """
 
     def __init__(self, row: pd.DataFrame, others: pd.DataFrame) -> None:
@@ -179,13 +179,14 @@ def mix_texts(text: str, other: str) -> Hybrids:
             pieces.append((" ".join(a), " ".join(b)))
     differing = [place for place, (a, b) in enumerate(pieces) if a != b]
 
+    def make_one(mask: list[bool]) -> str:
+        if all(mask) or not any(mask):
+            return other if all(mask) else text  # with their own spaces
+        of_other = dict(zip(differing, mask, strict=True))
+        return " ".join(filter(None, (pair[of_other.get(i, False)] for i, pair in enumerate(pieces))))
+
     def make(masks: Bools) -> list[str]:
-        texts = []
-        for mask in masks.tolist():
-            kept = dict(zip(differing, mask, strict=True))
-            texts.append(" ".join(filter(None, (pair[kept.get(i, False)] for i, pair in enumerate(pieces)))))
-        texts = [text if not mask.any() else each for mask, each in zip(masks, texts, strict=True)]
-        return [other if mask.all() else each for mask, each in zip(masks, texts, strict=True)]
+        return [make_one(mask) for mask in masks.tolist()]
 
     parts = [Part(f"phrase {number + 1}", *pieces[place]) for number, place in enumerate(differing)]
     return Hybrids(parts, [], make)

@@ -18,7 +18,7 @@ import pandas as pd
 from dwac.drawing.legend import NO_LEGEND, Legend
 from dwac.drawing.pages import render
 from dwac.drawing.reasons import draw_column, draw_importance
-from dwac.drawing.records import kind_of, plain
+from dwac.drawing.records import kind_of, plain_dict
 from dwac.errors import InputError
 from dwac.explain import privacy
 from dwac.explain.many import Explanations
@@ -55,7 +55,7 @@ class Importance:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain Python values, ready for JSON."""
-        shown: dict[str, Any] = plain(
+        return plain_dict(
             {
                 "label": self.label,
                 "unit": self.unit,
@@ -66,7 +66,6 @@ class Importance:
                 ],
             }
         )
-        return shown
 
     def _sentence(self) -> str:
         rows = numeral(f"{len(self.contributions):,}")

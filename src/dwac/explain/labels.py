@@ -19,7 +19,7 @@ from dwac import _checks as checks
 from dwac.conformal import LabelPrediction
 from dwac.drawing.legend import NO_LEGEND, Legend
 from dwac.drawing.pages import render
-from dwac.drawing.records import plain
+from dwac.drawing.records import plain_dict
 from dwac.errors import EPSILON, ShapeError
 from dwac.explain.base import series, set_sentences, typicality_sentences, unknown_sentences, unread_sentences
 from dwac.explain.classes import Explanation, make_explanation, unreadable
@@ -173,7 +173,7 @@ class LabelExplanations(Rendered, Mapping[Any, Explanation]):
         language: of the texts, such as "de".
         """
         del language  # see `spoken`
-        shown: dict[str, Any] = plain(
+        return plain_dict(
             {
                 "labels": None if self.unreadable else self.labels,
                 "probabilities": self.probabilities,
@@ -189,7 +189,6 @@ class LabelExplanations(Rendered, Mapping[Any, Explanation]):
                 **({"columns": self.legend.to_dict()} if self.legend else {}),
             }
         )
-        return shown
 
     @spoken
     def to_html(self, *, language: str | None = None) -> str:
@@ -267,7 +266,7 @@ def explain_labels(
             f"table must be ({references.n_classes}, {len(names)}) and probabilities ({len(h)}, {len(names)}); "
             f"got {has.shape} and {p.shape}"
         )
-    near = references.nearest(h, k)
+    near, shown = references.nearest(h, k), shown or [{}] * len(h)
     described: dict[int, Sequence[str | None] | None] = {}
 
     def make(row: int, votes: Votes, label: int) -> Explanation:
@@ -280,7 +279,7 @@ def explain_labels(
             None if private else records,
             None if alike is None else partial(alike, row),
             described[label],
-            None if shown is None else shown[row].get("record"),
+            shown[row].get("record"),
         )
         own = LabelVotes(yes_no, h[row], 0 if p[row, label] >= 0.5 else 1, same=votes)
         more: dict[str, Any] = {} if prediction is None else _trust(prediction, row, label, words)
@@ -293,7 +292,7 @@ def explain_labels(
 
     def common(row: int) -> dict[str, Any]:
         known = None if typicality is None else float(typicality[row])
-        return {"typicality": known, **({} if shown is None else shown[row])}
+        return {"typicality": known, **shown[row]}
 
     return [
         LabelExplanations(

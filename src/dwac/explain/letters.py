@@ -182,9 +182,9 @@ class Letter(Rendered):
                 ways.setdefault(way.columns, way)
         if not ways:
             return LetterPart(title, say("No change of what can be changed would make the answer “{wanted}”.", **known))
-        every = [self._change(way) for way in ways.values()]
-        ends = accumulate(map(len, every))
-        shown = [change for change, end in zip(every, ends, strict=True) if end <= _ROOM] or every[:1]
+        changes = [self._change(way) for way in ways.values()]
+        ends = accumulate(map(len, changes))
+        shown = [change for change, end in zip(changes, ends, strict=True) if end <= _ROOM] or changes[:1]
         text = count(
             "If everything else stays the same, the answer would be “{wanted}” with this change:",
             "If everything else stays the same, the answer would be “{wanted}” with one of these changes:",

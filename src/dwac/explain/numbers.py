@@ -166,13 +166,11 @@ class NumberExplanation(VoteExplanation):
     def _own_names(self) -> tuple[str, ...]:
         return (*super()._own_names, *(["number"] if self._single else map(str, self.names)))
 
-    def _shown_frame(self) -> pd.DataFrame:
+    def _shown_votes(self) -> pd.DataFrame:
         if self.private:
             frame = self.to_frame()
             return frame.assign(share=frame["share"].map(lambda share: privacy.percent(share, privacy.COARSE)))
-        if self.unreadable:
-            return self.to_frame()
-        frame = super()._shown_frame()
+        frame = super()._shown_votes()
         if self.few_suffice:
             return self._with_numbers(frame, lambda t, value: self._numerals[t].exact(value))
         frame["label"] = [group.label for group in self.shown_groups]
@@ -501,7 +499,7 @@ def explain_numbers(
     if ends is not None and ends.shape != (n, n_targets, 2):
         raise ShapeError(f"intervals must be ({n}, {n_targets}, 2); got shape {ends.shape}")
     near, log_total = references.nearest(h, k), votes.log_total.cpu().numpy()
-    n_examples = round(float(references.sizes.sum()))
+    n_examples, shown = round(float(references.sizes.sum())), shown or [{}] * n
     explanations = []
     for row in range(n):
         source = NumberSource(
@@ -509,7 +507,7 @@ def explain_numbers(
             None if private else records,
             None if alike is None else partial(alike, row),
             descriptions,
-            None if shown is None else shown[row].get("record"),
+            shown[row].get("record"),
             single=one,
         )
         own = NumberVotes(grouped, h[row], rows[row], average)
@@ -535,7 +533,7 @@ def explain_numbers(
             _votes=own,
             _source=source,
             _question=question,
-            **({} if shown is None else shown[row]),
+            **shown[row],
         )
         explanations.append(_make_private(explanation) if private else explanation)
     return explanations

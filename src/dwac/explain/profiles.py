@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -39,7 +40,7 @@ Scale = NumberScale | DateScale
 
 NEARLY_ALL = 0.9  # share of the members that meet a condition
 LEAST = 0.05  # nats: the least worth of a condition
-_OUTER = 0.05  # share of the members beyond each end of their usual range
+_OUTER = 0.05  # share of the members with a value that are beyond each end of their usual range
 _EDGES = 40  # limits of ranges are quantiles of all rows, as many as this
 _SIMPLER = 0.02  # nats that a second limit must be worth
 _KEPT = 60  # values kept of a category: the most frequent
@@ -50,33 +51,33 @@ _SHARED_WORDS, _OTHER_WORDS = 5, 3
 _LEAST_OF_WORD = 0.005  # nats: even distinctive words are in few texts
 
 
-class Condition(NamedTuple):
-    """A condition that a row meets, such as "income 75 to 195"."""
+@dataclass(frozen=True)
+class _Finding:
+    """A finding about a column of a row, beside a group."""
 
     column: Any
     words: str | Callable[[], str]  # a function makes them in the current language
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        return self.words if isinstance(self.words, str) else self.words()
+
+
+@dataclass(frozen=True)
+class Condition(_Finding):
+    """A condition that a row meets, such as "income 75 to 195"."""
+
     share: float  # of the members of a group that meet it
     elsewhere: float  # of the others that meet it
     worth: float  # how well it tells the group from the others, in nats
-    holds: Callable[[Any], bool]  # whether it holds for a value of the column
-
-    @property
-    def text(self) -> str:
-        """In words."""
-        return self.words if isinstance(self.words, str) else self.words()
 
 
-class Difference(NamedTuple):
+@dataclass(frozen=True)
+class Difference(_Finding):
     """A value of a row that nearly no member of a group has."""
 
-    column: Any
-    words: str | Callable[[], str]
     rarity: float  # -log of the share of the members that are as extreme
-
-    @property
-    def text(self) -> str:
-        """In words."""
-        return self.words if isinstance(self.words, str) else self.words()
 
 
 class Comparison(NamedTuple):
@@ -95,7 +96,7 @@ class Comparison(NamedTuple):
     def text(self) -> str:
         """In words; empty if there is nothing to say.
 
-        >>> condition = Condition("age", "age at most 30", 1.0, 0.2, 1.0, bool)
+        >>> condition = Condition("age", "age at most 30", 1.0, 0.2, 1.0)
         >>> Comparison((condition,), (Difference("income", "income 295 (in the group 75 to 195)", 3.0),)).text
         'shares age at most 30; differs in income 295 (in the group 75 to 195)'
         """
@@ -129,6 +130,7 @@ class RangeProfile:
         self.name, self.title, self.scale, self.edges = name, title, scale, edges
         self.shares = shares  # (G, 2 E + 1): below each of E limits, up to each, known
         self.ends = np.array([scale.end(edge) for edge in edges.tolist()])
+        self._limits = np.concatenate([edges, self.ends, [np.inf]])
 
     @classmethod
     def of(cls, name: Any, column: RangeColumn, slices: Sequence[slice]) -> RangeProfile:
@@ -136,18 +138,16 @@ class RangeProfile:
         known = column.x[~np.isnan(column.x)]
         points = np.quantile(known, np.linspace(0, 1, _EDGES + 1), method="nearest")
         edges = np.unique([column.scale.limit(point) for point in points.tolist()])
-        ends = np.array([column.scale.end(edge) for edge in edges.tolist()])
-        limits, rows = np.concatenate([edges, ends, [np.inf]]), []
-        for here in slices:
-            x = column.x[here]
-            rows.append(np.searchsorted(np.sort(x[~np.isnan(x)]), limits) / max(len(x), 1))
-        return cls(name, column.title, column.scale, edges, np.array(rows))
+        profile = cls(name, column.title, column.scale, edges, np.empty((0, 2 * len(edges) + 1)))
+        groups = [column.x[here] for here in slices]
+        counts = [np.searchsorted(np.sort(x[~np.isnan(x)]), profile._limits) for x in groups]
+        profile.shares = np.array([n / max(len(x), 1) for n, x in zip(counts, groups, strict=True)])
+        return profile
 
     def spread(self, values: Sequence[Any], weights: Floats) -> Floats:
         """(2 E + 1,): a row of `shares` for these values."""
         x = np.array([self.scale.number(value) for value in values])
-        limits = np.concatenate([self.edges, self.ends, [np.inf]])
-        return np.asarray(weights @ (x[:, None] < limits))
+        return np.asarray(weights @ (x[:, None] < self._limits))
 
     def compare(self, value: Any, inside: Sides, rest: Sides) -> list[Compared]:
         """For each side the most telling condition that the value and nearly all members meet; or how it differs."""
@@ -174,17 +174,10 @@ class RangeProfile:
                 compared.append((None, difference))
                 continue
             low, high = None if a == 0 else a - 1, None if b == gains.shape[2] - 1 else last + b
-            holds = partial(self._holds, low, high, is_missing=math.isnan(x))
             words = partial(self._condition, low, high, is_missing=math.isnan(x))
-            shares = float(c[side, a, b]), float(r[side, a, b])
-            compared.append((Condition(self.name, words, *shares, gain, holds), difference))
+            condition = Condition(self.name, words, float(c[side, a, b]), float(r[side, a, b]), gain)
+            compared.append((condition, difference))
         return compared
-
-    def _holds(self, low: int | None, high: int | None, value: Any, *, is_missing: bool) -> bool:
-        x = self.scale.number(value)
-        if is_missing:
-            return math.isnan(x)
-        return bool((low is None or x >= self.edges[low]) and (high is None or x < self.ends[high]))
 
     def _words(self, low: int | None, high: int | None) -> str:
         """A range in words; limits are positions among the edges, None for no limit."""
@@ -201,8 +194,8 @@ class RangeProfile:
         """How a number differs from nearly all members of each side: it is missing, or beyond their usual range."""
         n_edges, shown = len(self.edges), x if math.isnan(x) else self._printed(x)
         below, at_most, known = mine[:, :n_edges], mine[:, n_edges:-1], mine[:, -1]
-        lows = ((below <= _OUTER).sum(axis=1) - 1).tolist()
-        highs = (at_most < known[:, None] - _OUTER).sum(axis=1).tolist()
+        lows = ((below <= _OUTER * known[:, None]).sum(axis=1) - 1).tolist()
+        highs = (at_most < (1 - _OUTER) * known[:, None]).sum(axis=1).tolist()
         differences: list[Difference | None] = []
         for side, (low, high, share) in enumerate(zip(lows, highs, known.tolist(), strict=True)):
             rare: tuple[tuple[int | None, int | None] | None, float] | None = None
@@ -280,8 +273,7 @@ class CategoryProfile:
         if place in usual:
             c, r = float(mine[usual].sum()), float(others[usual].sum())
             gain = float(worth(c * n, n, r * n_rest, n_rest))
-            holds = partial(self._is_one_of, frozenset(self.categories[i] for i in usual))
-            condition = Condition(self.name, partial(self._condition, names), c, r, gain, holds)
+            condition = Condition(self.name, partial(self._condition, names), c, r, gain)
             return condition if gain >= LEAST else None, None
         share = 0.0 if place is None else float(mine[place])
         if share > _OUTER:
@@ -303,10 +295,6 @@ class CategoryProfile:
             value=self._show([shown]),
             usual=self._show(names),
         )
-
-    @staticmethod
-    def _is_one_of(names: frozenset[str], value: Any) -> bool:
-        return value_name(value) in names
 
 
 class TableProfile:
@@ -394,7 +382,7 @@ class TextProfile:
     def _compare(self, own: set[str], mine: Floats, others: Floats, gains: Floats) -> Comparison:
         order = [i for i in np.argsort(-gains, kind="stable").tolist() if gains[i] >= _LEAST_OF_WORD]
         shared = [
-            Condition("text", self.words[i], float(mine[i]), float(others[i]), float(gains[i]), bool)
+            Condition("text", self.words[i], float(mine[i]), float(others[i]), float(gains[i]))
             for i in order
             if self.words[i] in own
         ]
@@ -477,7 +465,7 @@ def read_profile(values: Mapping[str, Any], shares: Floats) -> Profile:
         else:
             edges = np.array(each["edges"], dtype=np.float64)
             width = 2 * len(edges) + 1
-            scale = (DateScale if each["dates"] else NumberScale).of(**each["scale"])
+            scale = (DateScale if each["dates"] else NumberScale)(**each["scale"])
             own = _of_width(shares[:, :width], width)
             columns.append(RangeProfile(each["name"], str(each["title"]), scale, edges, own))
         shares = shares[:, width:]

@@ -21,7 +21,7 @@ import pandas as pd
 from dwac.drawing.legend import NO_LEGEND, Legend
 from dwac.drawing.pages import render
 from dwac.drawing.reasons import draw_reasons
-from dwac.drawing.records import data_url, image_of, kind_of, plain, shorten
+from dwac.drawing.records import data_url, image_of, kind_of, plain_dict, shorten
 from dwac.errors import InputError
 from dwac.explain.hybrids import Box
 from dwac.explain.rendering import Rendered, line_width, table_lines, wrap
@@ -30,7 +30,7 @@ from dwac.languages import count, label_name, message, numeral, say, spoken
 _NAMED, _SMALL = 5, 0.02  # parts in the sentence, and the least share of the largest one that they have
 _MAIN, _MATTERS = 3, 0.1  # the same for the main ones
 LOG_ODDS = "log-odds"
-RANDOM = "random"  # precedents, whatever they get
+RANDOM = "random"  # precedents, whatever the model gives them
 _HEADS = (message("column"), message("this example"), message("contribution"), message("spread"))
 
 
@@ -129,7 +129,7 @@ class Reasons(Rendered):
     unit: str = LOG_ODDS  # or "number"
     private: bool = False
     record: Any = None  # of the row itself
-    is_random: bool = False  # whether precedents were drawn at random, whatever they get
+    is_random: bool = False  # whether precedents were drawn at random, whatever the model gives them
     legend: Legend = NO_LEGEND
     _number: Callable[[float], str] = field(default=lambda value: numeral(f"{value:.2f}"), repr=False)
 
@@ -169,7 +169,7 @@ class Reasons(Rendered):
         if self.legend:
             titles = map(self.title, self.contributions)
             parts = [{**each, "title": title} for each, title in zip(parts, titles, strict=True)]
-        shown: dict[str, Any] = plain(
+        return plain_dict(
             {
                 "label": self.label,
                 "other": self.other,
@@ -182,13 +182,12 @@ class Reasons(Rendered):
                 "private": self.private,
             }
         )
-        return shown
 
     # Words
 
     def outcome(self, outcome: Any) -> str:
         """A label, or a number with few digits, as text."""
-        return self._outcome(outcome)
+        return self._number(outcome) if self.unit != LOG_ODDS else label_name(outcome)
 
     @spoken
     def sentences(self, *, language: str | None = None) -> list[str]:
@@ -199,10 +198,12 @@ class Reasons(Rendered):
         rest = self.deciding[len(large) :]
         more = [count("{n} other {sum}", "{n} others {sum}", len(rest), sum=self._sum(rest))] if rest else []
         listed = "; ".join([*map(self._part, large), *more]) or say("the model sees no difference between the two")
-        return [f"{self._case()}: {listed}.", self._scale()]
+        return [f"{self.headline}: {listed}.", self._scale()]
 
-    def _case(self) -> str:
-        label, other = self._outcome(self.label), self._outcome(self.other)
+    @property
+    def headline(self) -> str:
+        """The two cases, such as "Predicted yes, where example 7 gets no"."""
+        label, other = self.outcome(self.label), self.outcome(self.other)
         known = {"label": label, "other": other}
         if self.is_random and self.unit == LOG_ODDS:
             return say("Predicted {label}, not {other}, compared with training examples drawn at random", **known)
@@ -213,9 +214,6 @@ class Reasons(Rendered):
         if (n := len(self.precedents)) > 1:
             return say("Predicted {label}, where {n} similar training examples get {other}", n=n, **known)
         return say("Predicted {label}, where {example} gets {other}", example=self._other_title(), **known)
-
-    def _outcome(self, outcome: Any) -> str:
-        return self._number(outcome) if self.unit != LOG_ODDS else label_name(outcome)
 
     def title(self, part: Contribution) -> str:
         """The name of a column, of tied columns, of a phrase or of a patch."""
@@ -283,7 +281,7 @@ class Reasons(Rendered):
     def __repr__(self) -> str:
         """The two cases, and the largest contribution."""
         first = f": {self._part(self.deciding[0])}" if self.deciding else ""
-        return f"<{type(self).__name__}: {self._case()}{first}>"
+        return f"<{type(self).__name__}: {self.headline}{first}>"
 
     @spoken
     def to_text(self, width: int | None = None, *, language: str | None = None) -> str:

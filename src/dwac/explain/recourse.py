@@ -16,7 +16,7 @@ import pandas as pd
 
 from dwac.drawing.legend import NO_LEGEND, Legend
 from dwac.drawing.pages import render
-from dwac.drawing.records import plain, shorten
+from dwac.drawing.records import plain_dict, shorten
 from dwac.errors import InputError
 from dwac.explain import privacy
 from dwac.explain.base import STRANGE
@@ -190,11 +190,13 @@ class Recourse(Rendered):
             )
             return [start, *(f"{n}. {way.words(self._write, self.legend)}." for n, way in enumerate(self.ways, 1))]
         if self.obstacle:
+            titles = map(self.legend.title, self.obstacle)
+            columns = reduce(lambda first, last: say("{first} and {last}", first=first, last=last), titles)
             start = count(
                 "Now {now}. No allowed change gives {wanted}: {columns} would have to change as well.",
                 "Now {now}. No allowed change gives {wanted}: {columns} would have to change as well.",
                 len(self.obstacle),
-                columns=reduce(_join, map(self.legend.title, self.obstacle)),
+                columns=columns,
                 **known,
             )
         elif self.closest is None:
@@ -245,7 +247,7 @@ class Recourse(Rendered):
             }
             for way in self.ways
         ]
-        shown: dict[str, Any] = plain(
+        return plain_dict(
             {
                 "label": self.label,
                 "wanted": self.wanted,
@@ -258,21 +260,15 @@ class Recourse(Rendered):
                 "unreadable": self.unreadable,
             }
         )
-        return shown
 
     def _summary(self) -> dict[str, Any]:
         """One line of a table of many rows, for `Explanations`."""
-        first = self.ways[0] if self.ways else None
-        steps = (
-            ""
-            if first is None
-            else ", ".join(
-                self.legend.head(each.column)
-                + ("" if self.private else f" → {self.legend.value(each.column, each.to)}")
-                for each in first.changes
-            )
-        )
-        return {"label": self.label, "wanted": str(self.wanted), "ways": len(self.ways), "first": steps}
+        changes = self.ways[0].changes if self.ways else ()
+        steps = [
+            self.legend.head(each.column) + ("" if self.private else f" → {self.legend.value(each.column, each.to)}")
+            for each in changes
+        ]
+        return {"label": self.label, "wanted": str(self.wanted), "ways": len(self.ways), "first": ", ".join(steps)}
 
     def __repr__(self) -> str:
         """How many ways there are, and the first."""
@@ -310,10 +306,6 @@ class Recourse(Rendered):
             rows.append(_row(str(number), *(to.get(name, "") for name in names), self._write(way.value), typical, *who))
         heads = [say("result"), say("typicality"), *([] if self.private else [say("as in")])]
         return VoterTable(["", *map(self.legend.title, names), *heads], rows)
-
-
-def _join(first: str, last: str) -> str:
-    return say("{first} and {last}", first=first, last=last)
 
 
 def outcome_words(outcome: Any) -> str:

@@ -76,7 +76,7 @@ def table_lines(
     deepest: int = 3,
     heads: Sequence[Any] | None = None,
 ) -> tuple[list[str], list[Any]]:
-    """(lines of at most `width` characters, columns that did not fit) of a table.
+    """(lines of at most `width` characters, heads of the columns that did not fit) of a table.
 
     The first `always` columns are always shown, then as many as fit. filling: a column of texts that takes the rest of
     the line, at least `least` characters if the others allow it, and up to `deepest` lines. heads: of the columns, by
@@ -93,27 +93,28 @@ def table_lines(
     left_out: list[Any] = []
     room = width - (least + _GAP if filling is not None else 0)
     used = -_GAP
-    for place, name in enumerate(frame.columns):
+    heads = list(frame.columns) if heads is None else heads
+    for place, (name, head) in enumerate(zip(frame.columns, heads, strict=True)):
         if name == filling:
             continue
-        column = _cells(frame.iloc[:, place], name, name if heads is None else heads[place])
+        column = _cells(frame.iloc[:, place], name, head)
         size = len(column[0]) + _GAP
         if left_out or (place >= always and used + size > room):
-            left_out.append(name)
+            left_out.append(head)
         else:
             shown.append(column)
             used += size
     if filling is not None:
-        head = filling if heads is None else heads[list(frame.columns).index(filling)]
+        head = heads[list(frame.columns).index(filling)]
         return _fill(shown, frame[filling], head, max(width - used - _GAP, _NARROWEST), deepest), left_out
     return [(" " * _GAP).join(cells).rstrip() for cells in zip(*shown, strict=True)], left_out
 
 
-def _cells(values: pd.Series[Any], name: Any, head: Any, most: int = _LONGEST) -> list[str]:
+def _cells(values: pd.Series[Any], name: Any, head: Any) -> list[str]:
     """A column as texts of one length, its head first: numbers right-aligned, anything else left-aligned."""
     known = [value for value in values if value is not None and not (isinstance(value, str) and value == "")]
     numbers = name in ("share", "distance", "number") or all(map(_is_number, known))
-    texts = [shorten(head, most), *(shorten(value, most).replace("\n", " ") for value in values)]
+    texts = [shorten(head, _LONGEST), *(shorten(value, _LONGEST).replace("\n", " ") for value in values)]
     size = max(map(len, texts))
     return [text.rjust(size) if numbers else text.ljust(size) for text in texts]
 
@@ -267,7 +268,7 @@ class Numerals:
     """
 
     def __init__(self, x: Floats) -> None:
-        self._fine = NumberScale(x, parts=_FINE, whole=False)
+        self._fine = NumberScale.of(x, parts=_FINE, whole=False)
         low, high = map(float, np.quantile(x, (0.05, 0.95)))
         low, high = (low, high) if low < high else (float(x.min()), float(x.max()))
         whole = bool((x == np.round(x)).all())

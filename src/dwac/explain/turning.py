@@ -44,7 +44,7 @@ def turn_label(inquiry: Inquiry, case: LabelCase) -> Turn | None:
     if hybrids is None:
         other, places = label_precedents(inquiry, case, None, 1)
         precedent, hybrids = _mix(inquiry, case.votes, places)
-    effects, without = _ask(inquiry, hybrids, label, other, alone=precedent is None)
+    effects, without = _effects_of(inquiry, hybrids, label, other, alone=precedent is None)
     places = _largest(effects)
     enough = np.flatnonzero(~inquiry.gives(without, label)) if places else np.zeros(0, dtype=np.int64)
     if len(enough):
@@ -64,7 +64,7 @@ def turn_number(inquiry: Inquiry, case: NumberCase) -> Turn | None:
         voters = number_precedents(inquiry, case, 0, None, 1)
         precedent, hybrids = _mix(inquiry, case.votes, voters)
         other = inquiry.given(case.votes.references.embeddings[voters])
-    effects, without = _ask(inquiry, hybrids, 0, 0, alone=precedent is None)
+    effects, without = _effects_of(inquiry, hybrids, 0, 0, alone=precedent is None)
     if len(effects):
         effects = effects * np.sign(effects[np.abs(effects).argmax()])  # those in the direction of the largest
     places = _largest(effects)
@@ -78,7 +78,7 @@ def _mix(inquiry: Inquiry, votes: Votes, places: list[int]) -> tuple[Any, Hybrid
     return precedent, inquiry.hybrids([precedent], ())[0]
 
 
-def _ask(inquiry: Inquiry, hybrids: Hybrids, label: int, other: int, *, alone: bool) -> tuple[Floats, Tensor]:
+def _effects_of(inquiry: Inquiry, hybrids: Hybrids, label: int, other: int, *, alone: bool) -> tuple[Floats, Tensor]:
     """(the effects (n,) of the parts, the embeddings (n, d) of the row without each of them).
 
     The effect is the mean of two differences in log-odds, or in the number: between the row and the row without the

@@ -179,24 +179,23 @@ class Ways(NamedTuple):
 def find_ways(inquiry: Inquiry, goal: WantedOutcome, votes: Votes, limits: Constraints, k: int, *, least: bool) -> Ways:
     """The ways; least: whether numbers change only as far as needed."""
     limits.check(inquiry.column_names())
-    places = find_precedents(inquiry, votes, np.flatnonzero(goal.voters()), goal.outcome, _TRIED)
-    places = places or find_precedents(inquiry, votes, np.arange(len(votes.labels)), goal.outcome, _TRIED)
+    places = find_precedents(inquiry, votes, goal.voters(), goal.outcome, _TRIED)
     if not places:
         return Ways()
     pool = inquiry.pool(plain_ids(votes.references.ids[places]))
     units = [[pool.names.index(name) for name in unit] for unit in units_of(pool.names, limits.tied)]
     search = _Search(inquiry, goal, pool, {unit[0]: unit for unit in units})
-    every, full = [], []
+    whole, allowed = [], []  # changes of all columns that differ, and of those that may change
     for number in range(1, len(places) + 1):
         parts = {first: part for first in search.tied if (part := search.changes(_Try(number, (first,))))}
         free = (first for first, part in parts.items() if all(limits.allow(Part(name, *part[name])) for name in part))
-        every.append(_Try(number, tuple(parts)))
-        full.append(_Try(number, tuple(free)))
-    reaching = search.reaching([each for each in full if each.columns])
+        whole.append(_Try(number, tuple(parts)))
+        allowed.append(_Try(number, tuple(free)))
+    reaching = search.reaching([each for each in allowed if each.columns])
     if not reaching:
-        observed = search.observe(full)
+        observed = search.observe(allowed)
         closest = goal.value(observed)[int(np.argmax(goal.margin(observed)))]
-        return Ways((), _obstacle(search, every, full), float(closest))
+        return Ways((), _obstacle(search, whole, allowed), float(closest))
     tries = search.smallest(reaching[:_SOUGHT], 2 * k)
     return Ways(tuple(_choose(search, tries, reaching[0], places, k, least=least)))
 
@@ -242,21 +241,16 @@ def _choose(search: _Search, tries: list[_Try], full: _Try, places: list[int], k
     return ways
 
 
-def _obstacle(search: _Search, every: Sequence[_Try], full: Sequence[_Try]) -> tuple[Any, ...]:
+def _obstacle(search: _Search, whole: Sequence[_Try], allowed: Sequence[_Try]) -> tuple[Any, ...]:
     """The fewest columns that would have to change as well as those allowed; empty if that would not help either."""
-    pairs = list(zip(every, full, strict=True))[:_SOUGHT]
     for size in (1, 2, len(search.pool.names)):
-        blocked = [tuple(first for first in whole.columns if first not in free.columns) for whole, free in pairs]
-        extras = [
-            free._replace(columns=extra)
-            for (_, free), places in zip(pairs, blocked, strict=True)
-            for extra in combinations(places, min(size, len(places)))
-            if extra
-        ]
-        allowed = {free.number: free.columns for _, free in pairs}
-        tries = [each._replace(columns=(*allowed[each.number], *each.columns)) for each in extras]
-        if reaching := search.reaching(tries):
-            return tuple(search.changes(extras[tries.index(reaching[0])]))
+        added: dict[_Try, _Try] = {}  # the columns that each change adds to those allowed
+        for all_columns, free in list(zip(whole, allowed, strict=True))[:_SOUGHT]:
+            blocked = [first for first in all_columns.columns if first not in free.columns]
+            for extra in combinations(blocked, min(size, len(blocked))) if blocked else ():
+                added[free._replace(columns=(*free.columns, *extra))] = free._replace(columns=extra)
+        if reaching := search.reaching(list(added)):
+            return tuple(search.changes(added[reaching[0]]))
     return ()
 
 

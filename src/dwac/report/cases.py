@@ -137,7 +137,7 @@ def _between(reasons: Reasons | None) -> dict[str, Any]:
         rows.append((reasons.title(part), *cells, RichCell("signed", reasons.signed(part.contribution), size, other)))
     heads = [] if precedent is None else [say("this example"), example_title(precedent.id)]
     left = len(reasons.deciding[_MOST_LISTED:])
-    caption = say("{cases}. What decides", cases=reasons.sentences()[0].partition(":")[0])
+    caption = say("{cases}. What decides", cases=reasons.headline)
     return {"reasons": ReportTable(caption, ("", *heads, _scale(reasons)), rows, left=left)}
 
 
