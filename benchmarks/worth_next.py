@@ -36,6 +36,7 @@ from benchmarks.worth_curves import everything, judged, quiet, with_means
 from dwac import DWACClassifier
 from dwac.estimator.preparation import take
 from dwac.estimator.worth import _votes_of
+from dwac.tasks.worth import log_shares
 from dwac.worth import of_mean
 
 NAMES = ("adult", "covertype", "digits", "subjectivity")
@@ -87,7 +88,7 @@ def expected_shapley(clf: DWACClassifier, pool: Any, p: Floats, judges: Judges) 
     log_w = torch.cat([references.voters.every_vote(h), _votes_of(references, h_pool, h)], dim=1)
     has = (references.labels == torch.as_tensor(codes)[:, None]).double()
     gains = torch.cat([has, torch.as_tensor(p.T[codes])], dim=1)
-    values, _ = of_mean(log_w, gains, torch.as_tensor(np.exp(clf.fitted_.log_shares())[codes]))
+    values, _ = of_mean(log_w, gains, torch.as_tensor(np.exp(log_shares(references))[codes]))
     return np.asarray(values.mean(dim=0)[len(references) :])
 
 

@@ -128,9 +128,9 @@ def test_the_policy_can_be_changed_after_fit_and_is_saved(tmp_path: Path) -> Non
 
 def test_an_old_folder_reads_unknown_values_as_missing(tmp_path: Path) -> None:
     clf = fitted("classes", **SMALL)
-    config, *others = saving.pack(clf, include_examples=True)
+    config, tensors, examples, rows = saving.pack(clf, include_examples=True)
     assert config["settings"].pop("unknown") == "atypical"
-    again = load(storage.write_model(tmp_path / "m", config, *others), device="cpu")
+    again = load(storage.write_model(tmp_path / "m", config, tensors, examples, rows), device="cpu")
     assert again.unknown == "atypical"
     assert predict(again, people(1, gaps=False).assign(job="diver")).frame(0.3)["unknown"].tolist() == ["job=diver"]
 

@@ -62,7 +62,7 @@ def test_one_line_says_what_speaks_for_the_runner_up(clf: DWACClassifier) -> Non
     assert e.main_reasons is not None
     assert e.main_reasons.precedent is not None
     (line,) = [sentence for sentence in e.lead() if sentence.startswith("Why not granted?")]
-    assert named(line, "of the vote", "examples", e.main_reasons.precedent.id, "for it")
+    assert named(line, "of the vote", "examples", e.main_reasons.precedent.id, "for granted")
 
 
 def test_a_number_is_decided_by_columns_too(reg: DWACRegressor) -> None:

@@ -9,8 +9,9 @@ import pytest
 from dwac import DWACClassifier, DWACRegressor
 from dwac.server.explorer import Explorer
 from tests.named import named
+from tests.server.client import TOKEN
 from tests.server.data import PAID, SIZES, TAGS
-from tests.server.explored import PHONE, TOKEN, Visit, visit
+from tests.server.explored import PHONE, Visit, visit
 
 NEW, TRUE = SIZES[240:], PAID[240:]
 

@@ -57,7 +57,7 @@ _REGIONS = {
     "3.3": message("the lower right"),
 }  # of an image, by the row and column of its patch
 FEW_CASES = 10  # effective voters below which an explanation says that cases are few
-STRANGE = 0.05  # typicality up to which an example is called unlike the training data
+STRANGE, _UNUSUAL = 0.05, 0.1  # typicality up to which an example is called unlike the training data, or somewhat so
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -148,8 +148,8 @@ class VoteExplanation(Rendered, VoteFacts):
             )
         if turn.precedent is None:
             return count(
-                "{answer} {from_cases}, above all because of {parts}; without it, it would still be {outcome}.",
-                "{answer} {from_cases}, above all because of {parts}; without them, it would still be {outcome}.",
+                "{answer} {from_cases}, above all because of {parts}; even without it, it would be {outcome}.",
+                "{answer} {from_cases}, above all because of {parts}; even without them, it would be {outcome}.",
                 n,
                 **known,
             )
@@ -164,10 +164,10 @@ class VoteExplanation(Rendered, VoteFacts):
                 **known,
             )
         return count(
-            "{answer} {from_cases}, above all because of {parts}; with that of example {id}, which is {other}, it "
-            "would still be {outcome}.",
-            "{answer} {from_cases}, above all because of {parts}; with those of example {id}, which is {other}, it "
-            "would still be {outcome}.",
+            "{answer} {from_cases}, above all because of {parts}; even with that of example {id}, which is {other}, "
+            "it would be {outcome}.",
+            "{answer} {from_cases}, above all because of {parts}; even with those of example {id}, which is {other}, "
+            "it would be {outcome}.",
             n,
             **known,
         )
@@ -473,6 +473,8 @@ def typicality_sentences(typicality: float | None, *, private: bool) -> list[str
     if typicality is None:
         return []
     text = message("It is like the training data: {share} of known cases are as unusual or more so ({typicality}).")
+    if typicality <= _UNUSUAL:
+        text = message("It is somewhat unusual: {share} of known cases are as unusual or more so ({typicality}).")
     if typicality <= STRANGE:
         text = message("It is unlike the training data: only {share} of known cases are as unusual ({typicality}).")
     share, exact = p_value(typicality, private=private)

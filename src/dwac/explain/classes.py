@@ -245,11 +245,11 @@ class Explanation(VoteExplanation):
         known["id"] = reasons.precedent.id
         columns = self._parts(reasons, -reasons.total)
         if not columns:
-            return [say("Why not {label}? {facts}; compared with example {id}, no column speaks for it.", **known)]
+            return [say("Why not {label}? {facts}; compared with example {id}, no column speaks for {label}.", **known)]
         return [
             count(
-                "Why not {label}? {facts}; compared with example {id}, {columns} speaks for it.",
-                "Why not {label}? {facts}; compared with example {id}, {columns} speak for it.",
+                "Why not {label}? {facts}; compared with example {id}, {columns} speaks for {label}.",
+                "Why not {label}? {facts}; compared with example {id}, {columns} speak for {label}.",
                 len(columns),
                 columns=series(columns),
                 **known,
@@ -261,29 +261,21 @@ class Explanation(VoteExplanation):
         if self.credibility is None or self.confidence is None:
             return typical
         share, exact = p_value(self.credibility, private=self.private)
-        text = message(
-            "{label} fits: as well as the true label does, or better, in {share} of known cases ({credibility})."
-        )
+        text = message("{label} fits at least as well as the true label did in {share} of known cases ({credibility}).")
         if self.credibility <= self.epsilon:
             text = message(
-                "{label} fits badly: as well as the true label does, or better, in only {share} of known cases "
-                "({credibility})."
+                "{label} fits badly: the true label fitted as badly in only {share} of known cases ({credibility})."
             )
         confidence = privacy.confidence(self.confidence) if self.private else percent(self.confidence)
         second = privacy.credibility(1 - self.confidence) if self.private else percent(1 - self.confidence)
         others = message(
-            "Another label is possible: it fits as well as the true label does in {share} of known cases "
+            "Another label is possible: it fits at least as well as the true label did in {share} of known cases "
             "(confidence {confidence})."
         )
-        if self.confidence >= 1 - self.epsilon and second[0] == "<":
+        if self.confidence >= 1 - self.epsilon:
             others = message(
-                "Every other label is ruled out: none fits as well as the true label does in {share} of known cases "
+                "Every other label is ruled out: the true label fitted as badly in only {share} of known cases "
                 "(confidence {confidence})."
-            )
-        elif self.confidence >= 1 - self.epsilon:
-            others = message(
-                "Every other label is ruled out: none fits as well as the true label does in more than {share} of "
-                "known cases (confidence {confidence})."
             )
         return [
             *typical,
