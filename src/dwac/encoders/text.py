@@ -107,12 +107,12 @@ class TextEncoder(Texts):
 
     Args:
         network: "default": a bag of n-grams next to a CNN with attention. "paper": only that CNN, as in the paper.
-            "linear": scores of the classes, linear in the n-grams, for fewer than 20,000 texts; they are cross-fitted.
+            "linear": scores of the classes, linear in the n-grams, for fewer than 30,000 texts; they are cross-fitted.
         vectors: a file of initial word vectors in GloVe's format; without it they start at random. Its first words
             enter the vocabulary even if they are not in the training texts.
         min_count: words and n-grams in fewer training texts than this are ignored; by default 2, or 1 for "linear".
         max_words: size limit of the vocabulary.
-        max_length: how many words of a text are read, from its start.
+        max_length: how many words of a text are read, from its start; by default 400, or 4,000 for "linear".
         max_features: size limit of the table of n-grams.
         max_ngrams: limit of the n-grams read per text, words and pairs first; by default 512, or 4,096 for "linear".
         dropout: "default": share of words hidden in training. "paper": dropout rate of the word vectors.
@@ -133,7 +133,7 @@ class TextEncoder(Texts):
         vectors: str | Path | None = None,
         min_count: int | None = None,
         max_words: int = 50_000,
-        max_length: int = 400,
+        max_length: int | None = None,
         max_features: int = 2**17,
         max_ngrams: int | None = None,
         dropout: float = 0.5,
@@ -142,14 +142,16 @@ class TextEncoder(Texts):
             raise InputError(f"unknown network {network!r} for texts; choose {', '.join(map(repr, _NETWORKS))}")
         if not 0 <= dropout < 1:
             raise InputError(f"dropout must lie in [0, 1); got {dropout!r}")
-        if max_length > _FARTHEST:
-            raise InputError(f"max_length must be at most {_FARTHEST}; got {max_length}")
+        linear = network == "linear"
+        length = (4_000 if linear else 400) if max_length is None else max_length
+        if length > _FARTHEST:
+            raise InputError(f"max_length must be at most {_FARTHEST}; got {length}")
         sizes = {
-            "min_count": (1 if network == "linear" else _RECURRING) if min_count is None else min_count,
+            "min_count": (1 if linear else _RECURRING) if min_count is None else min_count,
             "max_words": max_words,
-            "max_length": max_length,
+            "max_length": length,
             "max_features": max_features,
-            "max_ngrams": (_MOST_NGRAMS if network == "linear" else 512) if max_ngrams is None else max_ngrams,
+            "max_ngrams": (_MOST_NGRAMS if linear else 512) if max_ngrams is None else max_ngrams,
         }
         self.settings: dict[str, Any] = {
             "network": network,

@@ -37,7 +37,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
     """A deep classifier whose every prediction is a weighted vote of training examples.
 
     Rows are divided into three parts: training rows vote, validation rows decide when training stops, and calibration
-    rows give prediction sets their guarantee. A table of fewer than 4,000 rows, or fewer than 20,000 texts, are
+    rows give prediction sets their guarantee. A table of fewer than 4,000 rows, or fewer than 30,000 texts, are
     cross-fitted instead: every row trains, votes and calibrates (see `cross_fit`). A table of up to 30,000 rows
     with one label each is fitted both ways, and the better one is kept. Settings left at None
     follow the encoder's recipe.
@@ -64,7 +64,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
             a text votes from where the one that left it out places it. In measurements, prediction sets then miss about
             a share ε; `expected_sets(epsilon).guarantee` is the bound of cross-conformal theory, for models that know
             nothing of the rows that they left out.
-            "auto": with fewer than 4,000 rows or 20,000 texts, unless a setting says how to train, such as `epochs`;
+            "auto": with fewer than 4,000 rows or 30,000 texts, unless a setting says how to train, such as `epochs`;
             with 4,000 to 30,000 rows of a table, if that predicts the validation rows better than one network that did
             not see them (`cross_fitted_` says which was kept).
         nonconformity: what makes a label fit badly: a low "probability", which gives the smallest prediction sets, or

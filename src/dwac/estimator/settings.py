@@ -41,7 +41,7 @@ _OTHER_WAYS = (
 )  # fmt: skip
 SMALL_TABLE, _COLUMNS = 4_000, 1_000  # "auto" cross-fits below this number of rows, and up to this number of columns
 MIDDLE_TABLE = 30_000  # below this number of rows, "auto" fits a table both ways, and held-out votes choose
-SMALL_TEXTS = 20_000  # "auto" cross-fits fewer texts than this
+SMALL_TEXTS = 30_000  # "auto" cross-fits fewer texts than this
 _WHOLE = ("epochs", "batch_size", "patience", "embedding_size", "ensemble_size")
 _RATES = ("learning_rate", "weight_decay", "penalty", "auxiliary_weight")
 

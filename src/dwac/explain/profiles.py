@@ -107,7 +107,7 @@ class Comparison(NamedTuple):
         elif shared:
             parts.append(say("shares {conditions}", conditions=shared))
         if different and self.kind == "text":
-            parts.append(say("lacks {words}", words=different))
+            parts.append(say("often has {words}, which this text lacks", words=different))
         elif different:
             parts.append(say("differs in {columns}", columns=different))
         return "; ".join(parts)

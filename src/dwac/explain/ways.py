@@ -201,7 +201,7 @@ def find_ways(inquiry: Inquiry, goal: WantedOutcome, votes: Votes, limits: Const
 
 
 def _choose(search: _Search, tries: list[_Try], full: _Try, places: list[int], k: int, *, least: bool) -> list[Way]:
-    """The k best: few columns first, then small changes; with different columns each, if possible.
+    """The k best: few columns first, then small changes; of those that move the same columns the same way, the best.
 
     Ways to atypical rows come last; if there are only such, a larger change to a typical row is sought.
     """
@@ -223,10 +223,8 @@ def _choose(search: _Search, tries: list[_Try], full: _Try, places: list[int], k
         values, typicality, _ = judge(rows)
     apart = inquiry.apart(rows)
     order = sorted(range(len(tries)), key=lambda i: (typicality[i] <= STRANGE, len(tries[i].columns), apart[i], i))
-    first = list({tries[i].columns: i for i in reversed(order)}.values())  # the best with these columns
-    # Shortened changes of the same columns end where the decision does, so one of them is enough.
-    some = first if least else sorted(order, key=lambda i: i not in first)[:k]
-    chosen = sorted(some, key=order.index)[:k]
+    best = {str(_moves(search.changes(tries[i]))): i for i in reversed(order)}.values()
+    chosen = sorted(best, key=order.index)[:k]
     changed = [(rows.iloc[[i]], search.changes(tries[i])) for i in chosen]
     changed = [search.shorten(*each) for each in changed] if least else changed
     rows = pd.concat([row for row, _ in changed])
@@ -239,6 +237,15 @@ def _choose(search: _Search, tries: list[_Try], full: _Try, places: list[int], k
         shortened = changes != search.changes(tries[i])
         ways.append(Way(columns, precedent, float(values[i]), known if is_known else None, record, shortened))
     return ways
+
+
+def _moves(changes: Mapping[Any, tuple[Any, Any]]) -> dict[Any, Any]:
+    """For each column whether its number or date rises, or its new value."""
+
+    def is_ordered(value: Any) -> bool:
+        return isinstance(value, int | float | date) and not isinstance(value, bool) and bool(pd.notna(value))
+
+    return {c: then > now if is_ordered(now) and is_ordered(then) else then for c, (now, then) in changes.items()}
 
 
 def _obstacle(search: _Search, whole: Sequence[_Try], allowed: Sequence[_Try]) -> tuple[Any, ...]:
