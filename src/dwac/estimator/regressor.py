@@ -107,11 +107,10 @@ class DWACRegressor(RegressorMixin, DWACEstimator):  # type: ignore[misc]
         ids: Iterable[Hashable] | None = None,
         names: Any = None,
     ) -> Self:
-        """Train on X and y. Arguments as for `DWACClassifier.fit`, except:
+        """Train on X and y. Arguments as for `DWACClassifier.fit`; `within` is for `predict_interval`.
 
         Args:
             y: one finite number per row, or a table of several.
-            within: groups, within each of which `predict_interval(…, within=…)` then has its guarantee.
         """
         return self._fit(FitInput(X, y, sample_weight, ids, within, groups), names)
 

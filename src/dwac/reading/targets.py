@@ -79,7 +79,7 @@ def choose_task(frame: pd.DataFrame, columns: Sequence[str], where: Where, task:
     task, why = infer_task(frame, columns, where) if task is None else (task, "as asked")
     if task in (CLASSES, ORDERED) and len(columns) > 1:
         raise InputError(
-            f"{task} are read from one column; got {listed(columns)}; name one, or choose labels or numbers"
+            f"the task {task} reads one column; got {listed(columns)}; name one, or choose labels or numbers"
         )
     return task, why
 

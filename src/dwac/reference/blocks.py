@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import pairwise
 from operator import methodcaller
 from typing import Any, NamedTuple
@@ -33,10 +33,13 @@ from dwac.storage import FileRows
 def merge(parts: Iterable[VotePart]) -> VotePart:
     """Merge the answers of all blocks into one; if `parts` is an iterator, only two are held at a time."""
     remaining = iter(parts)
-    first = next(remaining, None)
-    if first is None:
+    merged = next(remaining, None)
+    if merged is None:
         raise EmptyReferenceError("merge needs at least one part; got none; ask at least one block")
-    return reduce(VotePart.merge, remaining, first)
+    for part in remaining:
+        merged = merged.merge(part)
+        del part  # while the next one is made
+    return merged
 
 
 class VotePart(NamedTuple):

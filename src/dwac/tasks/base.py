@@ -94,7 +94,7 @@ class Target(ABC):
     def read(self, y: Any, n: int, *, strict: bool) -> tuple[Ints, Floats]:
         """(codes (n,), exact (n, T)) of n new rows; if not `strict`, an unknown class has code -1.
 
-        A label set that no voter has has code -1, too.
+        So has a label set without a voter.
         """
         del strict
         exact = self.values(y, n)

@@ -1,4 +1,4 @@
-"""Calibration rows as the models see them that left them out, and where rows are, for guarantees that are local.
+"""Calibration rows as the models that left them out see them, and where rows are, for guarantees that are local.
 
 In a local guarantee, calibration rows near a row count more (`dwac.conformal.local`).
 """

@@ -178,7 +178,11 @@ class LabelEvaluation(Evaluated):
             Fact("macro F1", share(self.macro_f1), "the same for each label alone, then the mean"),
             Fact("Hamming loss", share(self.hamming_loss), "share of wrong entries in the table of rows and labels"),
             Fact("subset accuracy", share(self.subset_accuracy), "share of rows with every label right"),
-            Fact("ROC AUC", share(self.roc_auc), "how often a row with a label is given more of it than one without"),
+            Fact(
+                "ROC AUC",
+                share(self.roc_auc),
+                "how often a row with a label gets a higher probability of it than a row without",
+            ),
             Fact("calibration error", share(self.calibration_error), GAP),
             Fact("wrongly told no", share(self.wrong_of_having), f"of those who have a label; {limit}"),
             Fact("wrongly told yes", share(self.wrong_of_lacking), f"of those who lack a label; {limit}"),

@@ -52,7 +52,7 @@ OWN = (
 class Weights(Protocol):
     """A model whose prediction is a weighted average of m training labels or numbers.
 
-    It may also have `own_weights()`: blocks for its training rows, each without itself; zeros if no other votes.
+    It may also have `own_weights()`: blocks for its training rows, each without itself; zeros where no other row votes.
 
     >>> class Nearby:
     ...     def weights(self, X):

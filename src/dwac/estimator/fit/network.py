@@ -114,7 +114,7 @@ def train(
     seed: int,
     **options: Any,
 ) -> pd.DataFrame:
-    """Train on rows, some of which are held out. options: as for `dwac.training.train`."""
+    """Train on `rows`; `validation` says when to stop, if it has any. options: as for `dwac.training.train`."""
     if isinstance(encoder, TextEncoder) and encoder.settings["network"] == "linear":
         raise InputError(
             "linear scores of texts are cross-fitted: that needs encoder='text:linear', one label per text, and no "
