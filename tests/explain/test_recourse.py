@@ -290,3 +290,28 @@ def test_a_row_that_cannot_be_read_says_so(model: Any) -> None:
     assert found[0].unreadable is not None
     assert "years" in str(found[0])
     assert all(each.ways or each.reached for each in found[1:])
+
+
+def test_codes_of_a_category_have_no_order() -> None:
+    rng = np.random.default_rng(0)
+    codes = rng.integers(1, 7, size=300)
+    X = pd.DataFrame({"code": pd.Categorical(codes), "a": rng.normal(size=300)})
+    clf = DWACClassifier(**settings()).fit(X, np.where(np.isin(codes, [3, 5, 6]), "yes", "no"))
+    row = X[codes == 1][:1]
+    given = clf.recourse(row, "yes", k=5, frozen=["a"])[0]
+    assert {way.changes[0].to for way in given.ways} == {3, 5, 6}  # each its own way, not one that rises
+    least = clf.recourse(row, "yes", k=5, frozen=["a"], least=True)[0]
+    assert {way.changes[0].to for way in least.ways} <= {3, 5, 6}
+
+
+def test_ways_of_the_same_columns_and_direction_are_one() -> None:
+    clf = classifier()
+    for recourse in clf.recourse(away(clf, "good")[:6], "good", k=5):
+        moves = [
+            str([(c.column, c.to > c.value if is_number(c) else c.to) for c in way.changes]) for way in recourse.ways
+        ]
+        assert len(set(moves)) == len(moves)
+
+
+def is_number(change: Any) -> bool:
+    return all(isinstance(each, int | float) and not isinstance(each, bool) for each in (change.value, change.to))

@@ -140,6 +140,14 @@ def test_a_private_page_of_numbers_names_nobody_and_takes_no_edits(numbers: DWAC
         assert page.ask("GET", "issues").status == 409
 
 
+def test_a_private_page_of_labels_explains_rows_without_their_values(tags: DWACClassifier) -> None:
+    for page in reading(Explorer.of(tags, NEW, TAGGED, private=True)):
+        answer = page.get("points/1?label=1")
+        assert answer["explanation"]["record"] is None
+        assert all(set(neighbor) == {"label", "share"} for neighbor in answer["explanation"]["neighbors"])
+        assert answer["labels"]
+
+
 @pytest.mark.slow
 def test_several_numbers_are_shown_and_edited_together(two_numbers: DWACRegressor) -> None:
     both = pd.DataFrame({"pay": TRUE, "months": 12.0 * NEW["age"]})

@@ -11,7 +11,6 @@ from rich.table import Table
 from dwac.cli import options
 from dwac.cli.output import write_or_pipe
 from dwac.cli.replay import RecordFolder, read_decided
-from dwac.cli.rows import read_rows
 
 
 @options.with_bundles
@@ -49,11 +48,13 @@ def ledger(
     """
     options.check_table(output)
     loaded, rows = read_decided(model, data, ids, reading, tables)
+    from dwac.reading import read
     from dwac.records import ledger as ledger_of
 
     sources: Any = by
     if training is not None:
-        known = read_rows(training, loaded, reading, tables, ids=loaded.columns.id, keep=[by])
+        roles = {"ids": loaded.columns.id, "keep": [by], **tables.arguments()}
+        known = read(training, like=loaded, text=reading.text, **roles)  # notes on other columns would not help
         assert known.kept is not None
         sources = dict(zip(known.ids, known.kept[by].tolist(), strict=True))
     frame = ledger_of(record, loaded.clf, rows.X, rows.ids, by=sources)

@@ -192,6 +192,13 @@ class RowInquiry:
             raise InputError(f"recourse changes the columns of a table; this model reads {self.fitted.encoder.kind}s")
         return list(self._own.columns)
 
+    def ordered_columns(self) -> list[Any]:
+        """Those of them whose values have an order: numbers and dates, not codes of categories."""
+        columns = getattr(self.fitted.encoder, "columns", None)
+        if columns is None:
+            return self.column_names()
+        return [column.name for column in columns if column.kind in ("numeric", "datetime")]
+
     def observe(self, rows: Any) -> Observed:
         """What the model observes of hybrids."""
         return observe(self.fitted, self._as_given(rows), unknown=self.unknown, private=self.private)

@@ -274,8 +274,8 @@ class Explanation(VoteExplanation):
         )
         if self.confidence >= 1 - self.epsilon:
             others = message(
-                "Every other label is ruled out: the true label fitted as badly in only {share} of known cases "
-                "(confidence {confidence})."
+                "Every other label is ruled out: the true label fitted as badly as the best of them in only {share} of "
+                "known cases (confidence {confidence})."
             )
         return [
             *typical,

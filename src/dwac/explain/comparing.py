@@ -85,6 +85,9 @@ class Inquiry(Protocol):
     def column_names(self) -> list[Any]:
         """The columns of the row; an error if it has none."""
 
+    def ordered_columns(self) -> list[Any]:
+        """Those of them whose values have an order: numbers and dates, not codes of categories."""
+
     def pool(self, voters: list[Any]) -> Pool:
         """The row and these voters, by id, as rows of one table."""
 

@@ -83,6 +83,14 @@ class _Search:
         differing = (name for name in names if self.pool.differs(name, change.number))
         return {name: (self.pool.cells[name][0], self.pool.cells[name][change.number]) for name in differing}
 
+    def moves(self, change: _Try) -> dict[Any, Any]:
+        """The columns that change: whether a number or date rises, or the new value."""
+        ordered = self.inquiry.ordered_columns()
+        return {
+            name: then > now if name in ordered and pd.notna(now) and pd.notna(then) else then
+            for name, (now, then) in self.changes(change).items()
+        }
+
     def observe(self, tries: Sequence[_Try]) -> Any:
         """What the model observes of them."""
         return self.inquiry.observe(self.rows(tries))
@@ -130,8 +138,10 @@ class _Search:
 
     def shorten(self, row: pd.DataFrame, changes: dict[Any, tuple[Any, Any]]) -> tuple[pd.DataFrame, dict[Any, Any]]:
         """(a changed row, its changes) with every number and date only as far from its value now as the goal needs."""
-        shorter = dict(changes)
+        shorter, ordered = dict(changes), self.inquiry.ordered_columns()
         for name, (now, then) in changes.items():
+            if name not in ordered:
+                continue
             short, enough = now, then
             for _ in range(2):  # coarse steps, then fine ones
                 steps = steps_between(short, enough)
@@ -223,7 +233,7 @@ def _choose(search: _Search, tries: list[_Try], full: _Try, places: list[int], k
         values, typicality, _ = judge(rows)
     apart = inquiry.apart(rows)
     order = sorted(range(len(tries)), key=lambda i: (typicality[i] <= STRANGE, len(tries[i].columns), apart[i], i))
-    best = {str(_moves(search.changes(tries[i]))): i for i in reversed(order)}.values()
+    best = {str(search.moves(tries[i])): i for i in reversed(order)}.values()
     chosen = sorted(best, key=order.index)[:k]
     changed = [(rows.iloc[[i]], search.changes(tries[i])) for i in chosen]
     changed = [search.shorten(*each) for each in changed] if least else changed
@@ -237,15 +247,6 @@ def _choose(search: _Search, tries: list[_Try], full: _Try, places: list[int], k
         shortened = changes != search.changes(tries[i])
         ways.append(Way(columns, precedent, float(values[i]), known if is_known else None, record, shortened))
     return ways
-
-
-def _moves(changes: Mapping[Any, tuple[Any, Any]]) -> dict[Any, Any]:
-    """For each column whether its number or date rises, or its new value."""
-
-    def is_ordered(value: Any) -> bool:
-        return isinstance(value, int | float | date) and not isinstance(value, bool) and bool(pd.notna(value))
-
-    return {c: then > now if is_ordered(now) and is_ordered(then) else then for c, (now, then) in changes.items()}
 
 
 def _obstacle(search: _Search, whole: Sequence[_Try], allowed: Sequence[_Try]) -> tuple[Any, ...]:

@@ -180,7 +180,7 @@ def _manifest(
     differ = manifest.differences_of(known, facts, files)
     if differ:
         raise InputError(
-            f"{out.url} holds the shards of another run ({'; '.join(differ)}); go on with what was asked there, "
+            f"{out.url} holds the shards of another run ({'; '.join(differ)}); continue with its options, "
             "choose a new folder with -o, or replace that run with --overwrite"
         )
     changed = manifest.changed_files(known, files)

@@ -588,7 +588,7 @@ class Schemas(NamedTuple):
 
 _ABOUT_ALL = {
     "decide": "Decides as many rows as possible with few errors among them, and hands the others over to a person, "
-    "with why. Of decided rows like those of training, at most a share `risk` has an error, with probability "
+    "with the reason. Of decided rows like those of training, at most a share `risk` has an error, with probability "
     "`confidence`.",
     "recourse": "The smallest changes of each row, towards real training examples, that give it a label or a number in "
     "a range; or the columns that stand in the way.",

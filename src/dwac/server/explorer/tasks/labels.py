@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -137,7 +138,10 @@ class LabelTask(VotedTask):
 
     def without_record(self, explanation: Any) -> Any:
         """The explanation of each label's vote without the example itself."""
-        return {name: super(LabelTask, self).without_record(vote) for name, vote in explanation.items()}
+        bare = copy(explanation)
+        bare.record = bare.attention = None
+        bare._made = {name: super(LabelTask, self).without_record(vote) for name, vote in explanation.items()}
+        return bare
 
     def predicted_code(self, explanation: Any) -> int:
         """The code of the label set nearest to the probabilities."""
