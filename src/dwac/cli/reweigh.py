@@ -47,7 +47,7 @@ def reweigh(
 
     Nothing is trained. DATA holds labelled rows that the model was not trained on, with the column of --by; the new
     model does not need that column to predict. The difference, and the cost in accuracy and log loss, are measured on
-    rows that did not choose the weights: each fifth is judged with weights that the other four chose. The calibration
+    rows not used to find the weights: each fifth is judged with weights found on the other four. The calibration
     rows of training are not used, so prediction sets keep their guarantee. MODEL does not change.
 
     Examples:

@@ -333,13 +333,13 @@ class ExpectedSets:
         smallest = ["class"] * self.class_conditional + ["group"] * (self.by_group is not None)
         where = f" in the smallest {' of the smallest '.join(smallest)}" if smallest else ""
         where += "" if self.n_groups is None else f", of {self.n_groups:,} groups"
-        text = f"{counted(self.n_calibration, self.n_rows)}{where}: at epsilon={self.epsilon:g} "
+        text = f"{counted(self.n_calibration, self.n_rows)}{where}: at epsilon={self.epsilon:g} expect "
         if self.mean_size is not None and self.full_share is not None:
-            text += f"expect sets of {self.mean_size:.2g} of {self.n_labels} labels on average"
+            text += f"sets of {self.mean_size:.2g} of {self.n_labels} labels on average"
             every = f" ({checks.percent(self.full_share, 0)} of the sets hold every label)"
-            text += f"{every if self.full_share >= 0.005 else ''}, "
+            text += f"{every if self.full_share >= 0.005 else ''} and "
         bound = describe_bound(self.guarantee)
-        text += f"expect a coverage between {checks.percent(low)} and {checks.percent(high)}{bound}"
+        text += f"a coverage between {checks.percent(low)} and {checks.percent(high)}{bound}"
         return text + list_groups(self.by_group)
 
 

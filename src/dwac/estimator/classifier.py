@@ -204,7 +204,7 @@ class DWACClassifier(ClassifierMixin, DWACEstimator):  # type: ignore[misc]
         """Change the weights of voters as little as possible, so that the rates of groups differ by at most a bound.
 
         The new model is `.model` of the result, and needs no group to predict; this one stays as it is. The result also
-        has the difference and the price, on rows that did not choose the weights, and whose weight changed by how much.
+        has the difference and the price, on rows not used to find the weights, and whose weight changed by how much.
         Prediction sets and intervals are calibrated again: with rows of `fit` that took no part in the choice, so they
         keep their guarantee (in a cross-fitted model it is measured, not proved, once its own rows choose).
 

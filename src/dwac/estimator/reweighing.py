@@ -227,8 +227,8 @@ def choose_factors(shares: Shares, metric: Metric, cells: GroupRates, at_most: f
 class Reweighing:
     """A model whose voters have other weights, and what that changed; prints as a summary.
 
-    Rates, differences and prices are of rows that did not choose: each fifth of the rows is judged with weights that
-    the other four chose. `model` has the weights that all rows chose.
+    Rates, differences and prices are of rows not used to find the weights: each fifth is judged with weights found
+    on the other four. `model` has the weights found on all rows.
     """
 
     model: Any  # the new estimator; the old one stays as it was
@@ -271,8 +271,9 @@ class Reweighing:
         much = int(((factors > 1.1) | (factors < 1 / 1.1)).sum())
         lines = [
             f"{self.measure} of {self.label}: the largest difference was {before['difference']:.3f}, and is "
-            f"{after['difference']:.3f} ({after['low']:.3f} to {after['high']:.3f}) on rows that did not choose",
-            f"on the rows that chose it is {self.chosen:.3f}; at most {self.at_most:g} was wanted"
+            f"{after['difference']:.3f} ({after['low']:.3f} to {after['high']:.3f}) "
+            "on rows not used to find the weights",
+            f"on the rows used to find them it is {self.chosen:.3f}; at most {self.at_most:g} was wanted"
             + ("" if self.reached else ": no weights were found that reach it"),
             "; ".join(f"{str(name).replace('_', ' ')} {one:.4f}, now {two:.4f}" for name, (one, two) in price.items()),
             f"{len(factors):,} voters have another weight, {much:,} of them by more than a tenth"
