@@ -153,8 +153,17 @@ def versions(*more: str) -> dict[str, str]:
 # Files of the package by their path in it, those of the reproduction by their path in the checkout.
 APART = (
     "__init__.py",  # the public names and the version
-    *("cli", "monitoring", "reading", "records", "report", "scoring", "server", "worth"),
-    *(f"drawing/{name}.py" for name in ("layout", "neighbors", "picture", "style")),
+    *("cli", "mlflow", "monitoring", "reading", "records", "report", "scoring", "server", "worth"),
+    *(f"conformal/{name}.py" for name in ("decisions", "groups", "guarantees", "intervals", "labels", "local")),
+    *(f"drawing/{name}.py" for name in ("groups", "layout", "neighbors", "pages", "picture", "reasons", "style")),
+    *(f"encoders/{name}.py" for name in ("hf_tokenizer", "huggingface", "image_pretrained", "table_graph")),
+    *(f"estimator/{name}.py" for name in ("certificate", "condensing", "evaluation", "inquiry", "loading", "regressor")),
+    *(f"estimator/{name}.py" for name in ("out_of_fold", "reweighing", "saving", "shards", "stored", "worth")),
+    *("estimator/export", "estimator/fit/sharded.py", "estimator/fit/stream.py"),
+    *(f"explain/{name}.py" for name in ("comparing", "hybrids", "importance", "labels", "letters", "numbers")),
+    *(f"explain/{name}.py" for name in ("privacy", "recourse", "rendering", "turning", "ways")),
+    *("storage/folder.py", "storage/hub.py", "storage/tensors.py"),
+    *("training/__main__.py", "training/checkpoint.py", "training/lines.py", "votes/models.py"),
     *("reproduction/__init__.py", "reproduction/__main__.py", "reproduction/app.py", "reproduction/commands"),
     *(
         f"reproduction/{name}.py"

@@ -1,9 +1,11 @@
 """The paper's experiments, end to end on small made-up data of each kind; nothing here needs a real file."""
 
+import inspect
 import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -411,6 +413,33 @@ def test_the_stamp_covers_every_source_that_can_change_a_result(
         assert "\ndef measure(" in measured
         assert "\ndef report(" in reported
     records.code.cache_clear()
+
+
+@pytest.mark.slow
+def test_no_function_that_a_fit_runs_is_apart_from_the_stamp(patched: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    called: set[str] = set()
+
+    def note(frame: Any, event: str, arg: Any) -> None:
+        if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # not the body of a class
+            called.add(frame.f_code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        runner.run(datasets=["adult", "stackoverflow"], trials=1, quick=True, device="cpu", records=tmp_path)
+    finally:
+        sys.setprofile(None)
+    package, own = (Path(module.__file__ or "").parent for module in (dwac, records))
+    ran = {
+        Path(name).relative_to(place).as_posix()
+        for name in called
+        for root, place in ((package, package), (own, own.parent))
+        if Path(name).is_relative_to(root)
+    }
+    assert {"estimator/classifier.py", "reproduction/accuracy.py"} <= ran
+    compared = {
+        f"reproduction/{name}.py" for name in ("published", "settings", "sources", "variants")
+    }  # or they report
+    assert {name for name in ran if records._within(name, records.APART)} - compared <= {"__init__.py"}
 
 
 @pytest.mark.slow
