@@ -684,6 +684,15 @@ def test_evidence_needs_one_label_per_text() -> None:
         TextEncoder().fit(["good film", "bad film"] * 2, [0, 1, 0])
 
 
+def test_the_table_of_linear_scores_has_fewer_ngrams_the_more_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = ["sort a list", "sort a heap", "parse a file", "parse json"] * 3, np.arange(12)
+    monkeypatch.setattr("dwac.encoders.text._SCORES", 60)
+    by_size = {n: TextEncoder("linear").fit(X, y % n) for n in (1, 2, 4, 12)}
+    assert [len(encoder.config()["ngrams"]) for encoder in by_size.values()] == [60, 30, 15, 5]
+    assert sorted(by_size[12].config()["texts"]) == sorted(by_size[1].config()["texts"])[-5:]  # the most frequent
+    assert len(TextEncoder("linear", max_features=10).fit(X, y % 2).config()["ngrams"]) == 10
+
+
 def test_ngrams_of_one_text_count_outside_the_norm() -> None:
     """A new text has no counterpart of them in the table, and must be scored on the same scale."""
     encoder = TextEncoder("linear", max_ngrams=4096).fit(["sort a list", "sort a list now", "sort a heap"])

@@ -123,6 +123,13 @@ def test_many_texts_have_a_network_unless_linear_scores_are_asked_for(monkeypatc
     assert DWACClassifier("text:linear", random_state=0, device="cpu").fit(X, y).cross_fitted_
 
 
+def test_a_table_cut_for_many_classes_keeps_the_ngrams_that_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dwac.encoders.text._SCORES", 3 * 400)
+    clf = DWACClassifier(random_state=0, device="cpu").fit(*texts(150))
+    assert cast(LinearNetwork, clf.model_.backbone).weight.shape == (401, 3)
+    assert clf.score(*texts(200, seed=1)) > 0.85
+
+
 @pytest.mark.parametrize("settings", [{"encoder": "text:default", "epochs": 1}, {"epochs": 1}], ids=str)
 def test_other_ways_of_training_are_left_alone(settings: dict[str, Any]) -> None:
     assert not DWACClassifier(random_state=0, device="cpu", **settings).fit(*texts(40)).cross_fitted_

@@ -44,6 +44,7 @@ _RECURRING = 2  # training texts: an n-gram in fewer says little of other texts
 _RUN = 2  # the kind of n-grams that are runs of characters
 _NETWORKS = ("default", "linear", "paper")
 _MOST_NGRAMS, _CELLS = 4096, 2**25  # n-grams read for linear scores: by default per text, and of all texts together
+_SCORES = 2**24  # size of the table of linear scores, n-grams × classes: more than 128 classes have fewer n-grams
 
 # Accents and vowel signs belong to their word, though \w excludes many; each ideograph or kana is a word.
 _MARKS = "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0df3\u0e31-\u0e4e"
@@ -113,7 +114,7 @@ class TextEncoder(Texts):
         min_count: words and n-grams in fewer training texts than this are ignored; by default 2, or 1 for "linear".
         max_words: size limit of the vocabulary.
         max_length: how many words of a text are read, from its start; by default 400, or 4,000 for "linear".
-        max_features: size limit of the table of n-grams.
+        max_features: size limit of the table of n-grams, most frequent first; for "linear" also 2**24 / classes.
         max_ngrams: limit of the n-grams read per text, words and pairs first; by default 512, or 4,096 for "linear".
         dropout: "default": share of words hidden in training. "paper": dropout rate of the word vectors.
 
@@ -202,8 +203,8 @@ class TextEncoder(Texts):
         corpus = corpus.cut(length)
         self._sizes = {"rows": corpus.n, "length": length, "ngrams": 0, "vector": 0, "classes": 0}
         if settings["network"] == "linear":
-            self._learn_ngrams(corpus)
             self._sizes["classes"] = 0 if y is None else len(np.unique(np.asarray(y)))
+            self._learn_ngrams(corpus)
             return self
         if settings["vectors"] is not None:
             self._vectors = read_vectors(settings["vectors"], set(corpus.words), settings["max_words"])
@@ -232,8 +233,10 @@ class TextEncoder(Texts):
 
     def _learn_ngrams(self, corpus: _Corpus) -> None:
         limit, linear = self.settings["max_ngrams"], self.settings["network"] == "linear"
+        size = self.settings["max_features"]
         if linear:
             limit = max(1, min(limit, _CELLS // corpus.n))
+            size = max(1, min(size, _SCORES // max(1, self._sizes["classes"])))
         runs = [sum(max(len(word) + 3 - size, 0) for size in _SIZES) for word in corpus.words]
         typical = np.median(np.bincount(corpus.text, np.array(runs)[corpus.ids] + 2))  # plus each word and a pair
         self._characters = bool(typical <= limit)
@@ -241,7 +244,7 @@ class TextEncoder(Texts):
         hashes, counts = np.unique(np.concatenate(all_hashes), return_counts=True)
         recurring = counts >= self.settings["min_count"]
         hashes, counts = hashes[recurring], counts[recurring]
-        most = np.sort(np.lexsort((hashes, -counts))[: self.settings["max_features"]])
+        most = np.sort(np.lexsort((hashes, -counts))[:size])
         self._ngrams = hashes[most]
         self._texts = counts[most] if linear else self._texts
         known = np.concatenate([each.text[self._lookup(each.hash) > 0] for each in corpus.ngrams(self._characters)])

@@ -71,7 +71,8 @@ def cross_fit_lines(
         for part in range(parts):
             line, start = _fit_bayes(*others, _PRIORS[part - 1]) if part else _fit_machine(*others, seed)
             left_out[part, own] = texts[own] @ line + start
-            lines[part] += line / FOLDS
+            line /= FOLDS
+            lines[part] += line
             starts[part] += start / FOLDS
         signs = np.where(np.arange(size) == labels[own, None], 1, -1)
         loss = float(np.square(np.maximum(0, 1 - signs * left_out[0, own])).sum(axis=1).mean()) if own.any() else 0.0
@@ -117,8 +118,10 @@ def _fit_machine(
         start[present] = 1.0
         return line, start
     fitted = LinearSVC(C=_C, random_state=seed % 2**31).fit(texts, labels, sample_weight=counts)
-    signs = np.array([[-1.0], [1.0]]) if len(present) == 2 else 1.0  # of two classes, scikit-learn fits the second
-    line[:, present], start[present] = (signs * fitted.coef_).T, np.ravel(signs * fitted.intercept_[:, None])
+    line[:, present], start[present] = fitted.coef_.T, fitted.intercept_
+    if len(present) == 2:  # scikit-learn fits the second
+        line[:, present[0]] *= -1
+        start[present[0]] *= -1
     return line, start
 
 
@@ -136,10 +139,17 @@ def _fit_bayes(
     shares = np.asarray(texts.T @ of_class)
     usual = ((shares.sum(axis=0) + 1) / (shares.sum() + n_classes)).clip(max=1 - 1e-6)
     rest = shares.sum(axis=1, keepdims=True) - shares
-    line = np.log(shares + prior * usual) - np.log(rest.clip(min=0) + prior * (1 - usual))
+    line = _add_log(shares, prior * usual)
+    line -= _add_log(rest.clip(min=0, out=rest), prior * (1 - usual))
     classes = (of_class.sum(axis=0) + 1) / (counts.sum() + n_classes)
-    odds = np.log(usual / (1 - usual))
-    return line - odds, np.log(classes / (1 - classes).clip(min=1e-6))
+    line -= np.log(usual / (1 - usual))
+    return line, np.log(classes / (1 - classes).clip(min=1e-6))
+
+
+def _add_log(table: Floats, prior: Floats) -> Floats:
+    """log(table + prior), in place: tables of many classes are large."""
+    table += prior
+    return np.log(table, out=table)
 
 
 def _join(left_out: NDArray[np.float64], labels: NDArray[np.int64], counts: Floats) -> Floats:
