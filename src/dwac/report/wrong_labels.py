@@ -15,8 +15,9 @@ three steps over all n K pairs of a row and a class.
    as many pairs as have no higher frequency than the fewest do.
    These labels are not uncertain but noise. If a wrong label is equally likely to be any of the K-1 others, noise
    gives every row each wrong label with this frequency, and a share ε = (K-1) r of the labels is wrong.
-3. Of the labels seen at p, the share r / g(p) is noise. A label is an issue if that is at least a half: a local false
-   discovery rate.
+3. Of the labels seen at p, the share min(1, r / g(p)) is noise: a local false discovery rate. A label is an issue if
+   that is at least a half for the upper limit of r, one standard error above. `wrong` is its mean over what r may be,
+   which the upper limit would put at 1 for labels that are right; for an issue it is a half at least.
 
 Votes that never exclude a class cannot tell noise from uncertainty. Then r would be the share of that class, and
 every rare label an issue. So at most a third of the labels of a class count as noise, unless the noise (at least half
@@ -90,7 +91,7 @@ def label_issues(
 
     Columns: `id`; its `label`; the label `suggested` by the votes; the `probability` that they give to its own label;
     the `suggested_probability`; `log_odds`, the log of the ratio of the suggested and the own probability; and `wrong`,
-    the estimated probability that the label is wrong. Each is worth a look; some are right and rare.
+    the estimated probability that the label is wrong, at least a half. Each is worth a look; some are right and rare.
 
     `attrs["judged"]` is "out of fold", by votes of a model that was not trained on the label, or "in sample".
     In-sample votes miss wrong labels that the network has memorised. `attrs["checked"]` is the number of labels that
@@ -282,9 +283,13 @@ def label_noise(log_probabilities: ArrayLike, y: ArrayLike, seen: ArrayLike | No
     log_p = votes - np.logaddexp.reduce(votes, axis=1, keepdims=True)
     own = log_p[np.arange(n), labels]
     has = np.arange(n_classes) == labels[:, None]
-    floor = _floor(log_p, has)
+    hits, size = _lowest_pairs(log_p, has)
+    floor = _upper_limit(hits, size)
+    accepted = _accepted_floor(floor, log_p, has)[labels]
     frequency = _frequency(log_p, has)[np.arange(n), labels]
-    wrong = np.minimum(_accepted_floor(floor, log_p, has)[labels] / frequency, 1.0)
+    wrong = _noise_share(hits, size * frequency * floor / accepted)
+    listed = accepted / frequency >= 0.5
+    wrong[listed] = wrong[listed].clip(min=0.5)
     wrong[own == log_p.max(axis=1)] = 0.0
     if seen is not None:
         own = np.exp(own) + _check_probabilities(seen, n)
@@ -318,13 +323,12 @@ def _frequency(log_p: Floats, seen: NDArray[np.bool_]) -> Floats:
     return np.asarray(curve[place].reshape(log_p.shape))
 
 
-def _floor(log_p: Floats, seen: NDArray[np.bool_]) -> float:
-    """r: how often a row has a label of the lowest probabilities; an upper limit, one standard error above.
+def _lowest_pairs(log_p: Floats, seen: NDArray[np.bool_]) -> tuple[int, int]:
+    """The labels among the pairs of lowest probability, and the number of those pairs: their ratio is r.
 
     More pairs are more precise; fewer mix less uncertainty with the noise. So this takes the most pairs whose frequency
     is within two standard errors of those of all smaller sets: chance alone may explain the difference. (The least of
-    several upper limits would be as low as the luckiest handful of pairs.) The limits are those of a Poisson count,
-    which are not 0 if nothing was seen: few rows show little.
+    several upper limits would be as low as the luckiest handful of pairs.)
     """
     order = np.argsort(log_p, axis=None, kind="stable")
     sizes = np.array([max(int(share * len(order)), 1) for share in _LOWEST])
@@ -332,13 +336,28 @@ def _floor(log_p: Floats, seen: NDArray[np.bool_]) -> float:
     highest = np.minimum.accumulate(gamma.ppf(_FAR, hits + 1) / sizes)
     alike = np.append(True, hits[1:] / sizes[1:] <= highest[:-1])
     most = int(np.logical_and.accumulate(alike).sum()) - 1
-    return float(gamma.ppf(_LIMIT, hits[most] + 1) / sizes[most])
+    return int(hits[most]), int(sizes[most])
+
+
+def _upper_limit(hits: int, size: int) -> float:
+    """One standard error above r: the limit of a Poisson count, not 0 if nothing was seen, since few rows show little."""
+    return float(gamma.ppf(_LIMIT, hits + 1) / size)
+
+
+def _noise_share(hits: int, expected: Floats) -> Floats:
+    """The mean of min(1, r / g) over what r may be after `hits`; `expected` is how many labels the pairs have at g.
+
+    The number of labels that r expects among the pairs, given the hits, has a gamma distribution: the posterior of a
+    Poisson mean.
+    """
+    below = (hits + 1) / expected * gamma.cdf(expected, hits + 2)
+    return np.asarray(below + gamma.sf(expected, hits + 1))
 
 
 def _accepted_floor(floor: float, log_p: Floats, seen: NDArray[np.bool_]) -> Floats:
     """(K,): how much of r is accepted for each class: all if a class within limits shows at least half of it."""
     most = _MOST * seen.mean(axis=0)
-    shown = np.array([_floor(log_p[:, k], seen[:, k]) for k in range(len(most))])
+    shown = np.array([_upper_limit(*_lowest_pairs(log_p[:, k], seen[:, k])) for k in range(len(most))])
     if ((shown <= most) & (shown >= floor / 2)).any():
         return np.full(len(most), floor)
     return np.asarray(np.minimum(floor, most))
