@@ -3,6 +3,7 @@
 import io
 import pickle
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,25 @@ def test_answers_are_those_of_predict(kind: str, folder_of: Folders) -> None:
     expected.insert(0, "id", range(50))
     shuffled = pa.Table.from_pandas(frame[["note", "town", "pay", "age"]], preserve_index=False)
     same(scored(folder_of(kind), shuffled, epsilon=0.2, **asked), expected)
+
+
+@pytest.mark.parametrize("hour", [0, 12])
+def test_labels_that_are_dates_read_the_same_everywhere(hour: int, tmp_path: Path) -> None:
+    X = pd.DataFrame({"a": np.arange(60.0)})
+    y = pd.Series(pd.to_datetime(np.where(X["a"] < 30, "2024-01-01", "2025-03-01"))) + pd.Timedelta(hours=hour)
+    clf = dwac.DWACClassifier(epochs=2, random_state=0, device="cpu").fit(X, y.astype("datetime64[ns]"))
+    written = sorted(set(y.astype(str)))  # as pandas prints them
+    assert [str(name) for name in clf.target_.plain_names] == written
+    assert (clf.predict(X) == y.to_numpy()).mean() == clf.score(X, y)
+    frame = predict(clf, X).frame(0.2, probabilities=True)
+    assert set(frame["label"].astype(str)) == set(written)
+    assert {f"probability_{name}" for name in written} < set(frame.columns)
+    explanation = clf.explain(X[:1])[0]
+    assert explanation.to_dict()["label"] == str(explanation.label) == str(frame["label"][0])
+    found = scored(clf.save(tmp_path / "model"), pa.Table.from_pandas(X), epsilon=0.2, probabilities=True, voters=1)
+    assert found["label"].tolist() == frame["label"].astype(str).tolist()
+    assert {f"probability_{name}" for name in written} < set(found.columns)
+    assert {voter["label"] for voters in found["voters"] for voter in voters} <= set(written)
 
 
 @pytest.mark.slow

@@ -340,7 +340,7 @@ def _lowest_pairs(log_p: Floats, seen: NDArray[np.bool_]) -> tuple[int, int]:
 
 
 def _upper_limit(hits: int, size: int) -> float:
-    """One standard error above r: the limit of a Poisson count, not 0 if nothing was seen, since few rows show little."""
+    """One standard error above r: the limit of a Poisson count, not 0 if nothing was seen, as few rows show little."""
     return float(gamma.ppf(_LIMIT, hits + 1) / size)
 
 

@@ -68,8 +68,9 @@ class Target(ABC):
 
     @property
     def plain_names(self) -> list[Any]:
-        """The names as Python values; tolist would turn dates into integers."""
-        return list(self.names) if self.names.dtype.kind in "mM" else self.names.tolist()
+        """The names as Python values."""
+        names: list[Any] = self.names.tolist()
+        return names
 
     @property
     def n_codes(self) -> int:

@@ -148,6 +148,7 @@ class Ordered(Classes):
 
 def class_target(names: NDArray[Any], *, ordered: bool = False) -> Classes:
     """Classes, or ordered labels."""
+    names = plain_dates(names)
     return (Ordered if ordered else Classes)(names, names, np.zeros((len(names), 0)), np.zeros((2, 0)))
 
 
@@ -189,6 +190,9 @@ def check_class_count(n_classes: int, n: int) -> None:
 def encode_known(y: Any, n: int, classes: NDArray[Any], *, strict: bool = True) -> Ints:
     """Codes of labels that must be among the known classes; if not `strict`, other labels get -1."""
     labels = _labels(y, n)
+    if labels.dtype.kind == classes.dtype.kind and labels.dtype.kind in "mM":
+        unit = np.result_type(labels, classes)
+        labels, classes = labels.astype(unit), classes.astype(unit)
     place = {label: code for code, label in enumerate(classes.tolist())}
     codes = [place.get(label, -1) for label in labels.tolist()]
     if strict and -1 in codes:
@@ -229,7 +233,20 @@ def _labels(y: Any, n: int) -> NDArray[Any]:
         raise LabelError(f"y must not have missing labels; row {row} is {array[missing][0]}; drop that row")
     if array.dtype.kind == "f" and np.isinf(array).any():
         raise LabelError(f"y must be finite; row {int(np.isinf(array).argmax())} is infinite; drop that row")
-    return array
+    return plain_dates(array)
+
+
+def plain_dates(values: NDArray[Any]) -> NDArray[Any]:
+    """Dates in days or microseconds, durations in microseconds: of nanoseconds, `tolist` makes integers.
+
+    >>> plain_dates(np.array(["2026-11-19"], "datetime64[ns]")).tolist()
+    [datetime.date(2026, 11, 19)]
+    """
+    for unit in {"M": ("D", "us"), "m": ("us",)}.get(values.dtype.kind, ()):
+        plain = values.astype(f"{values.dtype.kind}8[{unit}]")
+        if np.array_equal(plain, values):
+            return plain
+    return values
 
 
 def _factorised(labels: NDArray[Any]) -> tuple[Ints, NDArray[Any]]:
