@@ -203,9 +203,13 @@ def test_several_numbers_have_a_first_page_too() -> None:
     X, y = asked("number", 0)
     both = DWACRegressor(epochs=1, random_state=0, device="cpu").fit(X[:120], np.stack([y, X["z"]], axis=1)[:120])
     X, y = asked("number", 1)
-    told = number_summary(NumberFindings.of(both, X, np.stack([y, X["z"]], axis=1), epsilon=0.2)).sentences
+    found = NumberFindings.of(both, X, np.stack([y, X["z"]], axis=1), epsilon=0.2)
+    told = number_summary(found).sentences
     assert "2 numbers" in told[0]
     assert named(told[1], "times", "guess")
+    assert found.result.coverage_range is None  # the intervals of a row depend on each other
+    assert found.chance(0.2) is None
+    assert not any("chance" in sentence for sentence in told)
 
 
 def test_bars_that_are_left_out_are_counted(

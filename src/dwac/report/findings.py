@@ -168,7 +168,10 @@ class Findings:
         return metrics.ood_scores(self.typicality, self.typicality_outside).auroc
 
     def chance(self, epsilon: float) -> tuple[float, float] | None:
-        """The range of coverage that chance allows valid sets or intervals; None if calibrated per class or group."""
+        """The range of coverage that chance allows valid sets or intervals; None if it is not known.
+
+        It is not known if calibration is by class or group.
+        """
         if getattr(self.clf, "class_conditional", False) or self.clf.fitted_.settings.within is not None:
             return None
         return metrics.coverage_interval(epsilon, len(self.clf.calibration_y_), len(self.truth), _LEVEL)
@@ -393,6 +396,10 @@ class NumberFindings(Findings):
         )
         shown, right, off = known
         return shown, say("true: {true}; off by {off}", true=right, off=off)
+
+    def chance(self, epsilon: float) -> tuple[float, float] | None:
+        """As for others; None for several numbers, because the intervals of a row depend on each other."""
+        return super().chance(epsilon) if len(self.names) == 1 else None
 
     @property
     def calibrated(self) -> bool:

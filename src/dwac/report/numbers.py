@@ -135,7 +135,7 @@ def _intervals(findings: NumberFindings) -> ReportTable:
     for epsilon in EPSILONS:
         ends = findings.intervals(epsilon)
         assert ends is not None
-        chance = findings.chance(epsilon) if alone else None
+        chance = findings.chance(epsilon)
         cells = {
             "allowed error rate ε": f"{epsilon:g}",
             "requested": percent(1 - epsilon),

@@ -283,9 +283,13 @@ def _number_sure(findings: NumberFindings) -> str:
     ranges = (
         f"Its ranges, meant to contain the true number for {target} cases, contain it for {of_100(result.coverage)}"
     )
-    if chance is not None and result.coverage < chance[0]:
+    if result.coverage >= 1 - result.epsilon:
+        return f"{ranges}, as they should."
+    if chance is None:
+        return f"{ranges}."
+    if result.coverage < chance[0]:
         return f"{ranges}, fewer than chance explains: these cases differ from those it was calibrated on."
-    return f"{ranges}, as chance allows." if result.coverage < 1 - result.epsilon else f"{ranges}, as they should."
+    return f"{ranges}, as chance allows."
 
 
 def _number_doubt(findings: NumberFindings) -> str:
