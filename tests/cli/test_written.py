@@ -138,6 +138,25 @@ def test_pages_are_of_a_file_read_as_is_said(
     assert seen[0]["day"].tolist() == [pd.Timestamp("2020-01-02")] * 2
 
 
+def test_other_data_of_a_report_are_read_as_is_said_with_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = pd.DataFrame({"text": ["a good film", "a bad film"] * 30, "label": ["good", "bad"] * 30})
+    words.to_csv(tmp_path / "train.csv", index=False)
+    run("train", tmp_path / "train.csv", "-t", "label", "-o", tmp_path / "m", "--epochs", "1")
+    words.head(8).rename(columns={"text": "review"}).assign(other="unread").to_csv(tmp_path / "new.csv", index=False)
+    strange: list[str] = []
+    noted: list[Any] = []
+
+    def write(*_: Any, unlike: Observed, **__: Any) -> None:
+        strange.extend(unlike.rows.X)
+        raise InputError("enough")
+
+    monkeypatch.setattr("dwac.report.write", write)
+    monkeypatch.setattr("dwac.cli.rows.print_notes", noted.append)
+    run("report", tmp_path / "m", tmp_path / "new.csv", "--text", "review", "--unlike", tmp_path / "new.csv", ends=1)
+    assert strange == ["a good film", "a bad film"] * 4
+    assert len(noted) == 2
+
+
 def test_a_column_per_class_is_written_in_the_order_of_the_classes(folder: Path, tmp_path: Path) -> None:
     words = ("predict", folder / "model", folder / "new.csv", "-o", tmp_path / "p.csv", "--probabilities")
     run(*words)

@@ -87,7 +87,6 @@ def report(
     options.check_file(output, "-o")
     from dwac import report as reports
     from dwac.estimator import DWACClassifier
-    from dwac.reading import read
 
     loaded = reading.load(model)
     if check_labels is not None and loaded.task in ("labels", "numbers"):
@@ -109,11 +108,11 @@ def report(
         note = f"{left}; {note}" if note else left
     strange = None
     if unlike is not None:
-        others = read(unlike, like=loaded, labelled=False, **tables._replace(form=None, sheet=None).arguments())
+        others = read_rows(unlike, loaded, reading, tables._replace(form=None, sheet=None), labelled=False)
         strange = observe_rows(loaded.clf, others, **choice)[1]
     issues = None
     if check_labels is not None:
-        judged = read(check_labels, like=loaded, text=reading.text, **roles, **tables._replace(sheet=None).arguments())
+        judged = read_rows(check_labels, loaded, reading, tables._replace(sheet=None), **roles)
         judged = observe_rows(loaded.clf, judged, **choice)[0]
         assert isinstance(loaded.clf, DWACClassifier)
         issues = reports.label_issues(loaded.clf, judged.X, judged.y, ids=judged.ids)
