@@ -662,6 +662,10 @@ def test_the_command_checks_labels_out_of_fold(tmp_path: Path) -> None:
     assert str(X.index[wrong][0]) in text
 
 
+def test_a_table_without_rows_is_empty() -> None:
+    assert parts.ReportTable.of("Nothing", [], [1]) == ("Nothing", [], [], [1], 0)
+
+
 # Words
 
 

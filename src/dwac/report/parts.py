@@ -31,8 +31,8 @@ class ReportTable(NamedTuple):
     def of(
         cls, caption: str, rows: Sequence[Mapping[str, Any]], numbers: Container[int] = (), left: int = 0
     ) -> ReportTable:
-        """A table from one row or more, each with its cells by the names of their columns."""
-        return cls(caption, list(rows[0]), [tuple(row.values()) for row in rows], numbers, left)
+        """A table of rows, each with its cells by the names of their columns; without rows there are no columns."""
+        return cls(caption, list(rows[0]) if rows else [], [tuple(row.values()) for row in rows], numbers, left)
 
 
 class RichCell(NamedTuple):
