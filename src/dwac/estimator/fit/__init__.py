@@ -55,8 +55,8 @@ def _fit_batches(settings: FitSettings, rows: FitInput) -> Fitted:
     with workspace(settings.checkpoint) as folder:
         stream = open_stream(rows.X, Roles(rows.y, rows.ids, rows.sample_weight, rows.within), folder)
         texts = stream.texts or str(settings.encoder).startswith("text")
-        small, middle = (SMALL_TEXTS, SMALL_TEXTS) if texts else (SMALL_TABLE, MIDDLE_TABLE)
-        if stream.n - len(stream.left_out) >= (small if other_ways(settings) else middle):
+        table = SMALL_TABLE if other_ways(settings) else MIDDLE_TABLE
+        if stream.n - len(stream.left_out) >= (SMALL_TEXTS if texts else table):
             return fit_stream(settings, stream, folder)
         kept = stream.read_all()  # few rows may be cross-fitted
         names = None if stream.roles.ids is None else kept.ids
