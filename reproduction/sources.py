@@ -56,6 +56,8 @@ def _dump(node: Any, told: bool = False) -> str:
     """As `ast.dump`, without what is empty, for which versions of Python differ. told: in a text for people."""
     if isinstance(node, list):
         return "[" + ",".join(_dump(part, told) for part in node if not _is_text(part)) + "]"
+    if isinstance(node, ast.JoinedStr):  # Python 3.12 adds an empty part to some
+        node = ast.JoinedStr([part for part in node.values if getattr(part, "value", None) != ""])
     if not isinstance(node, ast.AST):
         return "" if told and isinstance(node, str) else repr(node)
     if isinstance(node, ast.Constant):

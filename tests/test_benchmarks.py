@@ -1,5 +1,6 @@
 """Records of benchmarks name the code that made them, and which are stale follows from that."""
 
+import ast
 import json
 import sys
 from pathlib import Path
@@ -57,6 +58,14 @@ def test_a_stamp_stays_if_texts_change(old: str, new: str) -> None:
 def test_a_stamp_changes_with_what_is_computed(old: str, new: str) -> None:
     assert old in CODE
     assert sources.meaning(CODE.replace(old, new)) != sources.meaning(CODE)
+
+
+def test_a_stamp_is_the_same_where_python_splits_formats_otherwise() -> None:
+    text = 'f"{name:<{width}}"'
+    tree = ast.parse(text)  # Python 3.12 adds an empty part to the inner format
+    *_, inner = (node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr))
+    inner.values.append(ast.Constant(""))
+    assert sources._dump(tree) == sources.meaning(text)
 
 
 @pytest.mark.parametrize("path", sorted(record.RESULTS.glob("*.json")), ids=lambda path: path.stem)
