@@ -64,7 +64,7 @@ def test_a_stamp_is_the_same_where_python_splits_formats_otherwise() -> None:
     text = 'f"{name:<{width}}"'
     tree = ast.parse(text)  # Python 3.12 adds an empty part to the inner format
     *_, inner = (node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr))
-    inner.values.append(ast.Constant(""))
+    inner.values.append(ast.Constant(""))  # noqa: PD011 - of a node, not of a table
     assert sources._dump(tree) == sources.meaning(text)
 
 
