@@ -291,7 +291,7 @@ def _split(x: Tensor, z: Tensor, size: int) -> tuple[Any, Any]:
 
 def real_mlp(
     X: pd.DataFrame, y: Ints, held: Ints, X_judged: pd.DataFrame, *, seed: int, device: str
-) -> tuple[Any, Any]:
+) -> tuple[NDArray[np.float64], dict[str, Any]]:
     """log P of the judged rows (n, K), and how it was trained."""
     from pytabkit import RealMLP_TD_Classifier
 
